@@ -1,0 +1,117 @@
+"""The one error table: a failure has the same name and number on every interface.
+
+Numbers are Kafka's where Kafka has the failure; our own begin at 1000 and never reach a Kafka API key's answer.
+A number that was once given out is never used for anything else.
+"""
+
+from enum import Enum
+from typing import Self
+
+
+class ErrorCode(Enum):
+    """(number, may be retried, what it means)."""
+
+    UNKNOWN_SERVER_ERROR = (-1, False, "the broker met something unexpected; its log says what")
+    NONE = (0, False, "no error")
+    OFFSET_OUT_OF_RANGE = (1, False, "the offset is not within the partition")
+    CORRUPT_MESSAGE = (2, True, "the batch's checksum or layout is wrong")
+    UNKNOWN_TOPIC_OR_PARTITION = (3, True, "there is no such topic or partition here")
+    INVALID_FETCH_SIZE = (4, False, "the size asked for is not valid")
+    LEADER_NOT_AVAILABLE = (5, True, "the partition has no leader at the moment")
+    NOT_LEADER_OR_FOLLOWER = (6, True, "this broker does not lead the partition")
+    REQUEST_TIMED_OUT = (7, True, "not finished in time; the outcome is unknown")
+    MESSAGE_TOO_LARGE = (10, False, "the batch is larger than the topic allows")
+    OFFSET_METADATA_TOO_LARGE = (12, False, "the text beside the committed offset is too long")
+    NETWORK_EXCEPTION = (13, True, "the connection was lost before the answer came")
+    COORDINATOR_LOAD_IN_PROGRESS = (14, True, "the coordinator is still loading its state")
+    COORDINATOR_NOT_AVAILABLE = (15, True, "there is no coordinator for this at the moment")
+    NOT_COORDINATOR = (16, True, "this broker is not the coordinator of that")
+    INVALID_TOPIC = (17, False, "the topic's name is not valid")
+    RECORD_LIST_TOO_LARGE = (18, False, "the batch is larger than a segment may be")
+    NOT_ENOUGH_REPLICAS = (19, True, "too few replicas are in sync to accept the write")
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (20, True, "too few replicas took the write; its outcome is open")
+    INVALID_REQUIRED_ACKS = (21, False, "acks must be -1, 0 or 1")
+    ILLEGAL_GENERATION = (22, False, "the member speaks for an older generation of its group")
+    INCONSISTENT_GROUP_PROTOCOL = (23, False, "the member's protocols do not fit those of its group")
+    INVALID_GROUP_ID = (24, False, "the group's name is not valid")
+    UNKNOWN_MEMBER_ID = (25, False, "the group does not know this member")
+    INVALID_SESSION_TIMEOUT = (26, False, "the session timeout is outside what the broker allows")
+    REBALANCE_IN_PROGRESS = (27, False, "the group is sharing out its partitions; join again")
+    INVALID_COMMIT_OFFSET_SIZE = (28, False, "the commit does not fit into one message")
+    TOPIC_AUTHORIZATION_FAILED = (29, False, "not allowed on this topic")
+    GROUP_AUTHORIZATION_FAILED = (30, False, "not allowed on this group")
+    CLUSTER_AUTHORIZATION_FAILED = (31, False, "not allowed on this cluster")
+    INVALID_TIMESTAMP = (32, False, "the message's time is further off than the topic allows")
+    UNSUPPORTED_VERSION = (35, False, "this version of the request is not served")
+    TOPIC_ALREADY_EXISTS = (36, False, "a topic of this name exists already")
+    INVALID_PARTITIONS = (37, False, "the number of partitions is not valid")
+    INVALID_REPLICATION_FACTOR = (38, False, "the replication factor is not valid")
+    INVALID_REPLICA_ASSIGNMENT = (39, False, "the assignment of replicas is not valid")
+    INVALID_CONFIG = (40, False, "a setting is unknown or its value is not valid")
+    NOT_CONTROLLER = (41, True, "this broker is not the controller")
+    INVALID_REQUEST = (42, False, "the request contradicts itself or the protocol")
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = (43, False, "the message format cannot do this")
+    POLICY_VIOLATION = (44, False, "a rule of this cluster forbids it")
+    OUT_OF_ORDER_SEQUENCE_NUMBER = (45, False, "a batch before this one is missing")
+    DUPLICATE_SEQUENCE_NUMBER = (46, False, "this batch was stored before; where is no longer known")
+    INVALID_PRODUCER_EPOCH = (47, False, "a newer producer with the same id has taken over")
+    INVALID_TXN_STATE = (48, False, "the transaction is not in a state that allows this")
+    INVALID_PRODUCER_ID_MAPPING = (49, False, "the producer id does not belong to this transactional id")
+    INVALID_TRANSACTION_TIMEOUT = (50, False, "the transaction's timeout is longer than the broker allows")
+    CONCURRENT_TRANSACTIONS = (51, True, "the producer's last transaction is still being finished")
+    TRANSACTION_COORDINATOR_FENCED = (52, False, "a newer coordinator has taken over")
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, False, "not allowed to use this transactional id")
+    SECURITY_DISABLED = (54, False, "this broker checks no rights")
+    KAFKA_STORAGE_ERROR = (56, True, "the disk refuses writes to this partition")
+    LOG_DIR_NOT_FOUND = (57, False, "there is no such data directory")
+    UNKNOWN_PRODUCER_ID = (59, False, "the broker has forgotten this producer")
+    FETCH_SESSION_ID_NOT_FOUND = (70, True, "the broker does not have this fetch session")
+    INVALID_FETCH_SESSION_EPOCH = (71, True, "the fetch session is at another epoch")
+    FENCED_LEADER_EPOCH = (74, True, "the caller knows an older leader epoch")
+    UNKNOWN_LEADER_EPOCH = (75, True, "the caller knows a leader epoch this broker has not reached")
+    UNSUPPORTED_COMPRESSION_TYPE = (76, False, "the compression is not one the broker knows")
+    FENCED_INSTANCE_ID = (82, False, "another member has taken over this static id")
+    INVALID_RECORD = (87, False, "a record breaks a rule of its topic")
+    UNKNOWN_TOPIC_ID = (100, True, "there is no topic of this id here")
+    INCONSISTENT_TOPIC_ID = (103, True, "the topic's id is another one than the session's")
+    FETCH_SESSION_TOPIC_ID_ERROR = (106, True, "the fetch session mixes topic names and ids")
+    # Our own.
+    VERSION_WINDOW = (1000, False, "client and broker are too many versions apart")
+    PARTITION_QUARANTINED = (1001, False, "acknowledged data of this partition is damaged; see the broker's log")
+    SHUTTING_DOWN = (1002, True, "the broker is being stopped")
+    DATA_DIRECTORY_IN_USE = (1003, False, "another broker uses this data directory")
+    DATA_DIRECTORY_MISSING = (1004, False, "a data directory is missing or is another one's")
+    INVALID_SETTING = (1005, False, "a setting is unknown or its value is not valid")
+
+    def __init__(self, number: int, retriable: bool, meaning: str) -> None:
+        self.number = number
+        self.retriable = retriable
+        self.meaning = meaning
+
+    @classmethod
+    def of(cls, number: int) -> "ErrorCode":
+        """The row with this number; a number we do not know is UNKNOWN_SERVER_ERROR."""
+        return _BY_NUMBER.get(number, cls.UNKNOWN_SERVER_ERROR)
+
+
+_BY_NUMBER = {row.number: row for row in ErrorCode}
+
+
+class PenstockError(Exception):
+    """A failure of the table, with what it concerned."""
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(detail or code.meaning)
+        self.code = code
+        self.detail = detail or code.meaning
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.detail}"
+
+    @classmethod
+    def from_number(cls, number: int, detail: str = "") -> Self:
+        """The error a peer answered with a number and, perhaps, a text."""
+        code = ErrorCode.of(number)
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != code.number:
+            detail = f"error {number}: {detail}" if detail else f"error {number}"
+        return cls(code, detail)

@@ -1,0 +1,13 @@
+"""Bounds that several packages must agree on."""
+
+REQUEST_BYTES_MAX = 100 * 1024 * 1024
+"""Largest frame the broker reads."""
+
+MESSAGE_BYTES_MAX = 1_048_588
+"""Largest batch a topic takes unless it says otherwise: Kafka's default, a mebibyte and a batch header's overhead."""
+
+PARTITIONS_PER_TOPIC_MAX = 10_000
+
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
