@@ -1,0 +1,51 @@
+"""The error table: one row per failure, the same number everywhere."""
+
+import pytest
+from kafka.errors import BrokerResponseError, for_code
+
+from penstock.model.errors import ErrorCode, PenstockError
+
+OWN_NUMBERS_BEGIN = 1000
+NAMED_OTHERWISE_BY_KAFKA_PYTHON = {
+    "NOT_LEADER_OR_FOLLOWER": "NOT_LEADER_FOR_PARTITION",
+    "MESSAGE_TOO_LARGE": "MESSAGE_SIZE_TOO_LARGE",
+    "INVALID_REPLICA_ASSIGNMENT": "INVALID_REPLICATION_ASSIGNMENT",
+}
+
+
+def test_no_number_is_given_out_twice() -> None:
+    numbers = [row.number for row in ErrorCode]
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ErrorCode if 0 < row.number < OWN_NUMBERS_BEGIN], ids=lambda row: row.name
+)
+def test_numbers_shared_with_kafka_mean_what_they_mean_there(row: ErrorCode) -> None:
+    theirs = for_code(row.number)
+    assert issubclass(theirs, BrokerResponseError)
+    assert theirs.message in (row.name, row.name + "_EXCEPTION", NAMED_OTHERWISE_BY_KAFKA_PYTHON.get(row.name))
+
+
+@pytest.mark.parametrize("row", list(ErrorCode), ids=lambda row: row.name)
+def test_every_row_says_what_it_means(row: ErrorCode) -> None:
+    assert row.meaning
+    assert ErrorCode.of(row.number) is row
+
+
+def test_an_error_without_detail_says_what_its_row_means() -> None:
+    error = PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert str(error) == "TOPIC_ALREADY_EXISTS: a topic of this name exists already"
+
+
+def test_a_number_nobody_knows_is_still_shown() -> None:
+    error = PenstockError.from_number(31999, "odd")
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "31999" in str(error)
+    assert "odd" in str(error)
+
+
+def test_a_known_number_keeps_the_peers_text() -> None:
+    error = PenstockError.from_number(3, "no topic 'x'")
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert error.detail == "no topic 'x'"
