@@ -1,0 +1,70 @@
+# Everything here works on a fresh clone: each target makes what it needs in .venv first, and is quick the second time.
+#
+#   make run        start a broker on this machine, data in ./penstock-data (more flags: make run ARGS="--kafka-port 9192")
+#   make test       every test            make check      lint, types, layers, the table of what is done
+#   make simulate   TIME_S=60             seeds of a whole broker in simulated time, as many as fit
+#   make faults     ROUNDS=20             kill -9 and hostile peers against the real process, longer than in the tests
+#   make bench                            measured against Apache Kafka in the same run
+
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+CODEC := $(VENV)/.codec
+TYPED := $(wildcard src tests bench scripts)
+
+ARGS ?=
+TIME_S ?= 60
+ROUNDS ?= 20
+# Two at a time also on bigger machines: many tests start processes of their own.
+JOBS ?= 2
+
+.PHONY: help run test check format bench faults simulate needs clean
+
+help:
+	@sed -n 's/^#  *\(make .*\)/\1/p' Makefile
+
+run: $(READY) $(CODEC)
+	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
+
+test: needs $(READY) $(CODEC)
+	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --whole $(ARGS)
+
+check: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/lint-imports --no-cache
+	$(PYTHON) scripts/spec_coverage.py
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+simulate: $(READY) $(CODEC)
+	$(PYTHON) -m penstock.testing.simulate --seconds $(TIME_S) $(ARGS)
+
+faults: needs $(READY) $(CODEC)
+	FAULT_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest tests/faults $(ARGS)
+
+bench: $(READY) $(CODEC)
+	@scripts/needs bench
+	$(PYTHON) -m bench $(ARGS)
+
+needs:
+	@scripts/needs test
+
+# The environment depends on what is declared, not on when it was made.
+$(READY): pyproject.toml $(wildcard setup.py) scripts/environment
+	@scripts/needs run
+	@scripts/environment $(VENV)
+	@touch $@
+
+# A compiled codec shadows its source, so it is compiled again whenever the source changed.
+$(CODEC): $(READY) $(wildcard setup.py) $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd)
+	@scripts/codec $(VENV)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete

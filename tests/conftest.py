@@ -1,0 +1,40 @@
+"""What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names."""
+
+from collections import defaultdict
+
+import pytest
+
+from spec_coverage import named_tests, unproven
+
+_outcomes: dict[str, set[str]] = defaultdict(set)
+_OUTCOMES = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="fail unless every test that docs/spec-coverage.md names ran and passed",
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # A test has passed when its call did; a skip or an error may happen in any phase.
+    if report.when == "call" or not report.passed:
+        _outcomes[report.nodeid.partition("[")[0]].add(report.outcome)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if not config.getoption("--whole") or hasattr(config, "workerinput"):
+        return
+    found = unproven(named_tests(), _outcomes)
+    config.stash[_OUTCOMES] = found
+    if found and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(_OUTCOMES, []):
+        terminalreporter.write_line(f"named in docs/spec-coverage.md, but {line}", red=True)
