@@ -1,0 +1,175 @@
+"""Record batches whole: from lists of values to the bytes that go on the wire, and back."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from penstock.records._decode import decode_records
+from penstock.records._encode import encode_records
+from penstock.records.compression import Compression, compress, decompress
+from penstock.records.header import (
+    CONTROL,
+    CRC_START,
+    HEADER_BYTES,
+    LAYOUT,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    Bytes,
+    check,
+    each_batch,
+    read_header,
+)
+from penstock.records.record import Record, RecordHeader
+
+T = TypeVar("T")
+
+DECODED_BYTES_MAX = 128 * 1024 * 1024
+"""How large a batch's records may get when they are decompressed, unless the caller says otherwise."""
+
+_INT64_MAX = 2**63 - 1
+_CRC = slice(CRC_START - 4, CRC_START)
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Iterable[RecordHeader] | None] | None = None,
+    timestamps: Sequence[int] | int,
+    offset_deltas: Sequence[int] | None = None,
+    base_offset: int = 0,
+    compression: str = "none",
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    append_timestamp: int | None = None,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """One batch of all the records, at least one, ready to be sent or stored.
+
+    `timestamps` is one time for all or one for each, in milliseconds. `offset_deltas` is for batches with gaps, as
+    compaction leaves them. `append_timestamp` makes it a batch whose records all have the time a broker gave.
+    Arguments that contradict each other are the caller's mistake: ValueError or TypeError says which.
+    """
+    base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, len(values))
+    deltas = None if offset_deltas is None else _offset_deltas(offset_deltas, len(values))
+    chosen = Compression.named(compression)
+    batch = encode_records(
+        list(values),
+        None if keys is None else _as_long(keys, len(values), "keys"),
+        None if headers is None else _as_long(headers, len(values), "headers"),
+        each_timestamp,
+        base_timestamp,
+        deltas,
+        HEADER_BYTES,
+    )
+    if chosen is not Compression.NONE:
+        packed = compress(chosen, memoryview(batch)[HEADER_BYTES:], level)
+        batch = bytearray(HEADER_BYTES)
+        batch += packed
+    attributes = chosen | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    if append_timestamp is not None:
+        attributes |= LOG_APPEND_TIME
+        max_timestamp = append_timestamp
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=len(batch) - LENGTH_END,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(values) - 1 if deltas is None else deltas[-1],
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(values),
+    )
+    write_header(batch, header)
+    return batch
+
+
+def write_header(batch: bytearray, header: BatchHeader) -> None:
+    """Put `header` in front of the records of `batch`, with the checksum that belongs to them."""
+    LAYOUT.pack_into(batch, 0, *header)
+    batch[_CRC] = crc32c(memoryview(batch)[CRC_START:]).to_bytes(4, "big")
+
+
+def decode_batch(
+    buffer: Bytes, position: int = 0, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True
+) -> list[Record]:
+    """The records of the batch at `position`; CorruptBatch when it is none, or larger than `limit_bytes` unpacked.
+
+    Whoever has checked the batch already can save the checksum with `verify=False`.
+    """
+    header = read_header(buffer, position)
+    check(buffer, position, header, verify_crc=verify)
+    body = batch_body(buffer, position, header, limit_bytes)
+    return decode_records(
+        body,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def decode_batches(
+    buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
+) -> list[Record]:
+    """The records of all whole batches in `buffer`, as a fetch brings them; `limit_bytes` bounds all of them together.
+
+    Control batches hold marks for brokers and clients, not messages; they are left out unless `control` is set.
+    """
+    records: list[Record] = []
+    left_bytes = limit_bytes
+    for position, header in each_batch(buffer):
+        if header.is_control and not control:
+            continue
+        records += decode_batch(buffer, position, limit_bytes=left_bytes, verify=verify)
+    return records
+
+
+def batch_body(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> Bytes:
+    """The records' bytes of a checked batch, decompressed."""
+    body = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+    return decompress(Compression(header.compression), body, limit_bytes)
+
+
+def _timestamps(given: Sequence[int] | int, count: int) -> tuple[int, list[int] | None, int]:
+    """Base, each one's unless all are the same, and largest."""
+    if count == 0:
+        raise ValueError("a batch has at least one record")
+    if isinstance(given, int):
+        lowest = highest = base = given
+        each = None
+    else:
+        each = _as_long(given, count, "timestamps")
+        lowest, highest, base = min(each), max(each), each[0]
+    if lowest < -_INT64_MAX - 1 or highest > _INT64_MAX or highest - lowest > _INT64_MAX:
+        raise ValueError(f"the times of one batch, {lowest} to {highest}, are too far apart")
+    return base, each, highest
+
+
+def _offset_deltas(given: Sequence[int], count: int) -> list[int]:
+    deltas = _as_long(given, count, "offset_deltas")
+    if deltas[0] < 0 or deltas[-1] >= 2**31 or any(one >= other for one, other in pairwise(deltas)):
+        raise ValueError("offset deltas rise from 0 or more, and fit into 31 bits")
+    return deltas
+
+
+def _as_long(given: Sequence[T], count: int, name: str) -> list[T]:
+    each = list(given)
+    if len(each) != count:
+        raise ValueError(f"there are {count} values but {len(each)} {name}")
+    return each

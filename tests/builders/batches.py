@@ -1,0 +1,44 @@
+"""Small batches for tests that need one and do not care much what is in it."""
+
+from penstock.records.batch import encode_batch
+
+SOME_TIME_MS = 1_700_000_000_000
+
+
+def batch(
+    *values: bytes | None,
+    keys: list[bytes | None] | None = None,
+    timestamp: int = SOME_TIME_MS,
+    base_offset: int = 0,
+    compression: str = "none",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A batch of these values; of a single one, `b"value"`, when there are none."""
+    return encode_batch(
+        values or (b"value",),
+        keys=keys,
+        timestamps=timestamp,
+        base_offset=base_offset,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+    )
+
+
+def numbered_batch(count: int, *, first: int = 0, size_bytes: int = 0, base_offset: int = 0) -> bytearray:
+    """A batch whose values count from `first`, each followed by `size_bytes` of filling."""
+    return batch(
+        *(b"%d" % number + b"." * size_bytes for number in range(first, first + count)), base_offset=base_offset
+    )
+
+
+def damaged(whole: bytearray | bytes, position: int = -1) -> bytearray:
+    """A copy with one bit turned, by default in the last byte."""
+    copy = bytearray(whole)
+    copy[position] ^= 0x01
+    return copy
