@@ -1,0 +1,221 @@
+"""What a broker can be told at start: one table, read from flags, environment, a TOML file and defaults, in that order.
+
+A name is written once, here: `kafka_port` is `--kafka-port`, `PENSTOCK_KAFKA_PORT` and `kafka_port = …` in the file.
+A name that nothing knows is an error, wherever it stands: a setting that silently does nothing is worse than none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.node.units import read_duration_ms, read_size_bytes
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+CONFIG_VARIABLE = "PENSTOCK_CONFIG"
+CLIENT_VARIABLES = frozenset({CONFIG_VARIABLE, "PENSTOCK_BOOTSTRAP"})
+"""Variables with our prefix that are not settings of the broker."""
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+_DURATION = Meta(extra={"kind": "duration"})
+_SIZE = Meta(extra={"kind": "size"})
+_PORT = Meta(le=65_535, extra={"kind": "port"})
+
+HOUR_MS = 3_600_000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a broker can be told. Durations are in milliseconds, sizes in bytes, -1 is no limit."""
+
+    data: Annotated[tuple[str, ...], Meta(description="Directory for the data; several are separated by commas.")] = (
+        "./penstock-data",
+    )
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    advertised_host: Annotated[
+        str, Meta(description="Name under which clients reach this broker; empty: the address it listens on.")
+    ] = ""
+    kafka_port: Annotated[int, _PORT, Meta(ge=0, description="Port of the Kafka protocol; 0: any that is free.")] = 9092
+    http_port: Annotated[
+        int, _PORT, Meta(ge=-1, description="Port of /metrics, /health and /ready; 0: any that is free, off: none.")
+    ] = 8080
+    flush: Annotated[
+        Literal["always", "interval", "os"],
+        Meta(description="When an acknowledgement may leave: after a flush to disk, or before one."),
+    ] = "always"
+    flush_interval_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="How often flush=interval flushes: the most a power loss can take.")
+    ] = 1_000
+    retention_ms: Annotated[
+        int, _DURATION, Meta(ge=-1, description="Age at which messages are removed, unless their topic says otherwise.")
+    ] = 7 * 24 * HOUR_MS
+    retention_bytes: Annotated[
+        int, _SIZE, Meta(ge=-1, description="Size a partition is kept to, unless its topic says otherwise.")
+    ] = -1
+    segment_bytes: Annotated[
+        int, _SIZE, Meta(ge=1024, le=2**31 - 1, description="Size at which a partition begins a new file.")
+    ] = 256 * 2**20
+    segment_ms: Annotated[
+        int,
+        _DURATION,
+        Meta(ge=1_000, description="Age at which a partition begins a new file; expiry may be so late."),
+    ] = 24 * HOUR_MS
+    auto_create: Annotated[bool, Meta(description="Writing to a topic that is not there makes it.")] = True
+    default_partitions: Annotated[
+        int, Meta(ge=1, le=10_000, description="Partitions of a topic made without saying how many.")
+    ] = 1
+    node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="This broker's number.")] = 1
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Least severity that is logged.")
+    ] = "info"
+    log_format: Annotated[
+        Literal["console", "json"], Meta(description="Log lines for people, or one JSON object a line.")
+    ] = "console"
+
+
+class Field(NamedTuple):
+    """One row of the table, as the command line and the documentation show it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    kind: str
+    """How its text is read: text, whole, truth, choice, list, duration, size or port."""
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def _fields() -> dict[str, Field]:
+    table = {}
+    hints = get_type_hints(Settings, include_extras=True)
+    for row in msgspec.structs.fields(Settings):
+        hint = hints[row.name]
+        plain, metas = hint.__origin__, hint.__metadata__
+        kinds = [meta.extra["kind"] for meta in metas if meta.extra]
+        choices = get_args(plain) if hasattr(plain, "__args__") and plain.__origin__ is Literal else ()
+        by_type = {bool: "truth", int: "whole", str: "text"}.get(plain, "choice" if choices else "list")
+        text = next(meta.description for meta in metas if meta.description)
+        table[row.name] = Field(row.name, hint, row.default, text, kinds[0] if kinds else by_type, choices)
+    return table
+
+
+FIELDS: Mapping[str, Field] = _fields()
+
+
+def load(
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    config: tuple[str, str] | None = None,
+) -> Settings:
+    """The settings in force.
+
+    `flags` has the flags that were given, by field name (None counts as not given); `config` is the name and the text
+    of a TOML file. Raises INVALID_SETTING that names every wrong field, its value and where it was said.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    sources = [
+        _from_file(config, problems) if config else {},
+        _from_environment(environment, problems),
+        {name: (value, FIELDS[name].flag) for name, value in given.items()},
+    ]
+    for source in sources:
+        for name, (value, where) in source.items():
+            try:
+                merged[name] = _read_value(FIELDS[name], value)
+            except (ValueError, msgspec.ValidationError) as problem:
+                problems.append(f"{name} = {value!r} ({where}): {_lowered(str(problem))}")
+    if problems:
+        raise PenstockError(ErrorCode.INVALID_SETTING, "\n".join(problems))
+    return Settings(**merged)
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
+    known = {field.variable: name for name, field in FIELDS.items()}
+    found: dict[str, tuple[object, str]] = {}
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in CLIENT_VARIABLES:
+            continue
+        if variable in known:
+            found[known[variable]] = (environment[variable], f"environment variable {variable}")
+        else:
+            hint = _nearest(variable, [*known, *CLIENT_VARIABLES])
+            problems.append(f"there is no setting for the environment variable {variable}{hint}")
+    return found
+
+
+def _from_file(config: tuple[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
+    import tomllib  # only needed by those who have a file; the others start sooner without it
+
+    path, text = config
+    try:
+        rows = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        problems.append(f"{path} is not valid TOML: {problem}")
+        return {}
+    found: dict[str, tuple[object, str]] = {}
+    for name, value in rows.items():
+        if name in FIELDS:
+            found[name] = (value, f"file {path}")
+        else:
+            problems.append(f"there is no setting {name!r} (file {path}){_nearest(name, [*FIELDS])}")
+    return found
+
+
+def _read_value(field: Field, value: object) -> Any:
+    """The value as its field's type, from text or from a TOML value."""
+    if isinstance(value, str):
+        value = _read_text(field, value)
+    result = msgspec.convert(value, field.type)
+    if field.kind == "list" and not (result and all(result)):
+        raise ValueError("expected at least one name, and none of them empty")
+    return result
+
+
+def _read_text(field: Field, text: str) -> object:
+    match field.kind:
+        case "duration":
+            return read_duration_ms(text)
+        case "size":
+            return read_size_bytes(text)
+        case "list":
+            return tuple(part.strip() for part in text.split(","))
+        case "truth":
+            if text.lower() not in _TRUE + _FALSE:
+                raise ValueError("expected true or false")
+            return text.lower() in _TRUE
+        case "whole" | "port":
+            if field.name == "http_port" and text == "off":
+                return -1
+            try:
+                return int(text)
+            except ValueError:
+                raise ValueError("expected a whole number") from None
+        case "choice":
+            if text not in field.choices:
+                raise ValueError(f"expected one of {', '.join(field.choices)}")
+            return text
+    return text
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    import difflib  # only needed for an error message
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("`", "")

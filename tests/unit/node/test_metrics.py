@@ -1,0 +1,34 @@
+"""What a scrape gets is what Prometheus' own parser reads back."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.node.metrics import Metric, counter, gauge, render
+
+
+def test_prometheus_reads_back_what_was_rendered() -> None:
+    text = render(
+        [
+            gauge("penstock_partitions", "Partitions on this broker.", 3),
+            counter("penstock_appended_bytes_total", "Bytes stored.", 2**53 + 1),
+            Metric("penstock_cpu_seconds", "gauge", "CPU.", (({"kind": "user"}, 0.25), ({"kind": "system"}, 1e-9))),
+        ]
+    )
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    assert families["penstock_partitions"].samples[0].value == 3
+    assert families["penstock_partitions"].documentation == "Partitions on this broker."
+    assert families["penstock_appended_bytes"].type == "counter"
+    assert [(sample.labels, sample.value) for sample in families["penstock_cpu_seconds"].samples] == [
+        ({"kind": "user"}, 0.25),
+        ({"kind": "system"}, 1e-9),
+    ]
+
+
+def test_whole_numbers_keep_every_digit() -> None:
+    assert b"x_total 9007199254740993\n" in render([counter("x_total", "X.", 2**53 + 1)])
+
+
+def test_odd_labels_survive() -> None:
+    odd = 'quote " backslash \\ newline \n end'
+    text = render([Metric("x", "gauge", "Help with \\ and \n.", (({"topic": odd}, 1),))])
+    (family,) = text_string_to_metric_families(text.decode())
+    assert family.samples[0].labels == {"topic": odd}

@@ -1,0 +1,140 @@
+"""Settings: four sources in order, units as people write them, and errors that say where to look."""
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.node.settings import FIELDS, Settings, load
+
+
+def refusal(**sources: object) -> str:
+    """What the user is told about settings that are wrong."""
+    flags = sources.get("flags", {})
+    environment = sources.get("environment", {})
+    config = sources.get("config")
+    with pytest.raises(PenstockError) as raised:
+        load(flags, environment, config)  # type: ignore[arg-type]  # the sources are typed at each caller's literal
+    assert raised.value.code is ErrorCode.INVALID_SETTING
+    return raised.value.detail
+
+
+def test_without_any_source_the_defaults_hold() -> None:
+    assert load({}, {}) == Settings()
+
+
+def test_a_flag_wins_over_the_environment_which_wins_over_the_file() -> None:
+    file = ("broker.toml", "kafka_port = 1\nhttp_port = 1\nnode_id = 1\n")
+    environment = {"PENSTOCK_KAFKA_PORT": "2", "PENSTOCK_HTTP_PORT": "2"}
+    settings = load({"kafka_port": "3"}, environment, file)
+    assert (settings.kafka_port, settings.http_port, settings.node_id) == (3, 2, 1)
+
+
+def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
+    assert load({"kafka_port": None}, {"PENSTOCK_KAFKA_PORT": "2"}).kafka_port == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention_ms", "7d", 604_800_000),
+        ("retention_ms", "1.5h", 5_400_000),
+        ("retention_ms", "none", -1),
+        ("retention_ms", "-1", -1),
+        ("retention_ms", "250", 250),
+        ("flush_interval_ms", "50ms", 50),
+        ("retention_bytes", "1GB", 10**9),
+        ("segment_bytes", "1 GiB", 2**30),
+        ("segment_bytes", "64kib", 65_536),
+        ("auto_create", "no", False),
+        ("auto_create", "TRUE", True),
+        ("http_port", "off", -1),
+        ("flush", "os", "os"),
+        ("data", "one, two", ("one", "two")),
+        ("host", "0.0.0.0", "0.0.0.0"),
+    ],
+)
+def test_values_are_read_as_people_write_them(name: str, text: str, value: object) -> None:
+    variable = f"PENSTOCK_{name.upper()}"
+    assert getattr(load({}, {variable: text}), name) == value
+    assert getattr(load({name: text}, {}), name) == value
+    assert getattr(load({}, {}, ("f.toml", f"{name} = {text!r}")), name) == value
+
+
+def test_the_file_may_use_values_of_toml() -> None:
+    settings = load(
+        {}, {}, ("f.toml", 'data = ["a", "b"]\nauto_create = false\nretention_ms = -1\nsegment_bytes = 4096\n')
+    )
+    assert settings.data == ("a", "b")
+    assert settings.auto_create is False
+    assert settings.retention_ms == -1
+    assert settings.segment_bytes == 4096
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("kafka_port", "65536", "expected int <= 65535"),
+        ("kafka_port", "off", "expected a whole number"),
+        ("kafka_port", "-1", "expected int >= 0"),
+        ("flush", "sometimes", "expected one of always, interval, os"),
+        ("flush_interval_ms", "0", "expected int >= 1"),
+        ("flush_interval_ms", "none", "expected int >= 1"),
+        ("retention_ms", "-5", "expected a duration such as 500ms, 30s, 12h or 7d, or none"),
+        ("retention_ms", "7 fortnights", "expected a duration"),
+        ("retention_bytes", "1 gallon", "expected a size"),
+        ("auto_create", "perhaps", "expected true or false"),
+        ("default_partitions", "0", "expected int >= 1"),
+        ("data", "one,,two", "expected at least one name, and none of them empty"),
+        ("log_level", "loud", "expected one of debug, info, warning, error"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_field_value_and_source(name: str, text: str, reason: str) -> None:
+    variable = f"PENSTOCK_{name.upper()}"
+    assert refusal(environment={variable: text}).startswith(
+        f"{name} = {text!r} (environment variable {variable}): {reason}"
+    )
+    flag = "--" + name.replace("_", "-")
+    assert refusal(flags={name: text}).startswith(f"{name} = {text!r} ({flag}): {reason}")
+
+
+def test_a_wrong_type_in_the_file_is_refused() -> None:
+    told = refusal(config=("f.toml", "data = 3\nauto_create = 1\n"))
+    assert "data = 3 (file f.toml): expected array" in told
+    assert "auto_create = 1 (file f.toml): expected bool" in told
+
+
+def test_a_file_that_is_not_toml_is_named() -> None:
+    assert refusal(config=("f.toml", "kafka_port 3")).startswith("f.toml is not valid TOML: ")
+
+
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_name() -> None:
+    told = refusal(config=("f.toml", "kafka_prot = 1\n"))
+    assert told == "there is no setting 'kafka_prot' (file f.toml); did you mean kafka_port?"
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    told = refusal(environment={"PENSTOCK_RETENTION": "7d"})
+    assert told.startswith("there is no setting for the environment variable PENSTOCK_RETENTION; did you mean ")
+    assert "PENSTOCK_RETENTION_MS" in told or "PENSTOCK_RETENTION_BYTES" in told
+
+
+def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
+    assert "known are advertised_host, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
+
+
+def test_variables_of_clients_and_of_others_are_left_alone() -> None:
+    environment = {"PENSTOCK_BOOTSTRAP": "a:9092", "PENSTOCK_CONFIG": "f.toml", "HOME": "/", "KAFKA_PORT": "1"}
+    assert load({}, environment) == Settings()
+
+
+def test_every_problem_is_told_at_once() -> None:
+    told = refusal(flags={"kafka_port": "x"}, environment={"PENSTOCK_FLUSH": "x"}, config=("f.toml", "zzzz = 1"))
+    assert len(told.splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_explains_itself(name: str) -> None:
+    field = FIELDS[name]
+    assert field.help.endswith(".")
+    assert field.default == getattr(Settings(), name)
+    assert field.kind in {"text", "whole", "truth", "choice", "list", "duration", "size", "port"}
+    assert bool(field.choices) == (field.kind == "choice")
