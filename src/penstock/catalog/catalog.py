@@ -1,0 +1,170 @@
+"""The catalog's seam: the few facts that need agreement, behind calls that a database can keep atomic.
+
+Each call is one transaction: it happens whole or not at all, and what it returned survives a crash. The data path
+never comes here; brokers read the catalog at start and write it when something changes, and serve from memory.
+
+A topic goes through three states, so that a crash between the catalog and the logs can be told from lost data::
+
+    creating --set_ready--> ready --delete_topic--> deleting --forget_topic--> (gone)
+        \\________________________delete_topic________/
+
+`creating`: the logs may not all exist yet. `ready`: they must exist. `deleting`: the topic is gone for everybody, its
+name is free again, and what is left of its logs is to be removed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+
+
+class TopicState(StrEnum):
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it was defined. `settings` holds only what was set; the rest follows the broker's defaults."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    settings: Mapping[str, str]
+    state: TopicState = TopicState.READY
+    created_ms: int = 0
+
+
+class Placement(NamedTuple):
+    """Who holds a partition. `partition_epoch` counts every change of this row, `leader_epoch` those of leadership."""
+
+    key: PartitionKey
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class BrokerEntry(NamedTuple):
+    """A broker as it registered; `incarnation` counts its starts."""
+
+    node_id: int
+    host: str
+    port: int
+    incarnation: int
+    registered_ms: int
+
+
+class Catalog(Protocol):
+    """Every call may raise KAFKA_STORAGE_ERROR when the catalog cannot be reached; then nothing was changed, unless
+    the error came at the very commit, in which case the next `open` shows what is true."""
+
+    async def open(self) -> None:
+        """Make the catalog usable; DATA_DIRECTORY_IN_USE when somebody else owns it, CATALOG_REFUSED when it is not
+        one that this version can use."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def cluster_id(self) -> str:
+        """The cluster's name for itself, made once and never changed."""
+        ...
+
+    async def register_broker(self, node_id: int, host: str, port: int) -> BrokerEntry: ...
+
+    async def brokers(self) -> list[BrokerEntry]: ...
+
+    async def create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[int]]
+    ) -> Topic:
+        """Define a topic in state `creating`; `replicas` has one list of node ids per partition, its first leads.
+
+        TOPIC_ALREADY_EXISTS when one of this name is there that is not being deleted.
+        """
+        ...
+
+    async def set_ready(self, topic_id: UUID) -> None:
+        """The topic's logs exist. UNKNOWN_TOPIC_ID unless it was `creating` (or is `ready` already)."""
+        ...
+
+    async def delete_topic(self, topic_id: UUID) -> Topic:
+        """Begin to delete: from here on the topic is gone. UNKNOWN_TOPIC_ID when it was already."""
+        ...
+
+    async def forget_topic(self, topic_id: UUID) -> None:
+        """Nothing is left of a topic that was being deleted. Without effect on any other, or an unknown one."""
+        ...
+
+    async def topics(self) -> list[Topic]:
+        """Every topic in every state, in the order of creation."""
+        ...
+
+    async def placements(self) -> list[Placement]:
+        """Every partition, ordered by topic and number."""
+        ...
+
+    async def begin_leadership(self, node_id: int) -> list[Placement]:
+        """Begin a new leader epoch for every partition that `node_id` leads, and give them: all in one step."""
+        ...
+
+    async def change_placement(self, changed: Placement) -> Placement | None:
+        """Compare and set: store `changed` if the row is still at `changed.partition_epoch`, and give it as stored,
+        with the next partition epoch. None when somebody else was first, or the partition is gone.
+        A leader epoch that would go back is refused with FENCED_LEADER_EPOCH."""
+        ...
+
+    async def next_producer_ids(self, count: int, node_id: int) -> range:
+        """`count` producer ids that nobody was given before, and nobody will be given again."""
+        ...
+
+
+def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[int]]) -> None:
+    """What every catalog refuses, whatever keeps it: a topic whose parts do not fit together."""
+    if partitions < 1 or len(replicas) != partitions:
+        raise PenstockError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {name!r}: {partitions} partitions with {len(replicas)} replica lists",
+        )
+    for number, nodes in enumerate(replicas):
+        if not nodes or len(set(nodes)) != len(nodes):
+            raise PenstockError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"topic {name!r}: partition {number} needs at least one replica and no node twice, not {list(nodes)}",
+            )
+
+
+def check_change(current: Placement, changed: Placement) -> None:
+    """What every catalog refuses of a changed placement: leadership that goes back, a leader who holds no copy."""
+    if changed.leader_epoch < current.leader_epoch:
+        raise PenstockError(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"partition {changed.key.partition} of {changed.key.topic_id} is at leader epoch {current.leader_epoch}, "
+            f"not {changed.leader_epoch}",
+        )
+    if changed.leader not in changed.in_sync or not set(changed.in_sync) <= set(changed.replicas):
+        raise PenstockError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"leader {changed.leader} must be in sync {list(changed.in_sync)}, "
+            f"and those among the replicas {list(changed.replicas)}",
+        )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def readable_time(wall_ms: int) -> str:
+    """A time as people read it in the tables; sorts like the time itself."""
+    return f"{(_EPOCH + wall_ms * _MILLISECOND).replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')}Z"
+
+
+def time_ms(readable: str) -> int:
+    """The inverse of `readable_time`."""
+    return (datetime.fromisoformat(readable) - _EPOCH) // _MILLISECOND

@@ -1,0 +1,123 @@
+"""A catalog in memory: for tests and simulation.
+
+The object stands for the database, not for a connection to it: it outlives the broker that uses it, so a simulated
+crash leaves it as it was. Each call changes everything at once, after one turn of the event loop: a caller that is
+cancelled while waiting does not stop its change, as a database would not.
+"""
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from penstock.catalog.catalog import BrokerEntry, Placement, Topic, TopicState, check_change, check_new_topic
+from penstock.model.clock import Clock
+from penstock.model.entropy import Entropy, random_uuid
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+
+
+class MemoryCatalog:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._cluster_id = urlsafe_b64encode(random_uuid(entropy).bytes).rstrip(b"=").decode()
+        self._brokers: dict[int, BrokerEntry] = {}
+        self._topics: dict[UUID, Topic] = {}
+        self._placements: dict[PartitionKey, Placement] = {}
+        self._next_producer_id = 0
+
+    async def open(self) -> None:
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+    async def cluster_id(self) -> str:
+        return self._cluster_id
+
+    async def register_broker(self, node_id: int, host: str, port: int) -> BrokerEntry:
+        before = self._brokers.get(node_id)
+        incarnation = before.incarnation + 1 if before else 1
+        entry = BrokerEntry(node_id, host, port, incarnation, self._clock.wall_ms())
+        self._brokers[node_id] = entry
+        await asyncio.sleep(0)
+        return entry
+
+    async def brokers(self) -> list[BrokerEntry]:
+        return sorted(self._brokers.values())
+
+    async def create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[int]]
+    ) -> Topic:
+        check_new_topic(name, partitions, replicas)
+        for topic in self._topics.values():
+            if topic.name == name and topic.state is not TopicState.DELETING:
+                raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        topic_id = random_uuid(self._entropy)
+        topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
+        self._topics[topic_id] = topic
+        for number, nodes in enumerate(replicas):
+            key = PartitionKey(topic_id, number)
+            self._placements[key] = Placement(key, nodes[0], 0, 0, tuple(nodes), tuple(nodes))
+        await asyncio.sleep(0)
+        return topic
+
+    async def set_ready(self, topic_id: UUID) -> None:
+        topic = self._living(topic_id)
+        self._topics[topic_id] = replace(topic, state=TopicState.READY)
+        await asyncio.sleep(0)
+
+    async def delete_topic(self, topic_id: UUID) -> Topic:
+        topic = replace(self._living(topic_id), state=TopicState.DELETING)
+        self._topics[topic_id] = topic
+        await asyncio.sleep(0)
+        return topic
+
+    async def forget_topic(self, topic_id: UUID) -> None:
+        topic = self._topics.get(topic_id)
+        if topic is not None and topic.state is TopicState.DELETING:
+            del self._topics[topic_id]
+            for number in range(topic.partitions):
+                del self._placements[PartitionKey(topic_id, number)]
+        await asyncio.sleep(0)
+
+    async def topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    async def placements(self) -> list[Placement]:
+        return sorted(self._placements.values(), key=_text_key)
+
+    async def begin_leadership(self, node_id: int) -> list[Placement]:
+        led = [placement for placement in await self.placements() if placement.leader == node_id]
+        led = [p._replace(leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1) for p in led]
+        self._placements.update({placement.key: placement for placement in led})
+        await asyncio.sleep(0)
+        return led
+
+    async def change_placement(self, changed: Placement) -> Placement | None:
+        current = self._placements.get(changed.key)
+        if current is None or current.partition_epoch != changed.partition_epoch:
+            return None
+        check_change(current, changed)
+        stored = changed._replace(partition_epoch=changed.partition_epoch + 1)
+        self._placements[changed.key] = stored
+        await asyncio.sleep(0)
+        return stored
+
+    async def next_producer_ids(self, count: int, node_id: int) -> range:
+        first = self._next_producer_id
+        self._next_producer_id += count
+        await asyncio.sleep(0)
+        return range(first, first + count)
+
+    def _living(self, topic_id: UUID) -> Topic:
+        topic = self._topics.get(topic_id)
+        if topic is None or topic.state is TopicState.DELETING:
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return topic
+
+
+def _text_key(placement: Placement) -> tuple[str, int]:
+    return str(placement.key.topic_id), placement.key.partition

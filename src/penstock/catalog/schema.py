@@ -1,0 +1,67 @@
+"""The tables of the SQLite catalog, and how an older file becomes a newer one.
+
+`user_version` of the file is the number of migrations that were applied. To change the schema: append one entry to
+MIGRATIONS, never edit an earlier one, and describe the table in docs/catalog.md. Every entry runs in one transaction
+together with the new `user_version`, so a crash leaves the file at one version or the other. A file with a higher
+version than this code knows is refused and left alone.
+
+Names, times and lists are text that a person can read: times are UTC, lists of nodes are JSON arrays.
+"""
+
+APPLICATION_ID = 0x50454E53
+"""Marks the file as ours ("PENS"), so that another program's database is refused and not altered."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE cluster (
+        only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
+        cluster_id TEXT NOT NULL,
+        created    TEXT NOT NULL
+    ) STRICT;
+
+    CREATE TABLE brokers (
+        node_id     INTEGER PRIMARY KEY,
+        host        TEXT NOT NULL,
+        port        INTEGER NOT NULL,
+        incarnation INTEGER NOT NULL,
+        registered  TEXT NOT NULL
+    ) STRICT;
+
+    CREATE TABLE topics (
+        topic_id   TEXT PRIMARY KEY,
+        name       TEXT NOT NULL,
+        partitions INTEGER NOT NULL CHECK (partitions > 0),
+        state      TEXT NOT NULL CHECK (state IN ('creating', 'ready', 'deleting')),
+        created    TEXT NOT NULL
+    ) STRICT;
+
+    -- The name of a topic that is being deleted is free for the next one.
+    CREATE UNIQUE INDEX topics_by_name ON topics (name) WHERE state <> 'deleting';
+
+    CREATE TABLE topic_settings (
+        topic_id TEXT NOT NULL REFERENCES topics (topic_id) ON DELETE CASCADE,
+        name     TEXT NOT NULL,
+        value    TEXT NOT NULL,
+        PRIMARY KEY (topic_id, name)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE partitions (
+        topic_id        TEXT NOT NULL REFERENCES topics (topic_id) ON DELETE CASCADE,
+        partition       INTEGER NOT NULL CHECK (partition >= 0),
+        leader          INTEGER NOT NULL,
+        leader_epoch    INTEGER NOT NULL,
+        partition_epoch INTEGER NOT NULL,
+        replicas        TEXT NOT NULL CHECK (json_valid(replicas)),
+        in_sync         TEXT NOT NULL CHECK (json_valid(in_sync)),
+        PRIMARY KEY (topic_id, partition)
+    ) STRICT, WITHOUT ROWID;
+
+    -- Producer ids are given to brokers in blocks; a block that was given is never given again.
+    CREATE TABLE producers (
+        first_id INTEGER PRIMARY KEY,
+        last_id  INTEGER NOT NULL CHECK (last_id >= first_id),
+        node_id  INTEGER NOT NULL,
+        given    TEXT NOT NULL
+    ) STRICT;
+    """,
+)

@@ -1,0 +1,253 @@
+"""One contract, held by every catalog: what the brokers rely on, whatever keeps the rows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.catalog.catalog import Catalog, Placement, TopicState, readable_time, time_ms
+from penstock.catalog.memory import MemoryCatalog
+from penstock.catalog.producer_ids import ProducerIds
+from penstock.catalog.sqlite import SqliteCatalog
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.model.workers import ThreadWorkers
+
+Story = Callable[[Catalog, Callable[[], Awaitable[Catalog]]], Awaitable[None]]
+"""What happens to an open catalog, and how to get it again after a crash of the broker."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def tell(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story], None]:
+    """Runs a story on a fresh catalog of each kind."""
+
+    async def memory(story: Story) -> None:
+        catalog = MemoryCatalog(SystemClock(), SystemEntropy())
+        await catalog.open()
+
+        async def again() -> Catalog:
+            return catalog
+
+        await story(catalog, again)
+
+    async def sqlite(story: Story) -> None:
+        workers = ThreadWorkers(2, "catalog")
+
+        def new() -> SqliteCatalog:
+            return SqliteCatalog(tmp_path / "catalog.db", workers=workers, clock=SystemClock(), entropy=SystemEntropy())
+
+        opened = [new()]
+
+        async def again() -> Catalog:
+            await opened[-1].close()
+            opened.append(new())
+            await opened[-1].open()
+            return opened[-1]
+
+        try:
+            await opened[0].open()
+            await story(opened[0], again)
+        finally:
+            await opened[-1].close()
+            workers.close()
+
+    kind = memory if request.param == "memory" else sqlite
+    return lambda story: asyncio.run(kind(story))
+
+
+def _refuses(code: ErrorCode, error: pytest.ExceptionInfo[PenstockError]) -> None:
+    assert error.value.code is code
+
+
+def test_a_topic_is_there_with_all_its_parts_after_a_restart(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        made = await catalog.create_topic("orders", 2, {"retention.ms": "5", "a": "b"}, [[1, 2], [2, 1]])
+        assert made.state is TopicState.CREATING
+        await catalog.set_ready(made.topic_id)
+        catalog = await again()
+        (topic,) = await catalog.topics()
+        assert (topic.name, topic.partitions, topic.state) == ("orders", 2, TopicState.READY)
+        assert topic.settings == {"retention.ms": "5", "a": "b"}
+        assert (topic.topic_id, topic.created_ms) == (made.topic_id, made.created_ms)
+        assert await catalog.placements() == [
+            Placement(PartitionKey(made.topic_id, 0), 1, 0, 0, (1, 2), (1, 2)),
+            Placement(PartitionKey(made.topic_id, 1), 2, 0, 0, (2, 1), (2, 1)),
+        ]
+
+    tell(story)
+
+
+def test_a_name_is_taken_until_its_topic_is_being_deleted(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        first = await catalog.create_topic("orders", 1, {}, [[1]])
+        with pytest.raises(PenstockError) as error:
+            await catalog.create_topic("orders", 1, {}, [[1]])
+        _refuses(ErrorCode.TOPIC_ALREADY_EXISTS, error)
+        await catalog.delete_topic(first.topic_id)
+        second = await catalog.create_topic("orders", 1, {}, [[1]])
+        assert second.topic_id != first.topic_id
+        states = {topic.topic_id: topic.state for topic in await (await again()).topics()}
+        assert states == {first.topic_id: TopicState.DELETING, second.topic_id: TopicState.CREATING}
+
+    tell(story)
+
+
+def test_concurrent_creates_of_one_name_give_one_topic(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        attempts = [catalog.create_topic("orders", 1, {}, [[1]]) for _ in range(5)]
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        assert sum(isinstance(result, PenstockError) for result in results) == 4
+        assert len(await catalog.topics()) == 1
+
+    tell(story)
+
+
+def test_a_deleted_topic_is_gone_once_it_is_forgotten(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic = await catalog.create_topic("orders", 3, {"a": "b"}, [[1]] * 3)
+        await catalog.forget_topic(topic.topic_id)
+        assert len(await catalog.topics()) == 1, "only what is being deleted can be forgotten"
+        assert (await catalog.delete_topic(topic.topic_id)).state is TopicState.DELETING
+        for change in (catalog.delete_topic, catalog.set_ready):
+            with pytest.raises(PenstockError) as error:
+                await change(topic.topic_id)
+            _refuses(ErrorCode.UNKNOWN_TOPIC_ID, error)
+        await catalog.forget_topic(topic.topic_id)
+        catalog = await again()
+        assert await catalog.topics() == []
+        assert await catalog.placements() == []
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "code"),
+    [
+        (0, [], ErrorCode.INVALID_PARTITIONS),
+        (2, [[1]], ErrorCode.INVALID_PARTITIONS),
+        (1, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (1, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_a_topic_that_does_not_fit_together_is_refused(
+    tell: Callable[[Story], None], partitions: int, replicas: list[list[int]], code: ErrorCode
+) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        with pytest.raises(PenstockError) as error:
+            await catalog.create_topic("orders", partitions, {}, replicas)
+        _refuses(code, error)
+        assert await catalog.topics() == []
+
+    tell(story)
+
+
+def test_leadership_begins_a_new_epoch_for_what_the_node_leads_and_nothing_else(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        await catalog.create_topic("orders", 2, {}, [[1], [2]])
+        (led,) = await catalog.begin_leadership(1)
+        assert (led.key.partition, led.leader_epoch, led.partition_epoch) == (0, 1, 1)
+        other = (await (await again()).placements())[1]
+        assert (other.leader, other.leader_epoch, other.partition_epoch) == (2, 0, 0)
+
+    tell(story)
+
+
+def test_of_two_who_change_a_placement_one_wins(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        await catalog.create_topic("orders", 1, {}, [[1, 2]])
+        (seen,) = await catalog.placements()
+        won, lost = await asyncio.gather(
+            catalog.change_placement(seen._replace(leader=2, leader_epoch=1, in_sync=(2,))),
+            catalog.change_placement(seen._replace(in_sync=(1,))),
+        )
+        if won is None:
+            won, lost = lost, won
+        assert lost is None
+        assert won is not None
+        assert won.partition_epoch == 1
+        assert await (await again()).placements() == [won]
+
+    tell(story)
+
+
+def test_a_placement_of_an_unknown_partition_does_not_change(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        unknown = Placement(PartitionKey(UUID(int=7), 0), 1, 0, 0, (1,), (1,))
+        assert await catalog.change_placement(unknown) is None
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"leader_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader": 2}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"in_sync": (1, 3)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_a_placement_that_makes_no_sense_is_refused(
+    tell: Callable[[Story], None], change: dict[str, object], code: ErrorCode
+) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        await catalog.create_topic("orders", 1, {}, [[1]])
+        (seen,) = await catalog.begin_leadership(1)
+        with pytest.raises(PenstockError) as error:
+            await catalog.change_placement(Placement(**{**seen._asdict(), **change}))
+        _refuses(code, error)
+        assert await catalog.placements() == [seen]
+
+    tell(story)
+
+
+def test_a_broker_counts_its_starts(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        assert (await catalog.register_broker(1, "a", 9092)).incarnation == 1
+        catalog = await again()
+        entry = await catalog.register_broker(1, "b", 9093)
+        assert (entry.host, entry.port, entry.incarnation) == ("b", 9093, 2)
+        assert await catalog.brokers() == [entry]
+
+    tell(story)
+
+
+def test_the_cluster_keeps_its_id(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        cluster_id = await catalog.cluster_id()
+        assert len(cluster_id) == 22
+        assert await (await again()).cluster_id() == cluster_id
+
+    tell(story)
+
+
+def test_producer_ids_are_never_given_twice_not_even_after_a_crash(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        ids = ProducerIds(catalog, 1, block=4)
+        given = await asyncio.gather(*(ids.next() for _ in range(11)))
+        catalog = await again()
+        ids = ProducerIds(catalog, 1, block=4)
+        given += [await ids.next() for _ in range(3)]
+        assert len(set(given)) == len(given)
+        assert min(given) >= 0
+
+    tell(story)
+
+
+def test_one_who_goes_away_does_not_take_the_block_from_the_others(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        ids = ProducerIds(catalog, 1)
+        impatient, patient = asyncio.create_task(ids.next()), asyncio.create_task(ids.next())
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert await patient == 0
+
+    tell(story)
+
+
+@pytest.mark.parametrize("wall_ms", [0, 1, 999, 1_000, 1_700_000_000_123, 253_402_300_799_999])
+def test_times_are_readable_and_exact(wall_ms: int) -> None:
+    assert time_ms(readable_time(wall_ms)) == wall_ms

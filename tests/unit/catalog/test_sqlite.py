@@ -1,0 +1,151 @@
+"""What only the SQLite catalog can get wrong: its file, its owner, its versions."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.catalog.schema import MIGRATIONS
+from penstock.catalog.sqlite import SqliteCatalog
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.workers import ThreadWorkers
+
+
+def _with_workers(work: Callable[[Callable[[], SqliteCatalog]], Awaitable[None]], path: Path) -> None:
+    async def run() -> None:
+        workers = ThreadWorkers(2, "catalog")
+        made: list[SqliteCatalog] = []
+
+        def new() -> SqliteCatalog:
+            made.append(SqliteCatalog(path, workers=workers, clock=SystemClock(), entropy=SystemEntropy()))
+            return made[-1]
+
+        try:
+            await work(new)
+        finally:
+            for catalog in made:
+                await catalog.close()
+            workers.close()
+
+    asyncio.run(run())
+
+
+def test_a_second_owner_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        first, second = new(), new()
+        await first.open()
+        with pytest.raises(PenstockError) as error:
+            await second.open()
+        assert error.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+        await first.close()
+        await second.open()
+
+    _with_workers(work, tmp_path / "catalog.db")
+
+
+def test_anybody_may_read_the_tables_while_the_broker_runs(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        await catalog.create_topic("orders", 1, {"retention.ms": "5"}, [[1]])
+        reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            reader.execute("BEGIN")
+            query = "SELECT name, state, leader, replicas FROM topics JOIN partitions USING (topic_id)"
+            assert reader.execute(query).fetchall() == [("orders", "creating", 1, "[1]")]
+            await catalog.create_topic("more", 1, {}, [[1]])  # A reader in mid-transaction holds nobody up.
+        finally:
+            reader.close()
+
+    _with_workers(work, path)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b"this is no database, but long enough to be looked at" * 20),
+        lambda path: _execute(path, "CREATE TABLE somebody_elses (x)"),
+        lambda path: _execute(path, "PRAGMA user_version = 3"),
+    ],
+    ids=["garbage", "another program's", "another program's, empty"],
+)
+def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    path = tmp_path / "catalog.db"
+    spoil(path)
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        with pytest.raises(PenstockError) as error:
+            await new().open()
+        assert error.value.code is ErrorCode.CATALOG_REFUSED
+
+    _with_workers(work, path)
+    assert b"cluster_id" not in path.read_bytes()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        await catalog.close()
+        _execute(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        with pytest.raises(PenstockError, match=f"schema version {len(MIGRATIONS) + 1}") as error:
+            await new().open()
+        assert error.value.code is ErrorCode.CATALOG_REFUSED
+
+    _with_workers(work, path)
+
+
+def test_a_transaction_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        caller = asyncio.create_task(catalog.create_topic("orders", 1, {}, [[1]]))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert [topic.name for topic in await catalog.topics()] == ["orders"]
+
+    _with_workers(work, tmp_path / "catalog.db")
+
+
+def test_after_close_calls_are_refused(tmp_path: Path) -> None:
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        with pytest.raises(PenstockError) as error:
+            await catalog.topics()
+        assert error.value.code is ErrorCode.SHUTTING_DOWN
+
+    _with_workers(work, tmp_path / "catalog.db")
+
+
+def test_a_failing_database_is_an_error_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        _execute(path, "DROP TABLE producers")
+        with pytest.raises(PenstockError, match="producers") as error:
+            await catalog.next_producer_ids(10, 1)
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await catalog.create_topic("orders", 1, {}, [[1]])  # The failed transaction was rolled back and holds nothing.
+
+    _with_workers(work, path)
+
+
+def _execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute(statement)
+        connection.commit()
+    finally:
+        connection.close()
