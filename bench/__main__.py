@@ -1,0 +1,8 @@
+"""`python -m bench`: the same as `python -m bench.run`."""
+
+import sys
+
+from bench.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())

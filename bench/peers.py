@@ -1,0 +1,201 @@
+"""The brokers under test, each a real process: Penstock from this work tree, and Apache Kafka from Maven's jars."""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "bench" / ".work"
+KAFKA_VERSION = "4.3.0"
+READY_TIMEOUT_S = 120.0
+
+
+class Peer(ABC):
+    """One broker: where it keeps its files, how it is started, and the process while it runs."""
+
+    name: str
+    flush_settings: Mapping[str, str]
+    """Topic settings that make this broker flush before it acknowledges."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Lay out an empty data directory; not part of the time to start."""
+
+    @abstractmethod
+    def command(self, *, flush_always: bool) -> Sequence[str]:
+        """The command line that starts the broker on `self.port`."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The version, as it is written into the results."""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        return self._process.pid
+
+    def start(self, *, flush_always: bool = False) -> float:
+        """Start on an empty directory; the seconds from the start of the process to its first Metadata answer."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.port = unused_port()
+        self.prepare()
+        log = (self.directory / "broker.log").open("wb")
+        begin = time.monotonic()
+        with log:
+            self._process = subprocess.Popen(
+                list(self.command(flush_always=flush_always)),
+                cwd=self.directory,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ, LOG_DIR=str(self.directory)),
+            )
+        while not answers_metadata(self.port):
+            if self._process.poll() is not None or time.monotonic() - begin > READY_TIMEOUT_S:
+                self.stop()
+                raise RuntimeError(f"{self.name} did not start:\n{(self.directory / 'broker.log').read_text()[-4000:]}")
+            time.sleep(0.005)
+        return time.monotonic() - begin
+
+    def stop(self) -> None:
+        """End the process and throw its data away."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for data in self.directory.glob("data*"):
+            shutil.rmtree(data, ignore_errors=True)
+
+
+class Penstock(Peer):
+    """This work tree, started as its users start it."""
+
+    name = "Penstock"
+    flush_settings: Mapping[str, str] = {}
+
+    def prepare(self) -> None:
+        (self.directory / "data").mkdir()
+
+    def command(self, *, flush_always: bool) -> Sequence[str]:
+        return [
+            str(ROOT / ".venv" / "bin" / "penstock"),
+            "serve",
+            *("--data", str(self.directory / "data")),
+            *("--host", "127.0.0.1"),
+            *("--kafka-port", str(self.port)),
+            *("--http-port", str(unused_port())),
+            *("--flush", "always" if flush_always else "os"),
+        ]
+
+    def version(self) -> str:
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        return f"Penstock {commit}"
+
+
+class Kafka(Peer):
+    """Apache Kafka in KRaft mode, one process that is broker and controller."""
+
+    name = "Kafka"
+    flush_settings: Mapping[str, str] = {"flush.messages": "1"}
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.libs = WORK / "kafka" / "libs"
+
+    def fetch(self) -> None:
+        """Get the jars; quick when they are there already."""
+        if list(self.libs.glob(f"kafka_2.13-{KAFKA_VERSION}.jar")):
+            return
+        for tool in ("java", "mvn"):
+            if shutil.which(tool) is None:
+                raise RuntimeError(f"bench: {tool} is missing; install it: apt-get install default-jre-headless maven")
+        pom = ROOT / "bench" / "kafka" / "pom.xml"
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        subprocess.run([*command, f"-DoutputDirectory={self.libs}"], check=True)
+
+    def prepare(self) -> None:
+        controller = unused_port()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # Deleted topics leave the page cache before the next round rather than a minute later.
+            "log.segment.delete.delay.ms": "500",
+        }
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        made = self._tool("kafka.tools.StorageTool", "random-uuid")
+        cluster = made.strip().splitlines()[-1]
+        self._tool("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties))
+
+    def command(self, *, flush_always: bool) -> Sequence[str]:
+        return [*self._java("-Xms1G", "-Xmx1G"), "kafka.Kafka", str(self.directory / "server.properties")]
+
+    def version(self) -> str:
+        java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
+        return f"Apache Kafka {KAFKA_VERSION} on {java}, heap 1 GB"
+
+    def _java(self, *flags: str) -> list[str]:
+        return ["java", *flags, "-cp", f"{self.libs}/*"]
+
+    def _tool(self, *arguments: str) -> str:
+        command = [*self._java(), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.directory, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def unused_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers_metadata(port: int) -> bool:
+    """Whether a Metadata request of version 1, for no topic, is answered with at least one broker."""
+    body = struct.pack(">hhih5si", 3, 1, 7, 5, b"bench", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            answer = connection.recv(4096)
+    except OSError:
+        return False
+    return len(answer) >= 12 and struct.unpack_from(">ii", answer, 4) >= (7, 1)

@@ -1,0 +1,92 @@
+"""What a broker costs, read from /proc: CPU of all its threads, memory, page faults, context switches."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Totals since the process began; subtract two to know what a piece of work cost."""
+
+    user_s: float
+    system_s: float
+    minor_faults: int
+    major_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.system_s
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return self._combine(other, 1)
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return self._combine(other, -1)
+
+    def _combine(self, other: "Usage", sign: int) -> "Usage":
+        return Usage(
+            self.user_s + sign * other.user_s,
+            self.system_s + sign * other.system_s,
+            self.minor_faults + sign * other.minor_faults,
+            self.major_faults + sign * other.major_faults,
+            self.voluntary_switches + sign * other.voluntary_switches,
+            self.involuntary_switches + sign * other.involuntary_switches,
+        )
+
+
+def usage(pid: int) -> Usage:
+    """The usage of a process and of every process it started."""
+    total = _usage_of_one(pid)
+    for child in _descendants(pid):
+        total = total + _usage_of_one(child)
+    return total
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process and of every process it started, in MB of a million bytes."""
+    return sum(_status_number(Path(f"/proc/{one}/status"), "VmRSS") for one in (pid, *_descendants(pid))) * 1024 / 1e6
+
+
+def _usage_of_one(pid: int) -> Usage:
+    # The name in field 2 may hold spaces and brackets, so the fields are counted from its closing bracket.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    voluntary = involuntary = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            voluntary += _status_number(task / "status", "voluntary_ctxt_switches")
+            involuntary += _status_number(task / "status", "nonvoluntary_ctxt_switches")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # The thread ended while we were looking.
+    return Usage(
+        user_s=int(fields[11]) / _TICKS_PER_S,
+        system_s=int(fields[12]) / _TICKS_PER_S,
+        minor_faults=int(fields[7]),
+        major_faults=int(fields[9]),
+        voluntary_switches=voluntary,
+        involuntary_switches=involuntary,
+    )
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in map(int, children):
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _status_number(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0])
+    return 0
