@@ -1,0 +1,231 @@
+"""Fetch as the broker sees it, written by hand: it carries the records, which are never copied here.
+
+Versions 4 to 18: the log's start from 5, sessions from 7, the caller's leader epoch from 9, its rack from 11, tags and
+compact lengths from 12, topic ids instead of names from 13, the replica's id in a tag from 15. Answers are made with
+`write_fetch_response`; what a client needs is in `fetch_client`.
+"""
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import NamedTuple
+
+from penstock.wire.framing import Buffer
+from penstock.wire.malformed import MalformedError
+from penstock.wire.produce import TopicRef
+from penstock.wire.sink import put_count, put_string, unsigned_varint
+from penstock.wire.source import INT32, Source
+
+API = "Fetch"
+KEY = 1
+LOG_START_FROM = 5
+SESSIONS_FROM = 7
+LEADER_EPOCH_FROM = 9
+RACK_FROM = 11
+FLEXIBLE_FROM = 12
+TOPIC_IDS_FROM = 13
+_REPLICA_TAG_FROM = 15
+_REPLICA_STATE_TAG = 1
+
+PARTITIONS_MAX = 100_000
+"""Topics and partitions that one request may name."""
+
+_START = Struct(">iiib")
+_SESSION = Struct(">ii")
+_PARTITION_4 = Struct(">iqi")
+_PARTITION_5 = Struct(">iqqi")
+_PARTITION_9 = Struct(">iiqqi")
+_PARTITION_12 = Struct(">iiqiqi")
+
+_ANSWER_START = Struct(">ihi")
+_ANSWER_4 = Struct(">ihqq")
+_ANSWER_5 = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+
+
+class FetchPartition(NamedTuple):
+    """What a reader wants of one partition."""
+
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+class FetchRequest(NamedTuple):
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[TopicRef, list[FetchPartition]]]
+    forgotten: list[tuple[TopicRef, list[int]]]
+    rack: str
+
+
+class Fetched(NamedTuple):
+    """What one partition has for a reader."""
+
+    partition: int
+    error: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: Buffer = b""
+    aborted: Sequence[tuple[int, int]] | None = None
+    preferred_replica: int = -1
+
+
+def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
+    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    source = Source(frame, position, PARTITIONS_MAX)
+    flexible = version >= FLEXIBLE_FROM
+    replica_id = source.int32() if version < _REPLICA_TAG_FROM else -1
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack(source, _START)
+    session_id, session_epoch = _unpack(source, _SESSION) if version >= SESSIONS_FROM else (0, -1)
+    topics: list[tuple[TopicRef, list[FetchPartition]]] = []
+    for _ in range(source.count(flexible, 2)):
+        topic = _topic(source, version)
+        topics.append((topic, _parse_partitions(source, version)))
+        if flexible:
+            source.skip_tags()
+    forgotten = _parse_forgotten(source, version) if version >= SESSIONS_FROM else []
+    rack = _required(source.string(flexible), "rack") if version >= RACK_FROM else ""
+    if flexible:
+        for tag, _end in source.tags():
+            if tag == _REPLICA_STATE_TAG and version >= _REPLICA_TAG_FROM:
+                replica_id = source.int32()
+                source.int64()
+                source.skip_tags()
+    source.finish()
+    return FetchRequest(
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
+    )
+
+
+def _unpack(source: Source, layout: Struct) -> tuple[int, ...]:
+    try:
+        values = layout.unpack_from(source.buffer, source.position)
+    except error:
+        raise source.too_short(layout.size) from None
+    source.position += layout.size
+    return values
+
+
+def _required(text: str | None, what: str) -> str:
+    if text is None:
+        raise MalformedError(f"a {what} may not be null")
+    return text
+
+
+def _topic(source: Source, version: int) -> TopicRef:
+    if version >= TOPIC_IDS_FROM:
+        return source.uuid()
+    return _required(source.string(version >= FLEXIBLE_FROM), "topic's name")
+
+
+def _parse_partitions(source: Source, version: int) -> list[FetchPartition]:
+    flexible = version >= FLEXIBLE_FROM
+    if flexible:
+        layout = _PARTITION_12
+    elif version >= LEADER_EPOCH_FROM:
+        layout = _PARTITION_9
+    else:
+        layout = _PARTITION_5 if version >= LOG_START_FROM else _PARTITION_4
+    partitions = []
+    for _ in range(source.count(flexible, layout.size)):
+        values = _unpack(source, layout)
+        partitions.append(_partition(values, version))
+        if flexible:
+            source.skip_tags()  # a follower's directory and high watermark: nobody follows yet
+    return partitions
+
+
+def _partition(values: tuple[int, ...], version: int) -> FetchPartition:
+    if version >= FLEXIBLE_FROM:
+        partition, leader_epoch, offset, last_fetched_epoch, log_start_offset, max_bytes = values
+        return FetchPartition(partition, offset, max_bytes, leader_epoch, last_fetched_epoch, log_start_offset)
+    if version >= LEADER_EPOCH_FROM:
+        partition, leader_epoch, offset, log_start_offset, max_bytes = values
+        return FetchPartition(partition, offset, max_bytes, leader_epoch, -1, log_start_offset)
+    if version >= LOG_START_FROM:
+        partition, offset, log_start_offset, max_bytes = values
+        return FetchPartition(partition, offset, max_bytes, -1, -1, log_start_offset)
+    partition, offset, max_bytes = values
+    return FetchPartition(partition, offset, max_bytes)
+
+
+def _parse_forgotten(source: Source, version: int) -> list[tuple[TopicRef, list[int]]]:
+    flexible = version >= FLEXIBLE_FROM
+    forgotten = []
+    for _ in range(source.count(flexible, 2)):
+        topic = _topic(source, version)
+        forgotten.append((topic, [source.int32() for _ in range(source.count(flexible, 4))]))
+        if flexible:
+            source.skip_tags()
+    return forgotten
+
+
+def write_fetch_response(
+    version: int,
+    topics: Sequence[tuple[TopicRef, Sequence[Fetched]]],
+    *,
+    error: int = 0,
+    session_id: int = 0,
+) -> list[Buffer]:
+    """The answer's body as pieces to be sent one after the other; the records are not copied."""
+    flexible = version >= FLEXIBLE_FROM
+    pieces: list[Buffer] = []
+    out = bytearray()
+    out += _ANSWER_START.pack(0, error, session_id) if version >= SESSIONS_FROM else b"\0\0\0\0"
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        if isinstance(topic, str):
+            put_string(out, topic, flexible)
+        else:
+            out += topic.bytes
+        put_count(out, len(partitions), flexible)
+        for fetched in partitions:
+            _put_fetched(out, version, fetched)
+            if fetched.records:
+                pieces += (out, fetched.records)
+                out = bytearray()
+            if flexible:
+                out.append(0)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        pieces.append(out)
+    return pieces
+
+
+def _put_fetched(out: bytearray, version: int, fetched: Fetched) -> None:
+    """Everything of one partition up to where its records begin."""
+    flexible = version >= FLEXIBLE_FROM
+    out += _ANSWER_5.pack(*fetched[:5]) if version >= LOG_START_FROM else _ANSWER_4.pack(*fetched[:4])
+    if fetched.aborted is None:
+        put_count(out, -1, flexible)
+    else:
+        put_count(out, len(fetched.aborted), flexible)
+        for producer_id, first_offset in fetched.aborted:
+            out += _ABORTED.pack(producer_id, first_offset)
+            if flexible:
+                out.append(0)
+    if version >= RACK_FROM:
+        out += INT32.pack(fetched.preferred_replica)
+    size = len(fetched.records)
+    out += unsigned_varint(size + 1) if flexible else INT32.pack(size)

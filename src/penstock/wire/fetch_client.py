@@ -1,0 +1,163 @@
+"""Fetch as a client sees it: the request written, the answer parsed; the records stay where the frame has them."""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.wire.fetch import (
+    FLEXIBLE_FROM,
+    LEADER_EPOCH_FROM,
+    LOG_START_FROM,
+    RACK_FROM,
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    Fetched,
+    FetchPartition,
+)
+from penstock.wire.malformed import MalformedError
+from penstock.wire.messages import ANSWER_ELEMENTS_MAX
+from penstock.wire.produce import TopicRef
+from penstock.wire.sink import put_count, put_string
+from penstock.wire.source import INT32, Source
+
+_START = Struct(">iiib")
+_SESSION = Struct(">ii")
+_PARTITION_4 = Struct(">iqi")
+_PARTITION_5 = Struct(">iqqi")
+_PARTITION_9 = Struct(">iiqqi")
+_PARTITION_12 = Struct(">iiqiqi")
+_REPLICA_TAG_FROM = 15
+
+
+class FetchResponse(NamedTuple):
+    error: int
+    session_id: int
+    topics: list[tuple[TopicRef, list[Fetched]]]
+
+
+def write_fetch_request(
+    version: int,
+    topics: Sequence[tuple[TopicRef, Sequence[FetchPartition]]],
+    *,
+    max_wait_ms: int,
+    min_bytes: int = 1,
+    max_bytes: int = 0x7FFFFFFF,
+    isolation_level: int = 0,
+    session_id: int = 0,
+    session_epoch: int = -1,
+    forgotten: Sequence[tuple[TopicRef, Sequence[int]]] = (),
+    rack: str = "",
+) -> bytes:
+    """The request's body. Without a session (the default) the broker keeps nothing."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray()
+    if version < _REPLICA_TAG_FROM:
+        out += INT32.pack(-1)
+    out += _START.pack(max_wait_ms, min_bytes, max_bytes, isolation_level)
+    if version >= SESSIONS_FROM:
+        out += _SESSION.pack(session_id, session_epoch)
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        _put_topic(out, topic, flexible)
+        put_count(out, len(partitions), flexible)
+        for partition in partitions:
+            _put_partition(out, version, partition)
+        if flexible:
+            out.append(0)
+    if version >= SESSIONS_FROM:
+        _put_forgotten(out, forgotten, flexible)
+    if version >= RACK_FROM:
+        put_string(out, rack, flexible)
+    if flexible:
+        out.append(0)
+    return bytes(out)
+
+
+def _put_topic(out: bytearray, topic: TopicRef, flexible: bool) -> None:
+    if isinstance(topic, str):
+        put_string(out, topic, flexible)
+    else:
+        out += topic.bytes
+
+
+def _put_partition(out: bytearray, version: int, want: FetchPartition) -> None:
+    if version >= FLEXIBLE_FROM:
+        out += _PARTITION_12.pack(
+            want.partition,
+            want.leader_epoch,
+            want.offset,
+            want.last_fetched_epoch,
+            want.log_start_offset,
+            want.max_bytes,
+        )
+        out.append(0)
+    elif version >= LEADER_EPOCH_FROM:
+        out += _PARTITION_9.pack(want.partition, want.leader_epoch, want.offset, want.log_start_offset, want.max_bytes)
+    elif version >= LOG_START_FROM:
+        out += _PARTITION_5.pack(want.partition, want.offset, want.log_start_offset, want.max_bytes)
+    else:
+        out += _PARTITION_4.pack(want.partition, want.offset, want.max_bytes)
+
+
+def _put_forgotten(out: bytearray, forgotten: Sequence[tuple[TopicRef, Sequence[int]]], flexible: bool) -> None:
+    put_count(out, len(forgotten), flexible)
+    for topic, partitions in forgotten:
+        _put_topic(out, topic, flexible)
+        put_count(out, len(partitions), flexible)
+        for partition in partitions:
+            out += INT32.pack(partition)
+        if flexible:
+            out.append(0)
+
+
+def parse_fetch_response(version: int, frame: memoryview, position: int) -> FetchResponse:
+    """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    flexible = version >= FLEXIBLE_FROM
+    source.int32()  # throttle time: this client is never throttled by a broker of ours
+    error, session_id = (source.int16(), source.int32()) if version >= SESSIONS_FROM else (0, 0)
+    topics: list[tuple[TopicRef, list[Fetched]]] = []
+    for _ in range(source.count(flexible, 2)):
+        topic: TopicRef
+        if version >= TOPIC_IDS_FROM:
+            topic = source.uuid()
+        else:
+            name = source.string(flexible)
+            if name is None:
+                raise MalformedError("a topic's name may not be null")
+            topic = name
+        topics.append((topic, [_parse_fetched(source, version) for _ in range(source.count(flexible, 27))]))
+        if flexible:
+            source.skip_tags()
+    if flexible:
+        source.skip_tags()
+    source.finish()
+    return FetchResponse(error, session_id, topics)
+
+
+def _parse_fetched(source: Source, version: int) -> Fetched:
+    flexible = version >= FLEXIBLE_FROM
+    partition, error, high_watermark, last_stable = source.int32(), source.int16(), source.int64(), source.int64()
+    log_start = source.int64() if version >= LOG_START_FROM else -1
+    aborted: list[tuple[int, int]] | None = None
+    count = source.count(flexible, 16)
+    if count >= 0:
+        aborted = []
+        for _ in range(count):
+            aborted.append((source.int64(), source.int64()))
+            if flexible:
+                source.skip_tags()
+    preferred = source.int32() if version >= RACK_FROM else -1
+    records = source.data(flexible)
+    if flexible:
+        source.skip_tags()
+    return Fetched(
+        partition,
+        error,
+        high_watermark,
+        last_stable,
+        log_start,
+        b"" if records is None else records,
+        aborted,
+        preferred,
+    )

@@ -1,0 +1,71 @@
+"""Messages by name and version: what handlers and clients call.
+
+A message is a dictionary of its schema's fields in snake case; readers and writers are compiled at first use.
+"""
+
+from functools import cache
+
+from penstock.wire.reader import Fields, Read, compile_reader
+from penstock.wire.schema import load
+from penstock.wire.source import Source
+from penstock.wire.writer import Write, compile_writer
+
+ELEMENTS_MAX = 20_000
+"""Array elements one request may have unless its API says otherwise: what takes some ten milliseconds to read."""
+
+ANSWER_ELEMENTS_MAX = 5_000_000
+"""Array elements a client accepts in an answer: a broker may have many partitions."""
+
+
+@cache
+def _reader(name: str, version: int) -> Read:
+    return compile_reader(load(name), version)
+
+
+@cache
+def _writer(name: str, version: int) -> Write:
+    return compile_writer(load(name), version)
+
+
+@cache
+def is_flexible(api: str, version: int) -> bool:
+    """Whether this version of an API has compact lengths and tags, also in its headers."""
+    return version in load(f"{api}Request").flexible
+
+
+@cache
+def key_of(api: str) -> int:
+    """The API's number on the wire."""
+    return load(f"{api}Request").key
+
+
+def read_request(api: str, version: int, frame: memoryview, position: int, elements_max: int = ELEMENTS_MAX) -> Fields:
+    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    return _read(f"{api}Request", version, Source(frame, position, elements_max))
+
+
+def write_request(api: str, version: int, fields: Fields) -> bytes:
+    """A request's body."""
+    return _write(f"{api}Request", version, fields)
+
+
+def read_response(api: str, version: int, frame: memoryview, position: int) -> Fields:
+    """The response whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    return _read(f"{api}Response", version, Source(frame, position, ANSWER_ELEMENTS_MAX))
+
+
+def write_response(api: str, version: int, fields: Fields) -> bytes:
+    """A response's body."""
+    return _write(f"{api}Response", version, fields)
+
+
+def _read(name: str, version: int, source: Source) -> Fields:
+    fields: Fields = _reader(name, version)(source)
+    source.finish()
+    return fields
+
+
+def _write(name: str, version: int, fields: Fields) -> bytes:
+    out = bytearray()
+    _writer(name, version)(out, fields)
+    return bytes(out)

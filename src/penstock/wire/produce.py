@@ -1,0 +1,203 @@
+"""Produce, written by hand: it carries the records, which are never copied here.
+
+Versions 3 to 13: tags and compact lengths from 9, topic ids instead of names from 13; the answer has the log's start
+from 5 and says what was wrong from 8.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.wire.framing import Buffer
+from penstock.wire.malformed import MalformedError
+from penstock.wire.sink import put_count, put_string, unsigned_varint
+from penstock.wire.source import INT32, Source
+
+API = "Produce"
+KEY = 0
+FLEXIBLE_FROM = 9
+TOPIC_IDS_FROM = 13
+_LOG_START_FROM = 5
+_MESSAGES_FROM = 8
+
+PARTITIONS_MAX = 20_000
+"""Topics and partitions that one request may name."""
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_RESULT = Struct(">ihqq")
+_RESULT_WITH_START = Struct(">ihqqq")
+
+TopicRef = str | UUID
+"""A topic as the version names it: by name up to 12, by id from 13."""
+
+
+class PartitionRecords(NamedTuple):
+    """What is to be appended to one partition; `records` is a piece of the frame."""
+
+    partition: int
+    records: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[TopicRef, list[PartitionRecords]]]
+
+
+class ProduceResult(NamedTuple):
+    """What became of one partition's records."""
+
+    partition: int
+    error: int = 0
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+
+
+def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
+    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    source = Source(frame, position, PARTITIONS_MAX)
+    flexible = version >= FLEXIBLE_FROM
+    transactional_id = source.string(flexible)
+    acks = source.int16()
+    timeout_ms = source.int32()
+    topics = []
+    for _ in range(source.count(flexible, 2)):
+        topic = source.uuid() if version >= TOPIC_IDS_FROM else _name(source, flexible)
+        topics.append((topic, _parse_partitions(source, flexible)))
+        if flexible:
+            source.skip_tags()
+    if flexible:
+        source.skip_tags()
+    source.finish()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
+    partitions = []
+    for _ in range(source.count(flexible, 5)):
+        partitions.append(PartitionRecords(source.int32(), source.data(flexible)))
+        if flexible:
+            source.skip_tags()
+    return partitions
+
+
+def _name(source: Source, flexible: bool) -> str:
+    name = source.string(flexible)
+    if name is None:
+        raise MalformedError("a topic's name may not be null")
+    return name
+
+
+def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
+    """The answer's body."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray()
+    put_count(out, len(topics), flexible)
+    for topic, results in topics:
+        _put_topic(out, topic, flexible)
+        put_count(out, len(results), flexible)
+        for result in results:
+            _put_result(out, version, result, flexible)
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"  # never throttled; no tags
+    return bytes(out)
+
+
+def _put_topic(out: bytearray, topic: TopicRef, flexible: bool) -> None:
+    if isinstance(topic, str):
+        put_string(out, topic, flexible)
+    else:
+        out += topic.bytes
+
+
+def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: bool) -> None:
+    if version >= _LOG_START_FROM:
+        out += _RESULT_WITH_START.pack(*result[:5])
+    else:
+        out += _RESULT.pack(*result[:4])
+    if version >= _MESSAGES_FROM:
+        put_count(out, len(result.record_errors), flexible)
+        for index, message in result.record_errors:
+            out += INT32.pack(index)
+            put_string(out, message, flexible)
+            if flexible:
+                out.append(0)
+        put_string(out, result.message, flexible)
+        if flexible:
+            out.append(0)
+
+
+def write_produce_request(
+    version: int,
+    topics: Sequence[tuple[TopicRef, Sequence[tuple[int, Buffer]]]],
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> list[Buffer]:
+    """The request's body as pieces to be sent one after the other; the records are not copied."""
+    flexible = version >= FLEXIBLE_FROM
+    pieces: list[Buffer] = []
+    out = bytearray()
+    put_string(out, transactional_id, flexible)
+    out += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        _put_topic(out, topic, flexible)
+        put_count(out, len(partitions), flexible)
+        for partition, records in partitions:
+            out += INT32.pack(partition)
+            out += unsigned_varint(len(records) + 1) if flexible else INT32.pack(len(records))
+            pieces += (out, records)
+            out = bytearray()
+            if flexible:
+                out.append(0)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        pieces.append(out)
+    return pieces
+
+
+def parse_produce_response(
+    version: int, frame: memoryview, position: int
+) -> list[tuple[TopicRef, list[ProduceResult]]]:
+    """The answer whose body begins at `position`."""
+    source = Source(frame, position, PARTITIONS_MAX)
+    flexible = version >= FLEXIBLE_FROM
+    topics = []
+    for _ in range(source.count(flexible, 2)):
+        topic = source.uuid() if version >= TOPIC_IDS_FROM else _name(source, flexible)
+        results = [_parse_result(source, version, flexible) for _ in range(source.count(flexible, 22))]
+        topics.append((topic, results))
+        if flexible:
+            source.skip_tags()
+    source.int32()  # throttle time: this client is never throttled by a broker of ours
+    if flexible:
+        source.skip_tags()
+    source.finish()
+    return topics
+
+
+def _parse_result(source: Source, version: int, flexible: bool) -> ProduceResult:
+    partition, error, base_offset, append_time_ms = source.int32(), source.int16(), source.int64(), source.int64()
+    log_start_offset = source.int64() if version >= _LOG_START_FROM else -1
+    record_errors: list[tuple[int, str | None]] = []
+    message = None
+    if version >= _MESSAGES_FROM:
+        for _ in range(source.count(flexible, 5)):
+            record_errors.append((source.int32(), source.string(flexible)))
+            if flexible:
+                source.skip_tags()
+        message = source.string(flexible)
+        if flexible:
+            source.skip_tags()
+    return ProduceResult(partition, error, base_offset, append_time_ms, log_start_offset, message, record_errors)

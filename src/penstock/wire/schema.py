@@ -1,0 +1,140 @@
+"""Message formats as rows of a table: name, type, versions, nullable, tag, default.
+
+The rows come from JSON: Kafka's as kafka-python ships them, ours from the `schemas` folder beside this file, which is
+looked at first. Only kafka-python's schema files are read: importing its package costs a broker 130 ms of its start
+and 12 MB, because it brings clients, sockets and statistics along.
+"""
+
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+_INTEGERS = frozenset({"int8", "int16", "uint16", "int32", "uint32", "int64"})
+_OWN = Path(__file__).parent / "schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included; empty when first > last."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Versions":
+        if not text or text == "none":
+            return NEVER
+        if text.endswith("+"):
+            return cls(int(text[:-1]), 32_767)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+NEVER = Versions(0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row. `kind` is the type of the value, of one element where it is an array; structures have `fields`."""
+
+    name: str
+    kind: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    tagged: Versions
+    default: Any
+    fields: tuple["Field", ...]
+
+    def is_tagged(self, version: int) -> bool:
+        return self.tag is not None and version in self.tagged
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A message: its key, the versions it is defined for, those with compact lengths and tags, and its rows."""
+
+    name: str
+    key: int
+    versions: Versions
+    flexible: Versions
+    fields: tuple[Field, ...]
+
+
+@cache
+def load(name: str) -> Schema:
+    """The schema of a message such as "MetadataRequest"; FileNotFoundError if there is none."""
+    rows = json.loads(_COMMENT.sub("", _text(name)))
+    shared = {struct["name"]: struct["fields"] for struct in rows.get("commonStructs", ())}
+    return Schema(
+        name=name,
+        key=int(rows["apiKey"]),
+        versions=Versions.parse(rows["validVersions"]),
+        flexible=Versions.parse(rows["flexibleVersions"]),
+        fields=tuple(_field(row, shared) for row in rows["fields"]),
+    )
+
+
+def _text(name: str) -> str:
+    own = _OWN / f"{name}.json"
+    if own.exists():
+        return own.read_text()
+    return (_kafka_schemas() / f"{name}.json").read_text()
+
+
+@cache
+def _kafka_schemas() -> Path:
+    spec = importlib.util.find_spec("kafka")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("the message schemas are missing: install kafka-python")
+    return Path(spec.submodule_search_locations[0]) / "protocol" / "schemas" / "resources"
+
+
+def _field(row: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> Field:
+    kind = row["type"]
+    is_array = kind.startswith("[]")
+    kind = kind.removeprefix("[]")
+    inner = row.get("fields") or shared.get(kind) or ()
+    fields = tuple(_field(each, shared) for each in inner)
+    if fields:
+        kind = "struct"
+    return Field(
+        name=_WORD.sub("_", row["name"]).lower(),
+        kind=kind,
+        is_array=is_array,
+        versions=Versions.parse(row["versions"]),
+        nullable=Versions.parse(row.get("nullableVersions")),
+        tag=row.get("tag"),
+        tagged=Versions.parse(row.get("taggedVersions")),
+        default=_default(row.get("default"), kind, is_array),
+        fields=fields,
+    )
+
+
+def _default(text: Any, kind: str, is_array: bool) -> Any:
+    if text == "null":
+        return None
+    if is_array:
+        return ()
+    if kind in _INTEGERS:
+        return int(str(text), 0) if text not in (None, "") else 0
+    if kind == "bool":
+        return str(text).lower() == "true"
+    if kind == "float64":
+        return float(text or 0)
+    if kind == "string":
+        return text or ""
+    if kind == "uuid":
+        return UUID(int=0)
+    return {} if kind == "struct" else b""

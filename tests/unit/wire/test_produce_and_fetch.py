@@ -1,0 +1,243 @@
+"""The hand-written messages against the schema-driven codec, which is itself held to kafka-python's bytes."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.wire.fetch import Fetched, FetchPartition, parse_fetch_request, write_fetch_response
+from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
+from penstock.wire.framing import Buffer
+from penstock.wire.malformed import MalformedError
+from penstock.wire.messages import read_response, write_request, write_response
+from penstock.wire.produce import (
+    ProduceResult,
+    parse_produce_request,
+    parse_produce_response,
+    write_produce_request,
+    write_produce_response,
+)
+
+PRODUCE_VERSIONS = range(3, 14)
+FETCH_VERSIONS = range(4, 19)
+
+quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+int16s = st.integers(-(1 << 15), (1 << 15) - 1)
+int32s = st.integers(-(1 << 31), (1 << 31) - 1)
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+texts = st.none() | names
+record_bytes = st.binary(max_size=300)
+
+
+def topics(version: int, ids_from: int, partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    key: st.SearchStrategy[str | UUID] = st.uuids() if version >= ids_from else names
+    return st.lists(st.tuples(key, st.lists(partitions, max_size=3)), max_size=3)
+
+
+def joined(pieces: list[Buffer]) -> bytes:
+    return b"".join(bytes(piece) for piece in pieces)
+
+
+def key_of(topic: str | UUID, by_name: str) -> dict[str, Any]:
+    return {by_name: topic} if isinstance(topic, str) else {"topic_id": topic}
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+    @quick
+    @given(texts, int16s, int32s, topics(version, 13, st.tuples(int32s, record_bytes)))
+    def check(transactional_id: str | None, acks: int, timeout_ms: int, data: Any) -> None:
+        body = joined(
+            write_produce_request(version, data, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id)
+        )
+        rows = [
+            key_of(topic, "name")
+            | {"partition_data": [{"index": index, "records": records} for index, records in parts]}
+            for topic, parts in data
+        ]
+        fields = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": timeout_ms, "topic_data": rows}
+        assert body == write_request("Produce", version, fields)
+        parsed = parse_produce_request(version, memoryview(b"head" + body), 4)
+        assert parsed[:3] == (transactional_id, acks, timeout_ms)
+        assert [
+            (topic, [(index, bytes(records or b"")) for index, records in parts]) for topic, parts in parsed[3]
+        ] == data
+
+    check()
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+    errors = st.lists(st.tuples(int32s, texts), max_size=2)
+    results = st.builds(ProduceResult, int32s, int16s, int64s, int64s, int64s, texts, errors)
+
+    @quick
+    @given(topics(version, 13, results))
+    def check(data: list[tuple[str | UUID, list[ProduceResult]]]) -> None:
+        body = write_produce_response(version, data)
+        rows = [key_of(topic, "name") | {"partition_responses": list(map(result_row, parts))} for topic, parts in data]
+        assert body == write_response("Produce", version, {"responses": rows})
+        again = parse_produce_response(version, memoryview(b"head" + body), 4)
+        assert write_produce_response(version, again) == body
+
+    check()
+
+
+def result_row(result: ProduceResult) -> dict[str, Any]:
+    return {
+        "index": result.partition,
+        "error_code": result.error,
+        "base_offset": result.base_offset,
+        "log_append_time_ms": result.append_time_ms,
+        "log_start_offset": result.log_start_offset,
+        "record_errors": [
+            {"batch_index": index, "batch_index_error_message": message} for index, message in result.record_errors
+        ],
+        "error_message": result.message,
+    }
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_fetch_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+    wanted = st.builds(FetchPartition, int32s, int64s, int32s, int32s, int32s, int64s)
+
+    @quick
+    @given(topics(version, 13, wanted), topics(version, 13, int32s), st.tuples(*[int32s] * 5), names)
+    def check(data: Any, forgotten: Any, numbers: tuple[int, ...], rack: str) -> None:
+        max_wait_ms, min_bytes, max_bytes, session_id, session_epoch = numbers
+        settings_of = {
+            "max_wait_ms": max_wait_ms,
+            "min_bytes": min_bytes,
+            "max_bytes": max_bytes,
+            "isolation_level": 1,
+            "session_id": session_id,
+            "session_epoch": session_epoch,
+        }
+        body = write_fetch_request(version, data, forgotten=forgotten, rack=rack, **settings_of)
+        gone = [key_of(topic, "topic") | {"partitions": parts} for topic, parts in forgotten]
+        fields = settings_of | {"topics": want_rows(data), "forgotten_topics_data": gone, "rack_id": rack}
+        assert body == write_request("Fetch", version, fields)
+        parsed = parse_fetch_request(version, memoryview(b"head" + body), 4)
+        assert parsed[:5] == (-1, max_wait_ms, min_bytes, max_bytes, 1)
+        again = write_fetch_request(
+            version,
+            parsed.topics,
+            forgotten=parsed.forgotten,
+            rack=parsed.rack,
+            **settings_of | {"session_id": parsed.session_id, "session_epoch": parsed.session_epoch},
+        )
+        assert again == body
+
+    check()
+
+
+def want_rows(data: Any) -> list[dict[str, Any]]:
+    return [
+        key_of(topic, "topic")
+        | {
+            "partitions": [
+                {
+                    "partition": want.partition,
+                    "fetch_offset": want.offset,
+                    "partition_max_bytes": want.max_bytes,
+                    "current_leader_epoch": want.leader_epoch,
+                    "last_fetched_epoch": want.last_fetched_epoch,
+                    "log_start_offset": want.log_start_offset,
+                }
+                for want in parts
+            ]
+        }
+        for topic, parts in data
+    ]
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+    aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
+    fetched = st.builds(Fetched, int32s, int16s, int64s, int64s, int64s, record_bytes, aborted, int32s)
+
+    @quick
+    @given(topics(version, 13, fetched), int16s, int32s)
+    def check(data: list[tuple[str | UUID, list[Fetched]]], error: int, session_id: int) -> None:
+        body = joined(write_fetch_response(version, data, error=error, session_id=session_id))
+        rows = [key_of(topic, "topic") | {"partitions": list(map(fetched_row, parts))} for topic, parts in data]
+        fields = {"error_code": error, "session_id": session_id, "responses": rows}
+        assert body == write_response("Fetch", version, fields)
+        again = parse_fetch_response(version, memoryview(b"head" + body), 4)
+        pieces = write_fetch_response(version, again.topics, error=again.error, session_id=again.session_id)
+        assert joined(pieces) == body
+
+    check()
+
+
+def fetched_row(fetched: Fetched) -> dict[str, Any]:
+    aborted = fetched.aborted
+    return {
+        "partition_index": fetched.partition,
+        "error_code": fetched.error,
+        "high_watermark": fetched.high_watermark,
+        "last_stable_offset": fetched.last_stable_offset,
+        "log_start_offset": fetched.log_start_offset,
+        "aborted_transactions": None
+        if aborted is None
+        else [{"producer_id": producer, "first_offset": first} for producer, first in aborted],
+        "preferred_read_replica": fetched.preferred_replica,
+        "records": fetched.records,
+    }
+
+
+@pytest.mark.parametrize("version", [15, 17, 18])
+def test_a_replica_tells_its_id_in_a_tag(version: int) -> None:
+    partition = {"partition": 3, "replica_directory_id": UUID(int=5), "high_watermark": 9}
+    topic = {"topic_id": UUID(int=7), "partitions": [partition]}
+    fields = {"replica_state": {"replica_id": 4, "replica_epoch": 2}, "topics": [topic]}
+    parsed = parse_fetch_request(version, memoryview(write_request("Fetch", version, fields)), 0)
+    assert parsed.replica_id == 4
+    assert parsed.topics[0][1][0].partition == 3
+
+
+def test_records_are_pieces_of_the_frame_and_not_copies() -> None:
+    frame = bytearray(joined(write_produce_request(9, [("t", [(0, b"records")])], acks=1, timeout_ms=0)))
+    (_, (piece,)) = parse_produce_request(9, memoryview(frame), 0).topics[0]
+    assert piece.records is not None
+    assert piece.records.obj is frame
+    piece.records[0:1] = b"R"
+    assert b"Records" in frame
+
+
+def test_records_of_an_answer_are_handed_on_as_they_are() -> None:
+    records = b"x" * 1000
+    assert any(piece is records for piece in write_fetch_response(12, [("t", [Fetched(0, records=records)])]))
+
+
+@pytest.mark.parametrize("version", [*PRODUCE_VERSIONS])
+def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
+    topic = "t" if version < 13 else UUID(int=1)
+    body = joined(write_produce_request(version, [(topic, [(0, b"records"), (1, b"r")])], acks=1, timeout_ms=0))
+    for size in range(len(body)):
+        with pytest.raises(MalformedError):
+            parse_produce_request(version, memoryview(body)[:size], 0)
+    with pytest.raises(MalformedError):
+        parse_produce_request(version, memoryview(body + b"\0"), 0)
+
+
+@pytest.mark.parametrize("version", [*FETCH_VERSIONS])
+def test_a_fetch_request_cut_anywhere_is_refused(version: int) -> None:
+    topic = "t" if version < 13 else UUID(int=1)
+    body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, forgotten=[(topic, [1])])
+    for size in range(len(body)):
+        with pytest.raises(MalformedError):
+            parse_fetch_request(version, memoryview(body)[:size], 0)
+    with pytest.raises(MalformedError):
+        parse_fetch_request(version, memoryview(body + b"\0"), 0)
+
+
+def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
+    body = joined(write_fetch_response(13, [(UUID(int=9), [Fetched(2, 0, 10, 10, 0, b"abc")])], session_id=5))
+    fields = read_response("Fetch", 13, memoryview(body), 0)
+    assert fields["session_id"] == 5
+    assert bytes(fields["responses"][0]["partitions"][0]["records"]) == b"abc"
