@@ -112,16 +112,8 @@ def decode_batch(
     Whoever has checked the batch already can save the checksum with `verify=False`.
     """
     header = read_header(buffer, position)
-    check(buffer, position, header, verify_crc=verify)
-    body = batch_body(buffer, position, header, limit_bytes)
-    return decode_records(
-        body,
-        header.record_count,
-        header.base_offset,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp if header.is_log_append_time else None,
-    )
+    body = batch_body(buffer, position, header, limit_bytes=limit_bytes, verify=verify)
+    return _records(header, body)
 
 
 def decode_batches(
@@ -136,14 +128,28 @@ def decode_batches(
     for position, header in each_batch(buffer):
         if header.is_control and not control:
             continue
-        records += decode_batch(buffer, position, limit_bytes=left_bytes, verify=verify)
+        body = batch_body(buffer, position, header, limit_bytes=left_bytes, verify=verify)
+        left_bytes -= len(body)
+        records += _records(header, body)
     return records
 
 
-def batch_body(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> Bytes:
-    """The records' bytes of a checked batch, decompressed."""
+def batch_body(buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int, verify: bool) -> Bytes:
+    """The records' bytes, decompressed, of the batch at `position` after checking it."""
+    check(buffer, position, header, verify_crc=verify)
     body = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     return decompress(Compression(header.compression), body, limit_bytes)
+
+
+def _records(header: BatchHeader, body: Bytes) -> list[Record]:
+    return decode_records(
+        body,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
 
 
 def _timestamps(given: Sequence[int] | int, count: int) -> tuple[int, list[int] | None, int]:

@@ -1,9 +1,51 @@
-"""Compression of a batch's records, and its undoing within bounds."""
+"""Compression of a batch's records, and its undoing within bounds.
 
+What is written is what every client reads: gzip and zstd as they are, LZ4 in frames of independent blocks (Java refuses
+linked ones), Snappy in the framing of Java's library (the other clients take it as well as raw Snappy; so do we):
+
+====== ======== ====================================================================
+at     bytes    Java's Snappy framing
+====== ======== ====================================================================
+0      8        82 "SNAPPY" 00
+8      4 + 4    version and the oldest version that can read it, both 1
+16     4        size of the compressed block that follows, then the block, and so on;
+                the first eight bytes again in place of a size begin a further stream
+====== ======== ====================================================================
+
+A batch says nothing about its decompressed size that could be believed. So output goes into a buffer of a size that
+the input makes likely, and the decompressor is stopped when it is full; only then the buffer grows, up to the caller's
+limit and never beyond. A bomb costs no more memory than the limit (zstd reserves a window of at most 128 MiB besides)
+and no more time than filling it a few times.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
 
-from penstock.records.header import Bytes
+import cramjam
+
+from penstock.records.header import Bytes, CorruptBatch
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_NEXT_STREAM = struct.unpack(">i", _XERIAL_MAGIC[:4])[0]
+_SNAPPY_RATIO_MAX = 64
+"""Three bytes of Snappy make at most 64; whoever promises more lies, and is not given the room."""
+
+_size = struct.Struct(">i")
+
+_FIRST_BYTES = 64 * 1024
+_FIRST_RATIO = 4
+_GROWTH = 4
+_OUTPUT_FULL = "failed to write whole buffer"
+"""How cramjam says that the output buffer is too small, as against the input being damaged."""
+
+LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131072, 23)}
+"""The levels that Kafka allows; Snappy has none."""
+
+_DEFAULT_LEVELS = {"gzip": 6, "lz4": 1, "zstd": 3}
 
 
 class Compression(IntEnum):
@@ -25,11 +67,120 @@ class Compression(IntEnum):
             raise ValueError(f"unknown compression {name!r}; there are {known}") from None
 
 
-def compress(compression: Compression, data: Bytes, level: int | None) -> Bytes:
-    raise NotImplementedError
+def compress(compression: Compression, data: Bytes, level: int | None = None) -> Bytes:
+    """`data` compressed; ValueError when the compression has no such level."""
+    if compression is Compression.NONE:
+        return data
+    level = _checked_level(compression.name.lower(), level)
+    if compression is Compression.SNAPPY:
+        return _compress_snappy(memoryview(data))
+    if compression is Compression.GZIP:
+        packed = cramjam.gzip.compress(data, level)
+    elif compression is Compression.ZSTD:
+        packed = cramjam.zstd.compress(data, level)
+    else:
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        packed = compressor.finish()
+    return memoryview(packed)
 
 
 def decompress(compression: Compression, data: Bytes, limit_bytes: int) -> Bytes:
+    """`data` as it was before; CorruptBatch when it is damaged or would become larger than `limit_bytes`."""
     if compression is Compression.NONE:
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
         return data
-    raise NotImplementedError
+    try:
+        if compression is Compression.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit_bytes)
+        return _decompress_stream(_STREAMS[compression], data, limit_bytes)
+    except cramjam.DecompressionError as problem:
+        raise CorruptBatch(f"the batch's {compression.name.lower()} data is damaged: {problem}") from None
+
+
+def _checked_level(name: str, level: int | None) -> int | None:
+    if level is None:
+        return _DEFAULT_LEVELS.get(name)
+    levels = LEVELS.get(name)
+    if levels is None:
+        raise ValueError(f"{name} has no levels")
+    if level not in levels:
+        raise ValueError(f"{name} has levels {levels[0]} to {levels[-1]}, not {level}")
+    return level
+
+
+def _too_large(limit_bytes: int) -> CorruptBatch:
+    return CorruptBatch(f"the records take more than the {limit_bytes} bytes that are allowed")
+
+
+_STREAMS: dict[Compression, Callable[[Any, Any], int]] = {
+    Compression.GZIP: cramjam.gzip.decompress_into,
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Bytes, limit_bytes: int) -> Bytes:
+    """Try with the room that is likely to do; grow it while it does not."""
+    room_bytes = min(max(_FIRST_BYTES, _FIRST_RATIO * len(data)), limit_bytes)
+    while True:
+        room = bytearray(room_bytes)
+        try:
+            return memoryview(room)[: decompress_into(data, room)]
+        except cramjam.DecompressionError as problem:
+            if str(problem) != _OUTPUT_FULL:
+                raise
+        if room_bytes == limit_bytes:
+            raise _too_large(limit_bytes)
+        room_bytes = min(room_bytes * _GROWTH, limit_bytes)
+
+
+def _compress_snappy(data: memoryview) -> bytearray:
+    packed = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES])
+        packed += _size.pack(len(block))
+        packed += memoryview(block)
+    return packed
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
+    """Raw or in Java's framing; all sizes are added up before any room is made."""
+    blocks = list(_xerial_blocks(data)) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    total = 0
+    sizes = []
+    for block in blocks:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            raise CorruptBatch(f"{len(block)} bytes of snappy data cannot hold the {size} bytes they promise")
+        total += size
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+        sizes.append(size)
+    room = bytearray(total)
+    view = memoryview(room)
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, view[position : position + size])
+        position += size
+    return room
+
+
+def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
+    """The compressed blocks of one or more framed streams."""
+    position = len(_XERIAL_HEADER)
+    if len(data) < position:
+        raise CorruptBatch("the batch's snappy data ends within its header")
+    while position < len(data):
+        if len(data) - position < _size.size:
+            raise CorruptBatch("the batch's snappy data ends within a block's size")
+        size = _size.unpack_from(data, position)[0]
+        if size == _XERIAL_NEXT_STREAM:
+            position += len(_XERIAL_HEADER)
+            continue
+        position += _size.size
+        if size <= 0 or size > len(data) - position:
+            raise CorruptBatch(f"a block of {size} bytes is given where {len(data) - position} are left")
+        yield data[position : position + size]
+        position += size
