@@ -80,7 +80,7 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
         packed = cramjam.zstd.compress(data, level)
     else:
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(bytes(data))  # It takes nothing else.
         packed = compressor.finish()
     return memoryview(packed)
 
