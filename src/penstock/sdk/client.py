@@ -1,0 +1,377 @@
+"""The asynchronous client: topics, writing, reading, offsets.
+
+Every operation has a deadline; within it, what may be retried is retried, at whichever broker is right by then. Only
+the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+from uuid import UUID
+
+from penstock import __version__
+from penstock.model.clock import Clock, SystemClock
+from penstock.model.entropy import Entropy, SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.model.network import Network, TcpNetwork
+from penstock.records.record import RecordHeader
+from penstock.sdk import requests
+from penstock.sdk.address import Address, parse_bootstrap
+from penstock.sdk.answers import BrokerInfo, ClusterView, ListedOffset, Produced, ProducerIdentity, TopicView
+from penstock.sdk.cluster import Cluster, ConnectionSettings
+from penstock.sdk.connection import ConnectionLostError
+from penstock.sdk.core import Request
+from penstock.sdk.fetching import Fetched, read_batches
+from penstock.sdk.producer import ALL, Producer, Rows
+from penstock.sdk.putting import Place, Putting, choose_partitions
+from penstock.sdk.requests import BEGINNING, LATEST
+from penstock.sdk.retry import Attempts, Deadline
+
+T = TypeVar("T")
+
+OPERATION_TIMEOUT_S = 30.0
+MAX_BYTES = 1024 * 1024
+MAX_WAIT_MS = 5_000
+
+
+class DriftInfo(NamedTuple):
+    """A broker's account of itself, and its clock minus ours with half the round trip taken off."""
+
+    broker: BrokerInfo
+    drift_ms: int
+    round_trip_ms: int
+
+
+class _DoneBeforeError(Exception):
+    """A retry found done what the attempt before it, whose answer was lost, must have done."""
+
+
+class AsyncClient:
+    """A client of one cluster; connects when it is first needed. Use `async with`, or `close()` it."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        connection: ConnectionSettings | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._entropy = entropy or SystemEntropy()
+        settings = connection or ConnectionSettings()
+        self._cluster = Cluster(parse_bootstrap(bootstrap), network or TcpNetwork(), settings)
+        self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
+        self._turn = int.from_bytes(self._entropy.token(2), "big")
+
+    @classmethod
+    async def connect(
+        cls,
+        bootstrap: str | Sequence[str],
+        *,
+        timeout_s: float = 0.0,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        connection: ConnectionSettings | None = None,
+    ) -> "AsyncClient":
+        """A client that has reached a broker. Each seed is tried once, and again until `timeout_s` is over."""
+        settings = connection or ConnectionSettings()
+        client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=settings)
+        attempts = Attempts(client._entropy, Deadline(timeout_s))
+        while True:
+            try:
+                await client._cluster.anyone(Deadline(settings.connect_timeout_s * len(client._cluster.seeds)))
+                return client
+            except PenstockError as error:
+                if not await attempts.again(error):
+                    client.close()
+                    raise
+            except BaseException:
+                client.close()
+                raise
+
+    def close(self) -> None:
+        """End all connections; operations that still run fail."""
+        self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # About the cluster.
+
+    async def metadata(
+        self, topics: Sequence[str] | None = None, *, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> ClusterView:
+        """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
+        deadline = Deadline(timeout_s)
+        return await self._retrying(lambda: self._cluster.refresh(topics, deadline), deadline)
+
+    async def info(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> DriftInfo:
+        """What a broker says of itself; UNSUPPORTED_VERSION from one that is not ours."""
+        deadline = Deadline(timeout_s)
+
+        async def ask() -> DriftInfo:
+            connection = await self._cluster.anyone(deadline)
+            before_ms = self._clock.wall_ms()
+            answer = await connection.request(requests.info(__version__), self._cluster.timeout_s(deadline))
+            after_ms = self._clock.wall_ms()
+            return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2, after_ms - before_ms)
+
+        return await self._retrying(ask, deadline)
+
+    # Topics.
+
+    async def list_topics(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> list[TopicView]:
+        """All topics the cluster tells of, by name."""
+        view = await self.metadata(timeout_s=timeout_s)
+        return [view.topics[name] for name in sorted(view.topics)]
+
+    async def describe_topic(
+        self, name: str, *, auto_create: bool = False, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> TopicView:
+        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there (and may not be made)."""
+        deadline = Deadline(timeout_s)
+        return await self._retrying(
+            lambda: self._cluster.topic(name, deadline, auto_create=auto_create), deadline, name
+        )
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        settings: Mapping[str, str] | None = None,
+        timeout_s: float = OPERATION_TIMEOUT_S,
+    ) -> UUID:
+        """Create a topic, and give its id. -1 leaves a number to the broker.
+
+        When an attempt's answer was lost and the next finds the topic there with the partitions asked for, it counts
+        as made by this call.
+        """
+        deadline = Deadline(timeout_s)
+        request = requests.create_topic(
+            name, partitions, replication_factor, settings or {}, self._broker_timeout_ms(deadline)
+        )
+        try:
+            return await self._administer(request, deadline, name, ErrorCode.TOPIC_ALREADY_EXISTS)
+        except _DoneBeforeError:
+            view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
+            if partitions not in (-1, len(view.partitions)):
+                text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
+                raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, text) from None
+            return view.topic_id
+
+    async def delete_topic(self, name: str, *, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
+        """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
+        deadline = Deadline(timeout_s)
+        request = requests.delete_topic(name, self._broker_timeout_ms(deadline))
+        try:
+            await self._administer(request, deadline, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except _DoneBeforeError:
+            pass
+
+    # Writing.
+
+    async def put(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Iterable[RecordHeader] | None] | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        partition: int | None = None,
+        compression: str = "none",
+        acks: int = ALL,
+        timeout_s: float = OPERATION_TIMEOUT_S,
+    ) -> list[Place]:
+        """Store messages, each once however often it had to be sent, and tell where they are.
+
+        A key decides the partition; messages without one go, per call, to one partition after the other. PutError
+        when not all are confirmed in time; it says which are, and whether the rest is known not to be there. `acks`
+        of 1 or 0 are weaker: nothing in doubt is sent again, and with 0 nobody says that anything was stored.
+        """
+        if not values:
+            return []
+        deadline = Deadline(timeout_s)
+        times = self._clock.wall_ms() if timestamps_ms is None else timestamps_ms
+        rows = Rows(values, keys, headers, times)
+        if partition is None:
+            view = await self._retrying(lambda: self._cluster.topic(topic, deadline, auto_create=True), deadline, topic)
+            chosen = choose_partitions(rows, len(view.partitions), self._turn)
+            self._turn += 1
+        else:
+            chosen = [partition] * len(rows)
+        return await Putting(self._producer, topic, compression, acks, deadline).run(rows, chosen)
+
+    async def produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes | bytearray,
+        *,
+        acks: int = ALL,
+        timeout_s: float = OPERATION_TIMEOUT_S,
+    ) -> Produced:
+        """Send one encoded batch as it is, in one attempt: only its maker knows whether a second is safe.
+
+        A ConnectionLostError leaves open whether it was stored.
+        """
+        return await self._send_batch(TopicPartition(topic, partition), batch, acks, Deadline(timeout_s))
+
+    # Reading.
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_wait_ms: int = MAX_WAIT_MS,
+        timeout_s: float | None = None,
+    ) -> Fetched:
+        """Messages from `offset` on, about `max_bytes` of them; waits up to `max_wait_ms` for the first.
+
+        An offset beyond the end waits likewise, and brings nothing when it is not reached. One before the beginning
+        is OFFSET_OUT_OF_RANGE, which says where the partition begins.
+        """
+        where = TopicPartition(topic, partition)
+        if offset < 0:
+            raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
+        wait = Deadline(max_wait_ms / 1000)
+        deadline = Deadline(OPERATION_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
+
+        async def poll() -> Fetched:
+            address = await self._cluster.leader(topic, partition, deadline)
+            left_ms = int(wait.left_s * 1000)
+            request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
+            async with self._cluster.polling(address, deadline) as connection:
+                answer = await connection.request(request, self._cluster.timeout_s(deadline, left_ms / 1000))
+            return read_batches(answer, offset)
+
+        attempts = Attempts(self._entropy, wait)
+        while True:
+            try:
+                return await self._retrying(poll, deadline, topic)
+            except PenstockError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                ahead = await self._ahead(where, offset)
+                if not await attempts.pause():
+                    return ahead
+
+    async def list_offset(
+        self, topic: str, partition: int, when: int, *, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> ListedOffset | None:
+        """The place of BEGINNING, LATEST, or the first message at or after a time (ms); None when there is none."""
+        where = TopicPartition(topic, partition)
+        found = (await self.list_offsets({where: when}, timeout_s=timeout_s))[where]
+        return found if found.offset >= 0 else None
+
+    async def list_offsets(
+        self, places: Mapping[TopicPartition, int], *, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As `list_offset`, for many partitions at once; the offset is -1 where no message is that late."""
+        deadline = Deadline(timeout_s)
+        found: dict[TopicPartition, ListedOffset] = {}
+
+        async def ask() -> None:
+            by_leader: dict[Address, dict[TopicPartition, int]] = {}
+            for where, when in places.items():
+                if where not in found:
+                    leader = await self._cluster.leader(where.topic, where.partition, deadline)
+                    by_leader.setdefault(leader, {})[where] = when
+            for address, share in by_leader.items():
+                connection = await self._cluster.to(address, deadline)
+                answer = await connection.request(requests.list_offsets(share), self._cluster.timeout_s(deadline))
+                for where, result in answer.items():
+                    if isinstance(result, PenstockError):
+                        raise result
+                    found[where] = result
+
+        await self._retrying(ask, deadline, *dict.fromkeys(where.topic for where in places))
+        return {where: found[where] for where in places}
+
+    # How it is done.
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:
+        """The first success; what is remembered of the topics is asked again before a retry."""
+        attempts = Attempts(self._entropy, deadline)
+        while True:
+            try:
+                return await attempt()
+            except PenstockError as error:
+                for topic in topics:
+                    self._cluster.forget(topic)
+                if not await attempts.again(error):
+                    raise
+
+    async def _administer(self, request: Request[T], deadline: Deadline, topic: str, done: ErrorCode) -> T:
+        """Ask the controller. `done` is the refusal that says it is done: final, and fine after a lost answer."""
+        attempts = Attempts(self._entropy, deadline)
+        in_doubt = False
+        while True:
+            try:
+                connection = await self._cluster.controller(deadline)
+                answer = await connection.request(request, self._cluster.timeout_s(deadline))
+                self._cluster.forget(topic)
+                return answer
+            except PenstockError as error:
+                if error.code is done:
+                    if in_doubt:
+                        raise _DoneBeforeError from error
+                    raise
+                lost = isinstance(error, ConnectionLostError) or error.code is ErrorCode.REQUEST_TIMED_OUT
+                in_doubt = in_doubt or lost
+                if not await attempts.again(error):
+                    raise
+
+    async def _send_batch(
+        self, where: TopicPartition, batch: bytes | bytearray, acks: int, deadline: Deadline
+    ) -> Produced:
+        try:
+            address = await self._cluster.leader(where.topic, where.partition, deadline, auto_create=True)
+            connection = await self._cluster.to(address, deadline)
+            request = requests.produce(where, batch, acks=acks, timeout_ms=self._broker_timeout_ms(deadline))
+            produced = await connection.request(request, self._cluster.timeout_s(deadline))
+        except PenstockError:
+            self._cluster.forget(where.topic)
+            raise
+        return produced if acks else Produced(-1, -1, -1)
+
+    async def _ask_identity(self, deadline: Deadline) -> ProducerIdentity:
+        async def ask() -> ProducerIdentity:
+            connection = await self._cluster.anyone(deadline)
+            return await connection.request(requests.init_producer_id(), self._cluster.timeout_s(deadline))
+
+        try:
+            return await self._retrying(ask, deadline)
+        except ConnectionLostError as error:
+            # An id that never arrived puts no message in doubt.
+            raise PenstockError(error.code, error.detail) from error
+
+    async def _ahead(self, where: TopicPartition, offset: int) -> Fetched:
+        """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
+        beginning = await self.list_offset(where.topic, where.partition, BEGINNING)
+        latest = await self.list_offset(where.topic, where.partition, LATEST)
+        start = beginning.offset if beginning else 0
+        if offset < start:
+            raise PenstockError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
+            )
+        return Fetched([], offset, latest.offset if latest else start, start)
+
+    def _broker_timeout_ms(self, deadline: Deadline) -> int:
+        """What the broker is told, a little less than what we wait ourselves, so that it can still say so."""
+        return max(1, int(self._cluster.timeout_s(deadline) * 900))

@@ -1,0 +1,186 @@
+"""The cluster as the client knows it: which brokers there are, who leads what, and the connections to them.
+
+The view is a memory, and may be old: whoever is refused by a broker that no longer leads says so (`forget`), and the
+next question asks the cluster again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from penstock import __version__
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.network import Network
+from penstock.sdk import requests
+from penstock.sdk.address import Address
+from penstock.sdk.answers import Broker, ClusterView, TopicView, refusal
+from penstock.sdk.connection import Connection
+from penstock.sdk.core import ConnectionCore
+from penstock.sdk.retry import Deadline
+
+
+class UnreachableError(PenstockError):
+    """No broker of those we know of could be talked to."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, detail)
+
+
+class NoSuchPartitionError(PenstockError):
+    """The topic is there, the partition is not."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    client_id: str = "penstock"
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 10.0
+    """How long one answer may take; the operation's own deadline may be shorter."""
+
+
+class Cluster:
+    """Connections by address, and the last description of the cluster.
+
+    Long polls hold up everything behind them on their connection, since answers keep order. So each has a connection
+    of its own while it runs (`polling`); idle ones are kept for the next.
+    """
+
+    def __init__(self, seeds: Sequence[Address], network: Network, settings: ConnectionSettings) -> None:
+        self.seeds = tuple(seeds)
+        self._network = network
+        self._settings = settings
+        self._connections: dict[Address, Connection] = {}
+        self._idle_pollers: dict[Address, list[Connection]] = {}
+        self._busy_pollers: dict[Connection, None] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._topics: dict[str, TopicView] = {}
+        self._closed = False
+        self.controller_id = -1
+        self.cluster_id = ""
+
+    def close(self) -> None:
+        """End every connection; what waits on them fails."""
+        self._closed = True
+        idle = [connection for pool in self._idle_pollers.values() for connection in pool]
+        for connection in [*self._connections.values(), *idle, *self._busy_pollers]:
+            connection.close()
+        self._connections.clear()
+        self._idle_pollers.clear()
+
+    def forget(self, topic: str) -> None:
+        """What is remembered of this topic has proved wrong."""
+        self._topics.pop(topic, None)
+
+    async def anyone(self, deadline: Deadline) -> Connection:
+        """A connection to whichever broker answers: an open one, then those known, then the seeds."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        known = [Address(broker.host, broker.port) for broker in self._brokers.values()]
+        failures: list[str] = []
+        for address in dict.fromkeys([*known, *self.seeds]):
+            try:
+                return await self.to(address, deadline)
+            except PenstockError as error:
+                failures.append(error.detail)
+        raise UnreachableError("no broker can be reached: " + "; ".join(failures))
+
+    async def to(self, address: Address, deadline: Deadline) -> Connection:
+        """The shared connection to this broker."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            async with self._opening.setdefault(address, asyncio.Lock()):
+                connection = self._connections.get(address)
+                if connection is None or connection.closed:
+                    self._connections[address] = connection = await self._open(address, deadline)
+        return connection
+
+    @asynccontextmanager
+    async def polling(self, address: Address, deadline: Deadline) -> AsyncIterator[Connection]:
+        """A connection to this broker that nobody else uses meanwhile."""
+        pool = self._idle_pollers.setdefault(address, [])
+        connection = None
+        while pool and connection is None:
+            candidate = pool.pop()
+            connection = None if candidate.closed else candidate
+        if connection is None:
+            connection = await self._open(address, deadline)
+        self._busy_pollers[connection] = None
+        try:
+            yield connection
+        finally:
+            del self._busy_pollers[connection]
+            if connection.waiting:
+                connection.close()  # Its poll was given up; the late answer is of no use to anybody.
+            elif not connection.closed:
+                pool.append(connection)
+
+    async def controller(self, deadline: Deadline) -> Connection:
+        """The broker that creates and deletes topics."""
+        await self.refresh([], deadline)
+        broker = self._brokers.get(self.controller_id)
+        if broker is None:
+            return await self.anyone(deadline)
+        return await self.to(Address(broker.host, broker.port), deadline)
+
+    async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
+        """The topic as remembered, or as the cluster describes it now; its error there is raised."""
+        view = self._topics.get(name)
+        if view is None:
+            described = await self.refresh([name], deadline, auto_create=auto_create)
+            view = described.topics.get(name)
+            if view is None:
+                raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, f"topic {name!r}")
+            if view.error_number:
+                raise refusal(view.error_number, f"topic {name!r}")
+        return view
+
+    async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
+        """Where the partition's leader listens."""
+        view = await self.topic(topic, deadline, auto_create=auto_create)
+        found = next((row for row in view.partitions if row.number == partition), None)
+        if found is None:
+            self.forget(topic)
+            count = len(view.partitions)
+            raise NoSuchPartitionError(f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}")
+        broker = self._brokers.get(found.leader_id)
+        if broker is None:
+            self.forget(topic)
+            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE.number, f"{topic}-{partition}")
+        return Address(broker.host, broker.port)
+
+    async def refresh(
+        self, topics: Sequence[str] | None, deadline: Deadline, *, auto_create: bool = False
+    ) -> ClusterView:
+        """Ask for these topics, or all (None), and remember the answer."""
+        connection = await self.anyone(deadline)
+        request = requests.metadata(topics, auto_create=auto_create)
+        view = await connection.request(request, self.timeout_s(deadline))
+        self._brokers = dict(view.brokers)
+        self.controller_id = view.controller_id
+        self.cluster_id = view.cluster_id
+        for name, topic in view.topics.items():
+            if topic.error_number or any(row.leader_id < 0 for row in topic.partitions):
+                self.forget(name)
+            else:
+                self._topics[name] = topic
+        return view
+
+    def timeout_s(self, deadline: Deadline, extra_s: float = 0.0) -> float:
+        """How long one answer may take within the deadline."""
+        return deadline.within(self._settings.request_timeout_s + extra_s)
+
+    async def _open(self, address: Address, deadline: Deadline) -> Connection:
+        if self._closed:
+            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "the client is closed")
+
+        def make_core() -> ConnectionCore:
+            return ConnectionCore(self._settings.client_id, requests.api_versions("penstock", __version__))
+
+        timeout_s = deadline.within(self._settings.connect_timeout_s)
+        return await Connection.open(self._network, address.host, address.port, make_core, timeout_s)

@@ -1,0 +1,196 @@
+"""One connection to one broker: the protocol core on the network seam, a future for each answer."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.network import Network
+from penstock.sdk.core import ConnectionCore, Event, Ready, Request
+
+T = TypeVar("T")
+
+
+class ConnectionLostError(PenstockError):
+    """The connection ended, or was ended, with the answer outstanding: what became of the request is not known."""
+
+
+class Connection(asyncio.Protocol):
+    """Requests are sent at once and answered in order; when the connection ends, every waiting request fails.
+
+    A request that is not answered in time ends the connection: the answers behind it could not be trusted to come
+    either, and a fresh connection is cheap.
+    """
+
+    def __init__(self, core: ConnectionCore, address: str) -> None:
+        self.address = address
+        self._core = core
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._room: asyncio.Future[None] | None = None
+        self._end: PenstockError | None = None
+
+    @classmethod
+    async def open(
+        cls, network: Network, host: str, port: int, make_core: Callable[[], ConnectionCore], timeout_s: float
+    ) -> "Connection":
+        """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                protocol = await network.connect(lambda: cls(make_core(), address), host, port)
+                connection = cast("Connection", protocol)
+                await connection._ready
+        except TimeoutError:
+            _close(connection)
+            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {timeout_s:g} s") from None
+        except OSError as error:
+            _close(connection)
+            raise PenstockError(
+                ErrorCode.NETWORK_EXCEPTION, f"{address} cannot be reached: {_reason(error)}"
+            ) from error
+        except ConnectionLostError as error:
+            raise PenstockError(error.code, error.detail) from error  # Nothing was asked yet, so nothing is in doubt.
+        except BaseException:
+            _close(connection)
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._end is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._answers)
+
+    async def request(self, request: Request[T], timeout_s: float) -> T:
+        """Send, and give the answer; a broker's refusal, a lost connection or the time being over is raised."""
+        if self._room is not None:
+            await self._wait_for_room(timeout_s)
+        if self._end is not None:
+            raise PenstockError(self._end.code, self._end.detail)
+        correlation_id = self._core.send(request)
+        if not request.answered:
+            self._flush()
+            return cast("T", None)
+        future: asyncio.Future[T | PenstockError] = self._loop.create_future()
+        self._answers[correlation_id] = future
+        self._flush()
+        timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
+        try:
+            answer = await future
+        finally:
+            timer.cancel()
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """End the connection now; what still waits fails."""
+        self._finish(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was closed")
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._core.greet()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            events = self._core.receive(data)
+        except PenstockError as error:
+            self._finish(error.code, f"{self.address}: {error.detail}")
+            return
+        for event in events:
+            self._handle(event)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {_reason(exc)}" if exc else ""
+        self._finish(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was lost{why}")
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    async def _wait_for_room(self, timeout_s: float) -> None:
+        """Hold back while the broker does not take what was sent before."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._room is not None:
+                    await asyncio.shield(self._room)
+        except TimeoutError:
+            self._finish(ErrorCode.NETWORK_EXCEPTION, f"{self.address} took no data for {timeout_s:g} s")
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Ready):
+            if not self._ready.done():
+                self._ready.set_result(None)
+            return
+        future = self._answers.pop(event.correlation_id)
+        if not future.done():  # Somebody who no longer waits does not mind the answer.
+            future.set_result(event.value)
+
+    def _flush(self) -> None:
+        outgoing = self._core.take_outgoing()
+        if outgoing and self._transport is not None:
+            self._transport.writelines(outgoing)
+
+    def _give_up(self, future: asyncio.Future[Any], name: str, timeout_s: float) -> None:
+        if not future.done():
+            text = f"{self.address} did not answer {name} in {timeout_s:g} s; the outcome is unknown"
+            future.set_exception(ConnectionLostError(ErrorCode.REQUEST_TIMED_OUT, text))
+        self._finish(
+            ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was given up: an answer is overdue"
+        )
+
+    def _finish(self, code: ErrorCode, detail: str) -> None:
+        """End the connection, once, and fail what waits."""
+        if self._end is not None:
+            return
+        self._end = PenstockError(code, detail)
+        self._core.close()
+        self.resume_writing()
+        answers, self._answers = self._answers, {}
+        for future in (self._ready, *answers.values()):
+            if not future.done():
+                future.set_exception(ConnectionLostError(code, detail))
+        if self._ready.done() and not self._ready.cancelled():
+            self._ready.exception()  # Marks it as seen: whoever opened the connection may be gone.
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()
+
+
+def _reason(error: BaseException) -> str:
+    """An operating system's error in its own words: asyncio's hide them behind the address, which is known here."""
+    if isinstance(error, socket.gaierror):
+        return "the host's name is not known"
+    if isinstance(error, OSError):
+        number = error.errno or _first_number(str(error))
+        if number:
+            return os.strerror(number).lower()
+    return str(error) or type(error).__name__
+
+
+def _first_number(text: str) -> int | None:
+    """The error number in asyncio's text for a host with several addresses, none of which answered."""
+    found = re.search(r"\[Errno (\d+)\]", text)
+    return int(found[1]) if found else None

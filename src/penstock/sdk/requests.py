@@ -1,0 +1,212 @@
+"""The requests the client sends, with answers as plain values: the one file of the SDK that knows message layouts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from penstock.model.errors import PenstockError
+from penstock.model.names import NO_TOPIC_ID, TopicPartition
+from penstock.sdk.answers import (
+    Broker,
+    BrokerInfo,
+    ClusterView,
+    FetchedBatches,
+    ListedOffset,
+    PartitionView,
+    Produced,
+    ProducerIdentity,
+    TopicView,
+    refusal,
+)
+from penstock.sdk.core import API_VERSIONS, Api, Request, VersionRange, Versions
+from penstock.wire.fetch import FetchPartition
+from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
+from penstock.wire.framing import Buffer
+from penstock.wire.messages import read_response, write_request
+from penstock.wire.produce import parse_produce_response, write_produce_request
+
+# Produce and Fetch stop where topic ids replace names: a client that routes by name gains nothing from them.
+PRODUCE = Api(0, "Produce", 3, 12)
+FETCH = Api(1, "Fetch", 4, 12)
+LIST_OFFSETS = Api(2, "ListOffsets", 1, 7)
+METADATA = Api(3, "Metadata", 4, 12)
+CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
+DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
+INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
+INFO = Api(1000, "Info", 0, 0)
+
+BEGINNING = -2
+LATEST = -1
+
+_CONSUMER = -1
+"""The replica id of a reader that is no replica."""
+
+
+def _encode(api: Api, version: int, fields: dict[str, Any]) -> list[Buffer]:
+    return [write_request(api.name, version, fields)]
+
+
+def api_versions(software: str, software_version: str) -> Request[Versions]:
+    fields = {"client_software_name": software, "client_software_version": software_version}
+
+    def decode(version: int, frame: memoryview, start: int) -> Versions:
+        answer = read_response(API_VERSIONS.name, version, frame, start)
+        ranges = {row["api_key"]: VersionRange(row["min_version"], row["max_version"]) for row in answer["api_keys"]}
+        return Versions(answer["error_code"], ranges)
+
+    return Request(API_VERSIONS, lambda version: _encode(API_VERSIONS, version, fields), decode)
+
+
+def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> Request[ClusterView]:
+    """Describe these topics, or all (None)."""
+    rows = None if topics is None else [{"name": name} for name in topics]
+    fields = {"topics": rows, "allow_auto_topic_creation": auto_create}
+
+    def decode(version: int, frame: memoryview, start: int) -> ClusterView:
+        answer = read_response(METADATA.name, version, frame, start)
+        brokers = {row["node_id"]: Broker(row["node_id"], row["host"], row["port"]) for row in answer["brokers"]}
+        views = {row["name"]: _topic_view(row) for row in answer["topics"] if row["name"] is not None}
+        return ClusterView(answer["cluster_id"] or "", answer["controller_id"], brokers, views)
+
+    return Request(METADATA, lambda version: _encode(METADATA, version, fields), decode)
+
+
+def _topic_view(row: dict[str, Any]) -> TopicView:
+    partitions = [
+        PartitionView(
+            part["partition_index"],
+            part["leader_id"],
+            part.get("leader_epoch", -1),
+            tuple(part["replica_nodes"]),
+            tuple(part["isr_nodes"]),
+        )
+        for part in row["partitions"]
+    ]
+    partitions.sort()
+    topic_id = row.get("topic_id", NO_TOPIC_ID)
+    return TopicView(row["name"], topic_id, row["is_internal"], row["error_code"], tuple(partitions))
+
+
+def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int) -> Request[Produced]:
+    def encode(version: int) -> list[Buffer]:
+        topics = [(where.topic, [(where.partition, batch)])]
+        return write_produce_request(version, topics, acks=acks, timeout_ms=timeout_ms)
+
+    def decode(version: int, frame: memoryview, start: int) -> Produced | PenstockError:
+        ((_, (row,)),) = parse_produce_response(version, frame, start)
+        if row.error:
+            return refusal(row.error, f"writing to {where}", row.message)
+        return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
+
+    return Request(PRODUCE, encode, decode, answered=acks != 0)
+
+
+def fetch(
+    where: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, min_bytes: int = 1
+) -> Request[FetchedBatches]:
+    """Read one partition from `offset` on, without a session; the broker waits while there is less than `min_bytes`."""
+
+    def encode(version: int) -> list[Buffer]:
+        topics = [(where.topic, [FetchPartition(where.partition, offset, max_bytes)])]
+        body = write_fetch_request(version, topics, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+        return [body]
+
+    def decode(version: int, frame: memoryview, start: int) -> FetchedBatches | PenstockError:
+        answer = parse_fetch_response(version, frame, start)
+        if answer.error:
+            return refusal(answer.error, f"reading {where}")
+        ((_, (row,)),) = answer.topics
+        if row.error:
+            return refusal(row.error, f"reading {where} at offset {offset}")
+        return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(row.records))
+
+    return Request(FETCH, encode, decode)
+
+
+def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, ListedOffset | PenstockError]]:
+    """Offsets by time stamp (ms), BEGINNING or LATEST; all partitions must have the same leader."""
+    rows: dict[str, list[dict[str, int]]] = {}
+    for where, timestamp in places.items():
+        rows.setdefault(where.topic, []).append({"partition_index": where.partition, "timestamp": timestamp})
+    topics = [{"name": name, "partitions": parts} for name, parts in rows.items()]
+    fields = {"replica_id": _CONSUMER, "topics": topics}
+
+    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, ListedOffset | PenstockError]:
+        found: dict[TopicPartition, ListedOffset | PenstockError] = {}
+        for topic in read_response(LIST_OFFSETS.name, version, frame, start)["topics"]:
+            for part in topic["partitions"]:
+                where = TopicPartition(topic["name"], part["partition_index"])
+                found[where] = ListedOffset(part["offset"], part["timestamp"])
+                if part["error_code"]:
+                    found[where] = refusal(part["error_code"], f"offsets of {where}")
+        if found.keys() != places.keys():
+            raise ValueError("the answer is about other partitions")
+        return found
+
+    return Request(LIST_OFFSETS, lambda version: _encode(LIST_OFFSETS, version, fields), decode)
+
+
+def create_topic(
+    name: str, partitions: int, replication_factor: int, settings: Mapping[str, str], timeout_ms: int
+) -> Request[UUID]:
+    """Create one topic; -1 leaves a number to the broker. The answer is its id."""
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "configs": [{"name": key, "value": value} for key, value in settings.items()],
+    }
+    fields = {"topics": [topic], "timeout_ms": timeout_ms}
+
+    def decode(version: int, frame: memoryview, start: int) -> UUID | PenstockError:
+        (row,) = read_response(CREATE_TOPICS.name, version, frame, start)["topics"]
+        if row["error_code"]:
+            return refusal(row["error_code"], f"creating topic {name!r}", row.get("error_message"))
+        topic_id: UUID = row.get("topic_id", NO_TOPIC_ID)
+        return topic_id
+
+    return Request(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode)
+
+
+def delete_topic(name: str, timeout_ms: int) -> Request[None]:
+    fields = {"topic_names": [name], "timeout_ms": timeout_ms}
+
+    def decode(version: int, frame: memoryview, start: int) -> PenstockError | None:
+        (row,) = read_response(DELETE_TOPICS.name, version, frame, start)["responses"]
+        if row["error_code"]:
+            return refusal(row["error_code"], f"deleting topic {name!r}", row.get("error_message"))
+        return None
+
+    return Request(DELETE_TOPICS, lambda version: _encode(DELETE_TOPICS, version, fields), decode)
+
+
+def init_producer_id() -> Request[ProducerIdentity]:
+    """A fresh identity for an idempotent producer."""
+    fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
+
+    def decode(version: int, frame: memoryview, start: int) -> ProducerIdentity | PenstockError:
+        answer = read_response(INIT_PRODUCER_ID.name, version, frame, start)
+        if answer["error_code"]:
+            return refusal(answer["error_code"], "asking for a producer id")
+        return ProducerIdentity(answer["producer_id"], answer["producer_epoch"])
+
+    return Request(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
+
+
+def info(client_version: str) -> Request[BrokerInfo]:
+    """A broker of ours about itself."""
+
+    def decode(version: int, frame: memoryview, start: int) -> BrokerInfo:
+        answer = read_response(INFO.name, version, frame, start)
+        return BrokerInfo(
+            node_id=answer["node_id"],
+            cluster_id=answer["cluster_id"],
+            version=answer["broker_version"],
+            client_version_min=answer["client_version_min"],
+            client_version_max=answer["client_version_max"],
+            server_time_ms=answer["server_time_ms"],
+            features={row["name"]: row["value"] for row in answer["features"]},
+            warning=answer["error_message"] or "" if answer["error_code"] else "",
+        )
+
+    return Request(INFO, lambda version: _encode(INFO, version, {"client_version": client_version}), decode)
