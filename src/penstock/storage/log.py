@@ -1,0 +1,265 @@
+"""One partition's log: its segments, its ends, and what may still be lost of it.
+
+Invariants: start_offset <= durable_offset <= end_offset; the segments follow one another without a gap, the last one
+ends at end_offset and is the only one appended to; a batch below durable_offset lies in a flushed part of its segment or
+in the journal. All of it is changed by the event loop's thread alone. `segments` is replaced, never changed in place,
+so that workers may read while the loop appends.
+
+The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `index`), `<name>.snapshot` files (see
+`snapshot`), and after a crash perhaps `.cut` files with what recovery took away.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.model.clock import Clock
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.records.header import BatchHeader
+from penstock.storage import snapshot
+from penstock.storage.files import OpenFiles
+from penstock.storage.reader import LogReader
+from penstock.storage.retention import expired_segments
+from penstock.storage.segment import Segment
+
+JOURNAL_BYTES_MAX = 64 * 1024
+"""What waits for one flush of one log goes into the journal up to this size; more is cheaper to flush in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What a topic says about its logs; -1 sets no bound."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    index_interval_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBytes:
+    """Appended bytes that the next flush must make durable, kept for the journal."""
+
+    segment: Segment
+    position: int
+    base_offset: int
+    next_offset: int
+    data: bytes
+
+
+class Log:
+    """Append and read whole batches. Made by the store."""
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        path: str,
+        settings: LogSettings,
+        *,
+        files: OpenFiles,
+        clock: Clock,
+        journaled: bool,
+        pins_files: bool,
+        dirtied: Callable[["Log"], None],
+    ) -> None:
+        self.key = key
+        self.path = path
+        self.settings = settings
+        self.start_offset = 0
+        self.end_offset = 0
+        self.durable_offset = 0
+        self.durable_place: tuple[Segment, int] | None = None
+        """Segment and position at which durable_offset begins, where known: it spares readers a search."""
+        self.segments: list[Segment] = []
+        self.doomed: list[Segment] = []
+        """Segments below start_offset, whose files go once the new start is on disk."""
+        self.broken: OSError | str | None = None
+        self.quarantined: str | None = None
+        self.is_deleted = False
+        self.is_dirty = False
+        self.is_named = False
+        """Whether the directory's own name has been flushed."""
+        self.generation = 0
+        """Goes up when the log is fenced, so that what was begun before cannot conclude anything afterwards."""
+        self.on_durable: Callable[[Log], None] | None = None
+        """Called on the event loop whenever durable_offset has risen."""
+        self.on_cut: Callable[[Log], None] | None = None
+        """Called when end_offset went back after a failed flush: whoever derived state from the log makes it anew."""
+        self.pending: list[PendingBytes] = []
+        self.pending_bytes = 0
+        self.files = files
+        self.clock = clock
+        self._journaled = journaled
+        self._pins_files = pins_files
+        self._dirtied = dirtied
+        self._reader = LogReader(self)
+
+    def __repr__(self) -> str:
+        return f"<Log {self.path} {self.start_offset}..{self.durable_offset}..{self.end_offset}>"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # Writing.
+
+    def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+        """Write batches that are stamped with the offsets from end_offset on, all into one segment.
+
+        Nothing is durable by this; see `Store.commit`. Raises KAFKA_STORAGE_ERROR when the disk refuses, and until it
+        is well again; then none of the batches counts.
+        """
+        if self.broken is not None or self.quarantined is not None:
+            self.refuse()
+        size = len(batches)
+        segments = self.segments
+        segment = segments[-1] if segments else self.roll()
+        position = segment.end.position
+        if position and (position + size > self.settings.segment_bytes or self._is_old(segment)):
+            segment = self.roll()
+            position = 0
+        base_offset = self.end_offset
+        assert segment.end.offset == base_offset, "the active segment ends where the log ends"
+        try:
+            segment.append(batches, headers)
+        except OSError as error:
+            self.broken = error
+            self._mark_dirty()
+            raise self.storage_error(error) from error
+        self.end_offset = segment.end.offset
+        if self._journaled:
+            self.pending_bytes += size
+            if self.pending_bytes <= JOURNAL_BYTES_MAX:
+                self.pending.append(PendingBytes(segment, position, base_offset, self.end_offset, bytes(batches)))
+            elif self.pending:
+                self.pending = []
+        if not self.is_dirty:
+            self._mark_dirty()
+
+    def _is_old(self, segment: Segment) -> bool:
+        age_ms = self.settings.segment_ms
+        return age_ms >= 0 and self.clock.wall_ms() - segment.created_ms >= age_ms
+
+    def roll(self) -> Segment:
+        """Close the active segment and begin the next; raises KAFKA_STORAGE_ERROR, and then nothing has changed."""
+        try:
+            segment = Segment.fresh(
+                self.path, self.end_offset, self.files, self.settings.index_interval_bytes, self.clock.wall_ms()
+            )
+        except OSError as error:
+            raise self.storage_error(error) from error
+        segment.pins = self._pins_files
+        if self.segments:
+            self.segments[-1].is_closed = True
+        self.segments = [*self.segments, segment]
+        self._mark_dirty()
+        return segment
+
+    def _mark_dirty(self) -> None:
+        self.is_dirty = True
+        self._dirtied(self)
+
+    def refuse(self) -> None:
+        """Raise what stands against using this log, if something does."""
+        if self.quarantined is not None:
+            raise PenstockError(ErrorCode.PARTITION_QUARANTINED, self.quarantined)
+        if self.broken is not None:
+            raise self.storage_error(self.broken)
+
+    def storage_error(self, cause: OSError | str) -> PenstockError:
+        return PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {cause}")
+
+    def advance(self, durable_offset: int, place: tuple[Segment, int] | None) -> None:
+        """Everything before `durable_offset` is durable now."""
+        if durable_offset > self.durable_offset:
+            assert durable_offset <= self.end_offset, "no more is durable than was appended"
+            self.durable_offset = durable_offset
+            self.durable_place = place
+            if self.on_durable is not None:
+                self.on_durable(self)
+
+    def fence(self, cause: OSError | str) -> None:
+        """Take no more appends; flushes that are under way will conclude nothing."""
+        self.generation += 1
+        self.broken = cause
+        self.pending = []
+        self.pending_bytes = JOURNAL_BYTES_MAX + 1
+
+    # Forgetting.
+
+    def trim(self, new_start: int) -> None:
+        """Forget what lies before `new_start`; whole segments give their space back after the next checkpoint."""
+        if not self.start_offset <= new_start <= self.end_offset:
+            raise PenstockError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{new_start} is not within {self.start_offset}..{self.end_offset}"
+            )
+        if new_start == self.start_offset:
+            return
+        if new_start == self.end_offset and self.segments[-1].size_bytes:
+            self.roll()
+        kept = [segment for segment in self.segments[:-1] if segment.next_offset > new_start]
+        kept.append(self.segments[-1])
+        gone = self.segments[: len(self.segments) - len(kept)]
+        for segment in gone:
+            segment.pins = False
+        self.segments = kept
+        self.doomed.extend(gone)
+        self.start_offset = new_start
+        self.advance(max(new_start, self.durable_offset), None)
+        self._mark_dirty()
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Roll an old segment, forget what is too old or too much; how many segments went. Cheap: no reads."""
+        if self.broken is not None or self.quarantined is not None or not self.segments:
+            return 0
+        if self.segments[-1].size_bytes and self._is_old(self.segments[-1]):
+            self.roll()
+        limit = self.durable_offset if self._journaled else self.end_offset
+        count, new_start = expired_segments(self.segments, self.settings, now_ms, limit)
+        if count:
+            self.trim(new_start)
+        return count
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes | None:
+        """Whole batches from the one that contains `offset`, below `end_offset`; never waits for the disk.
+
+        At most `max_bytes`, but always the first batch; b"" at the end; None when it is not in memory (see
+        `read_cold`). Raises OFFSET_OUT_OF_RANGE, PARTITION_QUARANTINED, KAFKA_STORAGE_ERROR.
+        """
+        return self._reader.read(offset, max_bytes, end_offset, cold=False)
+
+    def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """As `read`, waiting for the disk: for workers."""
+        data = self._reader.read(offset, max_bytes, end_offset, cold=True)
+        assert data is not None, "a cold read has no reason to give up"
+        return data
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, time stamp) of the first record at or after the time, or None. Blocking: for workers."""
+        return self._reader.offset_for_time(timestamp_ms)
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """(time stamp, offset) of the record with the largest time stamp, (-1, -1) without any. Blocking."""
+        return self._reader.max_timestamp()
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The header of each batch from the one that contains `offset` on. Blocking: for workers."""
+        return self._reader.headers_from(offset)
+
+    def forget_hints(self) -> None:
+        """Segments were exchanged: positions that readers remember no longer hold."""
+        self._reader = LogReader(self)
+
+    # State that others keep beside the log.
+
+    def save_snapshot(self, name: str, offset: int, payload: bytes) -> None:
+        """Keep `payload`, the state after everything before `offset`, crash-safe. Blocking; raises OSError."""
+        snapshot.save(self.files.disk, self.path, name, offset, payload)
+
+    def load_snapshot(self, name: str) -> tuple[int, bytes] | None:
+        """The last snapshot of that name, unless it speaks of offsets that the log does not have. Blocking."""
+        found = snapshot.load(self.files.disk, self.path, name)
+        return found if found is not None and found[0] <= self.end_offset else None

@@ -1,0 +1,251 @@
+"""Reading a log: from an offset to a position, and no further than whole batches.
+
+Sequential readers are what matters. After each read the place where it ended is remembered, so the next one, at just
+that offset, knows its position without a search; where to stop is known from the segment's end, from the place up to
+which the log is durable, or from the index. Such a read is one system call and no look at the batches between.
+
+The reader trusts no position blindly: the batch found there must begin with the offset expected.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.batch import decode_batch
+from penstock.records.header import HEADER_BYTES, BatchHeader
+from penstock.storage.index import Place
+from penstock.storage.segment import NO_TIME, Segment
+
+if TYPE_CHECKING:
+    from penstock.storage.log import Log
+
+HINTS_MAX = 64
+_SEEK_BYTES = 16 * 1024
+_LENGTH_END = 12
+_start_of = struct.Struct(">qi").unpack_from
+_delta_of = struct.Struct(">i").unpack_from
+_DELTA_AT = 23
+
+
+class NotInMemory(Exception):  # noqa: N818 - not an error: the caller goes the slow way
+    """What a read without waiting ends with when the disk would have to be asked."""
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base_offset
+
+
+class LogReader:
+    """Reads one log; keeps the places where the last reads ended."""
+
+    __slots__ = ("_hints", "_log")
+
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, cold: bool) -> bytes | None:
+        """See `Log.read`; with `cold`, never None."""
+        log = self._log
+        if log.quarantined is not None:
+            log.refuse()
+        log_end = log.end_offset
+        if not log.start_offset <= offset <= log_end:
+            raise PenstockError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {log.start_offset}..{log_end} of {log.path}"
+            )
+        if end_offset > log_end:
+            end_offset = log_end
+        if offset >= end_offset:
+            return b""
+        try:
+            hint = self._hints.pop(offset, None)
+            segment, position = hint if hint is not None else self._find(offset, cold)
+            if position == segment.end.position and segment.is_closed:
+                segment, position = self._find(offset, cold)
+            return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
+        except NotInMemory:
+            return None
+        except OSError as error:
+            raise log.storage_error(error) from error
+
+    def _read_from(
+        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool
+    ) -> bytes:
+        next_offset, limit = self._stop(segment, end_offset, cold)
+        if limit - position > max_bytes:
+            place = segment.index.last_at_position(position + max_bytes)
+            if place is None or place.position <= position:
+                return self._read_few(segment, position, max_bytes, limit, cold)
+            next_offset, limit = place
+        data = self._bytes(segment, limit - position, position, cold)
+        base_offset, length = _start_of(data)
+        if base_offset > offset or length + _LENGTH_END > len(data):
+            self._distrust(segment, offset, cold)
+            return self._read_from(*self._find(offset, cold), offset, max_bytes, end_offset, cold)
+        self._remember(next_offset, segment, limit)
+        return data
+
+    def _read_few(self, segment: Segment, position: int, max_bytes: int, limit: int, cold: bool) -> bytes:
+        """Fewer bytes than the index is fine: look at each header for where to stop."""
+        data = self._bytes(segment, min(limit - position, max(max_bytes, HEADER_BYTES)), position, cold)
+        size = _start_of(data)[1] + _LENGTH_END
+        if size > len(data):
+            if size > limit - position:
+                self._distrust(segment, segment.base_offset, cold)
+                raise NotInMemory
+            data = self._bytes(segment, size, position, cold)
+        end, next_offset = 0, 0
+        while end + HEADER_BYTES <= len(data):
+            base_offset, length = _start_of(data, end)
+            if end + length + _LENGTH_END > len(data) or length <= 0:
+                break
+            next_offset = base_offset + _delta_of(data, end + _DELTA_AT)[0] + 1
+            end += length + _LENGTH_END
+        self._remember(next_offset, segment, position + end)
+        return data if end == len(data) else data[:end]
+
+    def _stop(self, segment: Segment, end_offset: int, cold: bool) -> tuple[int, int]:
+        """Where in this segment a read below `end_offset` must stop: offset and position."""
+        end = segment.end
+        if end.offset <= end_offset:
+            return end
+        place = self._log.durable_place
+        if place is not None and place[0] is segment and self._log.durable_offset == end_offset:
+            return end_offset, place[1]
+        return end_offset, self._find(end_offset, cold)[1]
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            try:
+                del hints[next(iter(hints))]
+            except (StopIteration, RuntimeError, KeyError):
+                pass  # Another thread was quicker; the bound is kept either way.
+        hints[offset] = (segment, position)
+
+    def _segment_of(self, offset: int) -> Segment:
+        segments = self._log.segments
+        return segments[max(bisect_right(segments, offset, key=_base_of) - 1, 0)]
+
+    def _find(self, offset: int, cold: bool) -> tuple[Segment, int]:
+        """The segment and position of the batch that contains `offset`, or ends the search just before it."""
+        segment = self._segment_of(offset)
+        if segment.end.offset == offset:
+            return segment, segment.end.position
+        for _ in range(2):
+            place = segment.index.last_at_offset(offset)
+            if place is None:
+                if not cold:
+                    raise NotInMemory
+                segment.load_index()
+                place = segment.index.last_at_offset(offset)
+                assert place is not None, "a loaded index knows at least where the segment begins"
+            position = self._seek(segment, place, offset, cold)
+            if position is not None:
+                return segment, position
+            self._distrust(segment, offset, cold)
+        raise self._quarantine(f"{segment.path}: offset {offset} cannot be found")
+
+    def _seek(self, segment: Segment, place: Place, offset: int, cold: bool) -> int | None:
+        """Walk from an index entry to the batch with `offset`; None when the entry does not point at a batch."""
+        expected, position = place
+        end = segment.end.position
+        while position < end:
+            data = self._bytes(segment, min(_SEEK_BYTES, end - position), position, cold)
+            at = 0
+            while at + HEADER_BYTES <= len(data):
+                base_offset, length = _start_of(data, at)
+                if base_offset != expected or length < HEADER_BYTES - _LENGTH_END:
+                    return None
+                expected = base_offset + _delta_of(data, at + _DELTA_AT)[0] + 1
+                if offset < expected:
+                    return position + at
+                at += length + _LENGTH_END
+            if at == 0:
+                return None
+            position += at
+        return None
+
+    def _distrust(self, segment: Segment, offset: int, cold: bool) -> None:
+        """A position was wrong: forget what was remembered, and make the index anew where that may take its time."""
+        self._hints = {}
+        if not cold:
+            raise NotInMemory
+        try:
+            segment.rebuild_index()
+        except PenstockError as error:
+            raise self._quarantine(f"offset {offset}: {error.detail}") from error
+
+    def _quarantine(self, reason: str) -> PenstockError:
+        self._log.quarantined = reason
+        return PenstockError(ErrorCode.PARTITION_QUARANTINED, reason)
+
+    def _bytes(self, segment: Segment, size: int, position: int, cold: bool) -> bytes:
+        """Exactly these bytes, which the segment is known to have."""
+        file = segment.file
+        if file is None:
+            file = segment.open()
+        else:
+            segment.used = True
+        if not cold:
+            data = file.read_cached(size, position)
+            if data is None:
+                raise NotInMemory
+            return data
+        data = file.read(size, position)
+        if len(data) != size:
+            raise self._quarantine(
+                f"{segment.path} ends at byte {position + len(data)}, but held {segment.end.position} bytes once"
+            )
+        return data
+
+    # Times and headers: blocking, for workers.
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        log = self._log
+        if log.quarantined is not None:
+            log.refuse()
+        end_offset = log.end_offset
+        if offset >= end_offset:
+            return
+        segment, position = self._find(max(offset, log.start_offset), cold=True)
+        base_offset = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[0]
+        for other in [s for s in log.segments if s.base_offset >= segment.base_offset]:
+            place = Place(base_offset, position) if other is segment else Place(other.base_offset, 0)
+            for _, header in other.headers(place, other.end):
+                if header.base_offset >= end_offset:
+                    return
+                yield header
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        log = self._log
+        log_start = log.start_offset
+        for segment in log.segments:
+            if segment.max_timestamp < timestamp_ms:
+                continue
+            segment.load_index()
+            place = segment.index.last_before_time(timestamp_ms)
+            assert place is not None, "a loaded index answers"
+            for position, header in segment.headers(place, segment.end):
+                if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
+                    continue
+                for record in decode_batch(self._bytes(segment, header.size_bytes, position, cold=True)):
+                    if record.timestamp >= timestamp_ms and record.offset >= log_start:
+                        return record.offset, record.timestamp
+        return None
+
+    def max_timestamp(self) -> tuple[int, int]:
+        log = self._log
+        best = max(log.segments, key=lambda segment: segment.max_timestamp, default=None)
+        if best is None or best.max_timestamp == NO_TIME:
+            return -1, -1
+        offset = best.max_timestamp_offset
+        segment, position = self._find(offset, cold=True)
+        size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + _LENGTH_END
+        for record in decode_batch(self._bytes(segment, size, position, cold=True)):
+            if record.timestamp == best.max_timestamp:
+                return record.timestamp, record.offset
+        return best.max_timestamp, offset

@@ -1,0 +1,259 @@
+"""One segment: a run of a log's batches in one file, `<offset of the first batch, 20 digits>.log`.
+
+The file is nothing but record batches, each as it came over the wire, one after another without gaps. What a crash
+leaves: everything below `flushed_bytes` is there; behind it any mixture of batches, parts of batches, zeros and old
+bytes, of which recovery keeps the whole batches that continue the log.
+
+Invariants: flushed_bytes <= size_bytes <= bytes in the file (what lies behind size_bytes is rubbish of a failed write
+and is never read); flushed_offset is the offset that follows the batches below flushed_bytes; next_offset the one that
+follows those below size_bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.header import BatchHeader, CorruptBatch
+from penstock.storage import index as index_files
+from penstock.storage.disk import DiskFile
+from penstock.storage.files import OpenFiles
+from penstock.storage.index import Entries, Place, SparseIndex, no_entries
+from penstock.storage.scan import walk
+
+SEGMENT_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+NO_TIME = -1
+_INDEX_WORTH_SAVING = 8
+"""A segment with fewer entries is walked faster than its index file is opened."""
+
+
+class Mark(NamedTuple):
+    """An end: the offset that follows, and the position in the segment."""
+
+    offset: int
+    position: int
+
+
+class SegmentState(NamedTuple):
+    """What a checkpoint knows about a segment."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    created_ms: int
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}{SEGMENT_SUFFIX}"
+
+
+class Segment:
+    """The run of batches from `base_offset` to `next_offset`."""
+
+    __slots__ = (
+        "_files",
+        "base_offset",
+        "created_ms",
+        "end",
+        "failed",
+        "file",
+        "flushed",
+        "index",
+        "is_closed",
+        "is_named",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "pins",
+        "used",
+    )
+
+    def __init__(self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int) -> None:
+        self.base_offset = state.base_offset
+        self.path = f"{directory}/{segment_name(state.base_offset)}"
+        self.end = Mark(state.next_offset, state.size_bytes)
+        """Offset and position of the end in one, so that another thread never sees one without the other."""
+        self.flushed = self.end
+        self.max_timestamp = state.max_timestamp
+        self.max_timestamp_offset = state.max_timestamp_offset
+        self.created_ms = state.created_ms
+        self.index = SparseIndex(state.base_offset, state.size_bytes, interval_bytes)
+        self.is_closed = False
+        self.is_named = True
+        """Whether the file's name in its directory has been flushed."""
+        self.pins = True
+        """Whether unflushed bytes keep the file open (see `files`)."""
+        self.failed: OSError | None = None
+        """A flush that failed where nobody could be told; whoever flushes next is."""
+        self.file: DiskFile | None = None
+        self.used = False
+        self._files = files
+
+    @classmethod
+    def fresh(cls, directory: str, base_offset: int, files: OpenFiles, interval_bytes: int, now_ms: int) -> "Segment":
+        """A new segment, whose file is made; raises OSError."""
+        state = SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, now_ms)
+        segment = cls(directory, state, files, interval_bytes)
+        segment.is_named = False
+        file = files.open(segment, create=True)
+        if file.size():
+            file.truncate(0)
+        return segment
+
+    @property
+    def next_offset(self) -> int:
+        return self.end.offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end.position
+
+    def state(self) -> SegmentState:
+        """What a checkpoint should know: only what has been flushed."""
+        offset, position = self.flushed
+        return SegmentState(
+            self.base_offset, offset, position, self.max_timestamp, self.max_timestamp_offset, self.created_ms
+        )
+
+    def open(self) -> DiskFile:
+        file = self.file
+        if file is None:
+            return self._files.open(self)
+        self.used = True
+        return file
+
+    def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+        """Write whole batches at the end; after OSError the end is where it was."""
+        offset, position = self.end
+        file = self.file
+        if file is None:
+            file = self._files.open(self)
+        self.used = True
+        file.write(batches, position)
+        if self.file is None:
+            self._files.readopt(self, file)
+        index = self.index
+        for at, header in headers:
+            if position + at >= index.due:
+                index.add(offset, position + at, self.max_timestamp)
+            offset += header.last_offset_delta + 1
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = offset - 1
+        self.end = Mark(offset, position + len(batches))
+
+    def flush(self) -> None:
+        """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing."""
+        if self.failed is not None:
+            raise OSError(self.failed.errno, f"an earlier flush failed: {self.failed.strerror}", self.path)
+        try:
+            (self.file or self.open()).flush()
+        except OSError as error:
+            self.failed = error
+            raise
+
+    def flush_to(self, mark: Mark) -> None:
+        """Note that everything before `mark` has been flushed."""
+        if mark.position > self.flushed.position:
+            assert mark.position <= self.end.position, "no more is flushed than was written"
+            self.flushed = mark
+
+    # As a holder of an open file.
+
+    def is_pinned(self) -> bool:
+        return self.pins and self.flushed.position < self.end.position
+
+    def flush_now(self) -> None:
+        mark = self.end
+        try:
+            self.flush()
+        except OSError:
+            return
+        self.flush_to(mark)
+
+    def let_go(self) -> None:
+        self.file = None
+        if self.is_closed and self.index.saved_bytes == self.size_bytes:
+            self.index = SparseIndex(self.base_offset, self.size_bytes, self.index.interval_bytes)
+            self.index.saved_bytes = self.size_bytes
+
+    # Walking and the index. All of these block.
+
+    def headers(self, place: Place, end: Mark) -> Iterator[tuple[int, BatchHeader]]:
+        """Each batch from `place` to `end`; PARTITION_QUARANTINED when something there is no batch."""
+        try:
+            yield from walk(self.open(), place.position, end.position, place.offset)
+        except CorruptBatch as error:
+            raise PenstockError(ErrorCode.PARTITION_QUARANTINED, f"{self.path}: {error.detail}") from error
+
+    def load_index(self) -> None:
+        """Get the part of the index that is not in memory from its file, or else from the segment."""
+        index = self.index
+        if index.is_loaded():
+            return
+        entries, place, time = self._read_index_file(index.start)
+        due = place.position + index.interval_bytes if entries.positions else 0
+        for position, header in self.headers(place, Mark(self.next_offset, index.start)):
+            if position >= due:
+                entries.times.append(time)
+                entries.offsets.append(header.base_offset)
+                entries.positions.append(position)
+                due = position + index.interval_bytes
+            time = max(time, header.max_timestamp)
+        index.install(entries)
+
+    def _read_index_file(self, until: int) -> tuple[Entries, Place, int]:
+        """Entries below `until`, the batch to go on from, and the largest time before it."""
+        nothing = no_entries(), Place(self.base_offset, 0), NO_TIME
+        try:
+            file = self._files.disk.open(self._index_path())
+        except OSError:
+            return nothing
+        found = index_files.decode(file.read(file.size(), 0), self.base_offset)
+        file.close()
+        if found is None or found[1] > until:
+            return nothing
+        entries = index_files.cut(found[0], until)
+        if not entries.positions:
+            return nothing
+        if found[1] == until:
+            self.index.saved_bytes = until
+        return entries, Place(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
+
+    def rebuild_index(self) -> None:
+        """The index contradicted the segment: make it anew from the batches."""
+        mark = self.end
+        index = SparseIndex(self.base_offset, mark.position, self.index.interval_bytes)
+        entries, time, due = no_entries(), NO_TIME, 0
+        for position, header in self.headers(Place(self.base_offset, 0), mark):
+            if position >= due:
+                entries.times.append(time)
+                entries.offsets.append(header.base_offset)
+                entries.positions.append(position)
+                due = position + index.interval_bytes
+            time = max(time, header.max_timestamp)
+        index.install(entries)
+        self.index = index
+
+    def save_index(self) -> None:
+        """Write the index file, unless that is not worth it. It is only a help, so a failure changes nothing."""
+        index, mark = self.index, self.end
+        if index.entry_count() < _INDEX_WORTH_SAVING or index.saved_bytes == mark.position:
+            return
+        try:
+            self.load_index()
+            data = index.encode(mark.position)
+            if data is None:
+                return
+            file = self._files.disk.open(self._index_path(), create=True)
+            file.truncate(0)
+            file.write(data, 0)
+            file.close()
+        except (OSError, PenstockError):
+            return
+        index.saved_bytes = mark.position
+
+    def _index_path(self) -> str:
+        return self.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
