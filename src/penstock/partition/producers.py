@@ -1,0 +1,199 @@
+"""Idempotent producers: which batch is new, which was stored before, which is missing.
+
+Pure state, decided as Kafka decides it. Per producer id the newest epoch and its last five batches are known, as many
+as a producer may have under way:
+
+- a batch whose sequence range is among those five is a duplicate, answered with the place of the first copy;
+- otherwise it must follow the last one directly (sequences start over at 0 after 2**31 - 1);
+- an older epoch is fenced, a newer one must begin at sequence 0;
+- a producer id that is not known may begin anywhere, since its state may have expired here.
+
+Bounded: a producer is forgotten when it was silent for the window, and the one longest silent goes when a partition,
+or the broker as a whole, has too many. Whoever is forgotten can go on, but a retry of what it sent before is then
+stored a second time. Silence is counted while the broker runs and on the monotonic clock, so neither a clock that
+jumps nor a long stop shortens the window.
+
+`check` changes nothing; `record` is called when the batch is in the log. So a failed append leaves no trace.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.snapshot import SnapshotError, seal, unseal
+
+WINDOW_MS = 24 * 3600 * 1000
+PER_PARTITION_MAX = 5_000
+PER_BROKER_MAX = 50_000
+PER_PARTITION_MIN = 5
+"""So many stay in every partition, however full the broker is: one noisy partition does not empty the others."""
+
+BATCHES_KEPT = 5
+SEQUENCE_MAX = 2**31 - 1
+
+_KIND = b"PROD"
+_VERSION = 1
+_COUNT = struct.Struct(">I")
+_PRODUCER = struct.Struct(">qhqB")
+_BATCH = struct.Struct(">iiqqq")
+
+
+class StoredBatch(NamedTuple):
+    """One batch as it was stored; `last_offset` tells when it is durable, `timestamp` when it was appended."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class _Producer(NamedTuple):
+    epoch: int
+    seen_ms: int
+    batches: tuple[StoredBatch, ...]
+
+
+class ProducerBudget:
+    """How many producers all partitions of a broker know together."""
+
+    __slots__ = ("known", "most")
+
+    def __init__(self, most: int = PER_BROKER_MAX) -> None:
+        self.most = most
+        self.known = 0
+
+
+class Producers:
+    """The producers of one partition. Times are milliseconds of a clock that never goes back."""
+
+    __slots__ = ("_budget", "_known", "_most", "_window_ms")
+
+    def __init__(
+        self,
+        *,
+        window_ms: int = WINDOW_MS,
+        most: int = PER_PARTITION_MAX,
+        budget: ProducerBudget | None = None,
+    ) -> None:
+        self._window_ms = window_ms
+        self._most = most
+        self._budget = budget or ProducerBudget()
+        # Ordered by the time last seen: `record` moves a producer to the end.
+        self._known: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def check(self, producer_id: int, epoch: int, base_sequence: int, last_sequence: int) -> StoredBatch | None:
+        """None for a batch that may be appended; the first copy for one that was stored before.
+
+        Raises INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for one that must not be appended.
+        """
+        producer = self._known.get(producer_id)
+        if producer is None:
+            return None
+        if epoch != producer.epoch:
+            _check_new_epoch(producer_id, producer.epoch, epoch, base_sequence)
+            return None
+        for batch in producer.batches:
+            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+                return batch
+        expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        if base_sequence != expected:
+            raise PenstockError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} at epoch {epoch} sent sequence {base_sequence}, {expected} comes next",
+            )
+        return None
+
+    def record(self, producer_id: int, epoch: int, batch: StoredBatch, now_ms: int) -> None:
+        """The batch is in the log now."""
+        producer = self._known.pop(producer_id, None)
+        if producer is None:
+            self._budget.known += 1
+            batches: tuple[StoredBatch, ...] = (batch,)
+        elif producer.epoch == epoch:
+            batches = (*producer.batches[1 - BATCHES_KEPT :], batch)
+        else:
+            batches = (batch,)
+        self._known[producer_id] = _Producer(epoch, now_ms, batches)
+        while len(self._known) > self._most or (
+            self._budget.known > self._budget.most and len(self._known) > PER_PARTITION_MIN
+        ):
+            self._forget_oldest()
+
+    def expire(self, now_ms: int) -> int:
+        """Forget who was silent for the whole window; tells how many."""
+        before = len(self._known)
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if now_ms - oldest.seen_ms < self._window_ms:
+                break
+            self._forget_oldest()
+        return before - len(self._known)
+
+    def clear(self) -> None:
+        self._budget.known -= len(self._known)
+        self._known.clear()
+
+    def snapshot(self, now_ms: int) -> Callable[[], bytes]:
+        """The state as it is now; calling the result packs it, which may happen in a worker while appends go on."""
+        frozen = dict(self._known)
+        return lambda: _pack(frozen, now_ms)
+
+    def restore(self, sealed: bytes, now_ms: int) -> None:
+        """Take over a snapshot in place of what is known; SnapshotError, and no change, when it cannot be used."""
+        known = _unpack(sealed, now_ms)
+        self.clear()
+        self._known = known
+        self._budget.known += len(known)
+
+    def _forget_oldest(self) -> None:
+        del self._known[next(iter(self._known))]
+        self._budget.known -= 1
+
+
+def _check_new_epoch(producer_id: int, known_epoch: int, epoch: int, base_sequence: int) -> None:
+    if epoch < known_epoch:
+        raise PenstockError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} is at epoch {known_epoch}, a batch came with {epoch}",
+        )
+    if base_sequence != 0:
+        raise PenstockError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}, it must begin with 0",
+        )
+
+
+def _pack(known: dict[int, _Producer], now_ms: int) -> bytes:
+    """Per producer: id, epoch, milliseconds of silence, number of batches; per batch the fields of StoredBatch."""
+    parts = [_COUNT.pack(len(known))]
+    for producer_id, (epoch, seen_ms, batches) in known.items():
+        parts.append(_PRODUCER.pack(producer_id, epoch, now_ms - seen_ms, len(batches)))
+        parts.extend(_BATCH.pack(*batch) for batch in batches)
+    return seal(_KIND, _VERSION, b"".join(parts))
+
+
+def _unpack(sealed: bytes, now_ms: int) -> dict[int, _Producer]:
+    payload = unseal(_KIND, _VERSION, sealed)
+    known: dict[int, _Producer] = {}
+    try:
+        (count,) = _COUNT.unpack_from(payload)
+        position = _COUNT.size
+        for _ in range(count):
+            producer_id, epoch, silent_ms, batch_count = _PRODUCER.unpack_from(payload, position)
+            position += _PRODUCER.size
+            end = position + batch_count * _BATCH.size
+            batches = tuple(StoredBatch(*fields) for fields in _BATCH.iter_unpack(payload[position:end]))
+            position = end
+            if not batches:
+                raise SnapshotError(f"producer {producer_id} has no batch")
+            known[producer_id] = _Producer(epoch, now_ms - silent_ms, batches)
+    except struct.error as error:
+        raise SnapshotError(f"the snapshot of producers ends too early: {error}") from None
+    if position != len(payload):
+        raise SnapshotError("the snapshot of producers has more bytes than it says")
+    return known

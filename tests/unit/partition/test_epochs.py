@@ -1,0 +1,98 @@
+"""The history of leaderships, as Kafka answers questions about it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.partition.epochs import EpochEnd, Epochs
+from penstock.partition.snapshot import SnapshotError
+
+
+def _history(*entries: tuple[int, int]) -> Epochs:
+    epochs = Epochs()
+    for epoch, start in entries:
+        epochs.begin(epoch, start)
+    return epochs
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (-1, EpochEnd(-1, -1)),
+        (0, EpochEnd(0, 10)),
+        (1, EpochEnd(1, 20)),
+        (2, EpochEnd(2, 35)),
+        (3, EpochEnd(2, 35)),
+        (4, EpochEnd(2, 35)),
+        (5, EpochEnd(5, 50)),
+        (6, EpochEnd(-1, -1)),
+    ],
+)
+def test_an_epoch_ends_where_the_next_one_began(asked: int, answer: EpochEnd) -> None:
+    assert _history((1, 10), (2, 20), (5, 35)).end_of(asked, log_end=50) == answer
+
+
+def test_nothing_is_known_without_a_history() -> None:
+    epochs = Epochs()
+    assert epochs.latest == -1
+    assert epochs.end_of(0, 0) == EpochEnd(-1, -1)
+    assert epochs.end_of(-1, 0) == EpochEnd(-1, -1)
+    assert epochs.at(5) == -1
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(9, -1), (10, 1), (19, 1), (20, 2), (34, 2), (35, 5), (1000, 5)])
+def test_every_offset_has_the_epoch_that_wrote_it(offset: int, epoch: int) -> None:
+    assert _history((1, 10), (2, 20), (5, 35)).at(offset) == epoch
+
+
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        ((2, 10), [(1, 0), (2, 10)]),
+        ((1, 10), [(1, 0)]),
+        ((0, 10), [(1, 0)]),
+        ((3, 0), [(3, 0)]),
+    ],
+    ids=["newer", "again", "older", "the last wrote nothing"],
+)
+def test_a_leadership_begins_once(begun: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+    epochs = _history((1, 0))
+    epochs.begin(*begun)
+    assert list(epochs) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"), [(36, [(1, 10), (2, 20), (5, 35)]), (35, [(1, 10), (2, 20)]), (10, []), (0, [])]
+)
+def test_a_shorter_log_forgets_who_wrote_the_rest(end: int, expected: list[tuple[int, int]]) -> None:
+    epochs = _history((1, 10), (2, 20), (5, 35))
+    epochs.cut(end)
+    assert list(epochs) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (5, [(1, 10), (2, 20), (5, 35)]),
+        (15, [(1, 15), (2, 20), (5, 35)]),
+        (20, [(2, 20), (5, 35)]),
+        (40, [(5, 40)]),
+    ],
+)
+def test_a_log_that_starts_later_forgets_who_wrote_before(start: int, expected: list[tuple[int, int]]) -> None:
+    epochs = _history((1, 10), (2, 20), (5, 35))
+    epochs.trim(start)
+    assert list(epochs) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=20))
+def test_a_snapshot_gives_the_same_history(begun: list[tuple[int, int]]) -> None:
+    epochs = Epochs()
+    for epoch, start in begun:
+        epochs.begin(epoch, start)
+    restored = Epochs()
+    restored.restore(epochs.snapshot())
+    assert list(restored) == list(epochs)
+    with pytest.raises(SnapshotError):
+        restored.restore(epochs.snapshot()[:-1])
+    assert list(restored) == list(epochs)

@@ -1,0 +1,238 @@
+"""The idempotent producer's state: case by case, and against a model that simply remembers everything."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.producers import (
+    BATCHES_KEPT,
+    PER_PARTITION_MIN,
+    SEQUENCE_MAX,
+    ProducerBudget,
+    Producers,
+    StoredBatch,
+)
+from penstock.partition.snapshot import SnapshotError
+
+
+class Writer:
+    """Appends to an imagined log what the state lets through."""
+
+    def __init__(self, producers: Producers) -> None:
+        self.producers = producers
+        self.end_offset = 0
+        self.now_ms = 0
+
+    def append(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> int:
+        """The offset the batch has, be it new or stored before."""
+        last_sequence = (base_sequence + count - 1) & SEQUENCE_MAX
+        first = self.producers.check(producer_id, epoch, base_sequence, last_sequence)
+        if first is not None:
+            return first.base_offset
+        base_offset = self.end_offset
+        self.end_offset += count
+        batch = StoredBatch(base_sequence, last_sequence, base_offset, self.end_offset - 1, 0)
+        self.producers.record(producer_id, epoch, batch, self.now_ms)
+        return base_offset
+
+    def refused(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> ErrorCode:
+        with pytest.raises(PenstockError) as error:
+            self.append(producer_id, epoch, base_sequence, count)
+        return error.value.code
+
+
+def test_a_repeated_batch_is_answered_with_its_first_place() -> None:
+    writer = Writer(Producers())
+    places = [writer.append(7, 0, sequence, 2) for sequence in (0, 2, 4)]
+    assert [writer.append(7, 0, sequence, 2) for sequence in (0, 2, 4)] == places == [0, 2, 4]
+    assert writer.end_offset == 6
+
+
+@pytest.mark.parametrize(("base_sequence", "count"), [(3, 1), (1, 1), (0, 1), (1, 2), (0, 3), (SEQUENCE_MAX, 1)])
+def test_whatever_does_not_follow_directly_is_out_of_order(base_sequence: int, count: int) -> None:
+    writer = Writer(Producers())
+    writer.append(7, 0, 0, 2)
+    assert writer.refused(7, 0, base_sequence, count) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.append(7, 0, 2) == 2
+
+
+def test_only_the_last_five_batches_are_known_as_duplicates() -> None:
+    writer = Writer(Producers())
+    for sequence in range(BATCHES_KEPT + 1):
+        writer.append(7, 0, sequence)
+    assert writer.refused(7, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [writer.append(7, 0, sequence) for sequence in range(1, BATCHES_KEPT + 1)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("base_sequence", [SEQUENCE_MAX, SEQUENCE_MAX - 1])
+def test_sequences_start_over_at_zero(base_sequence: int) -> None:
+    writer = Writer(Producers())
+    writer.append(7, 0, base_sequence, 2)
+    follows = (base_sequence + 2) & SEQUENCE_MAX
+    assert writer.append(7, 0, follows) == 2
+    assert writer.append(7, 0, base_sequence, 2) == 0
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert Writer(Producers()).append(7, 3, 4711) == 0
+
+
+def test_an_older_epoch_is_fenced_even_for_what_it_stored_before() -> None:
+    writer = Writer(Producers())
+    writer.append(7, 1, 0)
+    writer.append(7, 2, 0)
+    assert writer.refused(7, 1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert writer.refused(7, 1, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_newer_epoch_begins_at_sequence_zero() -> None:
+    writer = Writer(Producers())
+    writer.append(7, 1, 0)
+    assert writer.refused(7, 2, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.append(7, 2, 0) == 1
+    assert writer.append(7, 2, 0) == 1
+
+
+def test_a_check_alone_leaves_no_trace() -> None:
+    producers = Producers()
+    assert producers.check(7, 0, 0, 0) is None
+    assert producers.check(7, 0, 5, 5) is None
+    assert len(producers) == 0
+
+
+def test_a_silent_producer_is_forgotten_after_the_window() -> None:
+    writer = Writer(Producers(window_ms=100))
+    writer.append(1, 0, 0)
+    writer.now_ms = 60
+    writer.append(2, 0, 0)
+    assert writer.producers.expire(99) == 0
+    assert writer.producers.expire(100) == 1
+    assert writer.append(1, 0, 0) == 2, "forgotten, so the retry is stored again"
+    assert writer.append(2, 0, 0) == 1
+
+
+def test_the_longest_silent_goes_when_a_partition_has_too_many() -> None:
+    budget = ProducerBudget()
+    writer = Writer(Producers(most=2, budget=budget))
+    for producer_id in (1, 2):
+        writer.append(producer_id, 0, 0)
+    writer.append(1, 0, 1)
+    writer.append(3, 0, 0)
+    assert len(writer.producers) == budget.known == 2
+    assert writer.append(1, 0, 1) == 2, "1 was heard of after 2, so 2 went"
+    assert writer.append(2, 0, 0) == 4
+
+
+def test_partitions_share_one_budget_but_keep_a_few_each() -> None:
+    budget = ProducerBudget(most=20)
+    noisy, quiet = Writer(Producers(budget=budget)), Writer(Producers(budget=budget))
+    for producer_id in range(3):
+        quiet.append(producer_id, 0, 0)
+    for producer_id in range(100):
+        noisy.append(producer_id, 0, 0)
+    assert (len(noisy.producers), len(quiet.producers)) == (17, 3)
+    for producer_id in range(100):
+        quiet.append(producer_id, 0, 1 if producer_id < 3 else 0)
+    assert len(quiet.producers) == PER_PARTITION_MIN
+    noisy.producers.clear()
+    quiet.producers.clear()
+    assert budget.known == 0
+
+
+def test_silence_before_a_restart_counts_and_the_stop_does_not() -> None:
+    writer = Writer(Producers(window_ms=100))
+    writer.append(1, 0, 0)
+    packed = writer.producers.snapshot(now_ms=60)()
+    restored = Producers(window_ms=100)
+    restored.restore(packed, now_ms=1_000_000)
+    assert restored.expire(1_000_039) == 0
+    assert restored.expire(1_000_040) == 1
+
+
+def test_a_snapshot_is_of_the_moment_it_was_taken() -> None:
+    writer = Writer(Producers())
+    writer.append(1, 0, 0)
+    pack = writer.producers.snapshot(0)
+    writer.append(1, 0, 1)
+    writer.append(2, 0, 0)
+    restored = Writer(Producers())
+    restored.producers.restore(pack(), 0)
+    assert len(restored.producers) == 1
+    assert restored.append(1, 0, 0) == 0
+    assert restored.refused(1, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(data: st.DataObject) -> None:
+    writer = Writer(Producers())
+    writer.append(1, 0, 0)
+    packed = bytearray(writer.producers.snapshot(0)())
+    if data.draw(st.booleans()):
+        packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+    else:
+        del packed[data.draw(st.integers(0, len(packed) - 1)) :]
+    with pytest.raises(SnapshotError):
+        writer.producers.restore(bytes(packed), 0)
+    assert writer.append(1, 0, 0) == 0
+
+
+class _Model:
+    """Every batch ever stored, and Kafka's rules read out directly."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def expect(self, producer_id: int, epoch: int, base: int, count: int, end_offset: int) -> int | ErrorCode:
+        mine = self.stored.setdefault(producer_id, [])
+        last = (base + count - 1) % 2**31
+        if mine:
+            newest_epoch = mine[-1][0]
+            if epoch < newest_epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            if epoch > newest_epoch:
+                if base != 0:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            else:
+                recent = [row for row in mine if row[0] == epoch][-5:]
+                for row in recent:
+                    if row[1:3] == (base, last):
+                        return row[3]
+                if base != (recent[-1][2] + 1) % 2**31:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        mine.append((epoch, base, last, end_offset))
+        return end_offset
+
+
+_CALLS = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # producer id
+        st.integers(0, 2),  # epoch
+        st.one_of(
+            st.none(), st.integers(0, 8), st.sampled_from([SEQUENCE_MAX, SEQUENCE_MAX - 2])
+        ),  # None: what follows
+        st.integers(1, 3),
+        st.booleans(),  # restart before it
+    ),
+    max_size=60,
+)
+
+
+@given(_CALLS)
+@settings(max_examples=300, deadline=None)
+def test_any_history_is_judged_as_the_model_judges_it(calls: list[tuple[int, int, int | None, int, bool]]) -> None:
+    writer, model = Writer(Producers()), _Model()
+    for producer_id, epoch, base, count, restart in calls:
+        if restart:
+            packed = writer.producers.snapshot(writer.now_ms)()
+            writer.producers = Producers()
+            writer.producers.restore(packed, writer.now_ms)
+        if base is None:
+            mine = [row for row in model.stored.get(producer_id, []) if row[0] == epoch]
+            base = (mine[-1][2] + 1) % 2**31 if mine else 0
+        expected = model.expect(producer_id, epoch, base, count, writer.end_offset)
+        if isinstance(expected, ErrorCode):
+            assert writer.refused(producer_id, epoch, base, count) is expected
+        else:
+            assert writer.append(producer_id, epoch, base, count) == expected
