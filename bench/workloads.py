@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.ballast import Ballast
 from bench.peers import WORK, Peer
 from bench.processes import Usage, resident_mb, usage
 from confluent_kafka import KafkaException
@@ -31,7 +32,7 @@ class Scale:
     idle_s: float
 
 
-FULL = Scale(5_000_000, 1_000_000, 5_000, 5.0, 6_000_000, 3.0)
+FULL = Scale(4_000_000, 600_000, 5_000, 5.0, 6_000_000, 3.0)
 QUICK = Scale(3_000_000, 500_000, 2_000, 3.0, 3_000_000, 1.5)
 
 
@@ -56,7 +57,7 @@ class Driver:
     def __init__(self, peer: Peer, scale: Scale) -> None:
         self.peer = peer
         self.scale = scale
-        self._admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 2})
         self._topics = 0
 
     def warm_up(self) -> None:
@@ -112,7 +113,10 @@ class Driver:
         else:
             speed = {"MB/s": load["bytes"] / load["seconds"] / MILLION}
             price = {"CPU-s per GB": cost.cpu_s / (load["bytes"] / GIGABYTE)}
-        return self._sample(workload, load, cost, price | speed)
+        unit = next(iter(price)).removeprefix("CPU-s ")
+        scale = price[f"CPU-s {unit}"] / cost.cpu_s if cost.cpu_s else 0.0
+        parts = {f"user CPU-s {unit}": cost.user_s * scale, f"system CPU-s {unit}": cost.system_s * scale}
+        return self._sample(workload, load, cost, price | parts | speed)
 
     def _sample(self, workload: str, load: Mapping[str, Any], cost: Usage, metrics: Mapping[str, float]) -> Sample:
         return Sample(workload, self.peer.name, metrics, cost, load)
@@ -122,9 +126,10 @@ class Driver:
         command = [str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic]
         for name, value in arguments.items():
             command += [f"--{name}", str(value)]
-        before = usage(self.peer.pid)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        cost = usage(self.peer.pid) - before
+        with Ballast():
+            before = usage(self.peer.pid)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            cost = usage(self.peer.pid) - before
         if done.returncode:
             log = (self.peer.directory / "broker.log").read_text()[-3000:]
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}\nbroker log:\n{log}")
