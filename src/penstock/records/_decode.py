@@ -5,6 +5,9 @@ understand, and whatever is read here has been bounded first: every field must e
 within the body, and no count is believed that the bytes at hand could not hold.
 """
 
+# mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
+# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+
 from __future__ import annotations
 
 try:
@@ -15,8 +18,11 @@ except ImportError:  # Cython is needed to compile, not to run.
 from penstock.records.header import RECORD_BYTES_MIN, CorruptBatch
 from penstock.records.record import Record
 
+Bytes = bytes | bytearray | memoryview
+
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
 
 COMPILED = cython.compiled
 
@@ -35,7 +41,7 @@ class Reader:
     _limit: cython.Py_ssize_t
     _end: cython.Py_ssize_t
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    def __init__(self, data: Bytes) -> None:
         self._data = data
         self._position = 0
         self._limit = self._end = len(data)
@@ -107,7 +113,8 @@ class Reader:
         self._position += size
         if cython.compiled:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(self._data[start])), size)
-        return bytes(self._data[start : start + size])
+        else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
+            return bytes(self._data[start : start + size])
 
     @cython.cfunc
     @cython.inline
@@ -148,6 +155,25 @@ class Reader:
         size: cython.Py_ssize_t = self.size()
         if size < 0:
             raise CorruptBatch(f"a header has no key at byte {self._position}")
+        return size
+
+    @cython.cfunc
+    @cython.inline
+    def skip_blob(self) -> cython.Py_ssize_t:
+        """Pass over the bytes that follow, or null; gives how many they are."""
+        size: cython.Py_ssize_t = self.size()
+        if size < 0:
+            return 0
+        self._position += size
+        return size
+
+    @cython.cfunc
+    def skip_header_key(self) -> cython.Py_ssize_t:
+        """Pass over a header's key; gives how many bytes it takes once it is UTF-8."""
+        size: cython.Py_ssize_t = self.header_key_size()
+        if not _is_ascii(self._data, self._position, size):
+            return len(_replaced(self.take(size)))
+        self._position += size
         return size
 
     @cython.cfunc
@@ -194,8 +220,24 @@ def _offset_delta(reader: Reader, last_offset_delta: cython.longlong) -> cython.
     return delta
 
 
+@cython.cfunc
+def _replaced(key: bytes) -> bytes:
+    """A header's key as UTF-8, with replacement characters where it is something else."""
+    return key.decode("utf-8", "replace").encode("utf-8")
+
+
+@cython.cfunc
+@cython.inline
+def _is_ascii(data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+    index: cython.Py_ssize_t
+    for index in range(start, start + size):  # noqa: SIM110 - all() would make a generator of it when compiled.
+        if data[index] >= 0x80:
+            return False
+    return True
+
+
 def decode_records(
-    data: bytes | bytearray | memoryview,
+    data: Bytes,
     count: cython.Py_ssize_t,
     base_offset: cython.longlong,
     last_offset_delta: cython.longlong,
@@ -220,3 +262,185 @@ def decode_records(
         records.append(_new(Record, (offset, time, key, value, headers)))
     reader.finish()
     return records
+
+
+def measure_records(
+    data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong, base_timestamp: cython.longlong
+) -> tuple[int, int, int, int, int]:
+    """Check a batch body, and add up what `Columns` needs room for, in the order in which it wants to know it."""
+    reader: Reader = Reader(data)
+    key_bytes: cython.Py_ssize_t = 0
+    value_bytes: cython.Py_ssize_t = 0
+    headers: cython.Py_ssize_t = 0
+    header_key_bytes: cython.Py_ssize_t = 0
+    header_value_bytes: cython.Py_ssize_t = 0
+    own_headers: cython.Py_ssize_t
+    _check_count(count, len(data))
+    for _ in range(count):
+        reader.open_record()
+        _moved(base_timestamp, reader.varlong())
+        _offset_delta(reader, last_offset_delta)
+        key_bytes += reader.skip_blob()
+        value_bytes += reader.skip_blob()
+        own_headers = reader.header_count()
+        headers += own_headers
+        for _ in range(own_headers):
+            header_key_bytes += reader.skip_header_key()
+            header_value_bytes += reader.skip_blob()
+        reader.close_record()
+    reader.finish()
+    return key_bytes, value_bytes, headers, header_key_bytes, header_value_bytes
+
+
+@cython.final
+@cython.cclass
+class BinaryColumn:
+    """Arrow's layout of a column of bytes: all of them in a row, where each ends, and a bit for each that is there."""
+
+    offsets: bytearray
+    data: bytearray
+    validity: bytearray
+    null_count: cython.Py_ssize_t
+    _offsets: cython.int[::1]
+    _data: cython.uchar[::1]
+    _validity: cython.uchar[::1]
+    _row: cython.Py_ssize_t
+    _used: cython.Py_ssize_t
+
+    def __init__(self, rows: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
+        self.offsets = bytearray(4 * (rows + 1))
+        self.data = bytearray(size_bytes)
+        self.validity = bytearray((rows + 7) // 8)
+        self.null_count = 0
+        self._offsets = memoryview(self.offsets).cast("i")
+        self._data = self.data
+        self._validity = self.validity
+        self._row = 0
+        self._used = 0
+
+    @cython.cfunc
+    def buffers(self) -> tuple:
+        return self.null_count, self.validity, self.offsets, self.data
+
+    @cython.cfunc
+    @cython.inline
+    def push(self, reader: Reader) -> cython.void:
+        """Move the bytes that come next, or null, into the next row."""
+        size: cython.Py_ssize_t = reader.size()
+        if size >= 0:
+            self._push_bytes(reader, size)
+        else:
+            self.null_count += 1
+            self._row += 1
+            self._offsets[self._row] = self._used
+
+    @cython.cfunc
+    def push_text(self, reader: Reader) -> cython.void:
+        """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
+        size: cython.Py_ssize_t = reader.header_key_size()
+        if _is_ascii(reader._data, reader._position, size):
+            self._push_bytes(reader, size)
+        else:
+            text: bytes = _replaced(reader.take(size))
+            self._push_bytes(Reader(text), len(text))
+
+    @cython.cfunc
+    @cython.inline
+    def _push_bytes(self, reader: Reader, size: cython.Py_ssize_t) -> cython.void:
+        if size > len(self._data) - self._used or size > reader._limit - reader._position:
+            raise AssertionError("the batch changed while it was read")
+        if size > 0:
+            if cython.compiled:
+                memcpy(cython.address(self._data[self._used]), cython.address(reader._data[reader._position]), size)
+            else:
+                self._data[self._used : self._used + size] = reader._data[reader._position : reader._position + size]
+            reader._position += size
+            self._used += size
+        self._validity[self._row >> 3] |= 1 << (self._row & 7)
+        self._row += 1
+        self._offsets[self._row] = self._used
+
+
+@cython.final
+@cython.cclass
+class Columns:
+    """The columns of many records, as the buffers of Arrow arrays; made large enough beforehand, filled batch by batch.
+
+    What is added must have been through `measure_records`, with sizes that add up to those given here.
+    """
+
+    keys: BinaryColumn
+    values: BinaryColumn
+    header_keys: BinaryColumn
+    header_values: BinaryColumn
+    header_offsets: bytearray
+    offsets: bytearray
+    timestamps: bytearray
+    _header_offsets: cython.int[::1]
+    _offsets: cython.longlong[::1]
+    _timestamps: cython.longlong[::1]
+    _row: cython.Py_ssize_t
+    _headers: cython.Py_ssize_t
+
+    def __init__(
+        self,
+        rows: cython.Py_ssize_t,
+        key_bytes: cython.Py_ssize_t,
+        value_bytes: cython.Py_ssize_t,
+        headers: cython.Py_ssize_t,
+        header_key_bytes: cython.Py_ssize_t,
+        header_value_bytes: cython.Py_ssize_t,
+    ) -> None:
+        self.keys = BinaryColumn(rows, key_bytes)
+        self.values = BinaryColumn(rows, value_bytes)
+        self.header_keys = BinaryColumn(headers, header_key_bytes)
+        self.header_values = BinaryColumn(headers, header_value_bytes)
+        self.header_offsets = bytearray(4 * (rows + 1))
+        self.offsets = bytearray(8 * rows)
+        self.timestamps = bytearray(8 * rows)
+        self._header_offsets = memoryview(self.header_offsets).cast("i")
+        self._offsets = memoryview(self.offsets).cast("q")
+        self._timestamps = memoryview(self.timestamps).cast("q")
+        self._row = 0
+        self._headers = 0
+
+    def add(
+        self,
+        data: Bytes,
+        count: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+        append_timestamp: int | None,
+    ) -> None:
+        """The records of one batch body; the arguments are those of `decode_records`."""
+        reader: Reader = Reader(data)
+        row: cython.Py_ssize_t = self._row
+        append: cython.longlong = 0 if append_timestamp is None else append_timestamp
+        appended: cython.bint = append_timestamp is not None
+        timestamp: cython.longlong
+        headers: cython.Py_ssize_t
+        for _ in range(count):
+            reader.open_record()
+            timestamp = _moved(base_timestamp, reader.varlong())
+            self._timestamps[row] = append if appended else timestamp
+            self._offsets[row] = base_offset + _offset_delta(reader, last_offset_delta)
+            self.keys.push(reader)
+            self.values.push(reader)
+            headers = reader.header_count()
+            for _ in range(headers):
+                self.header_keys.push_text(reader)
+                self.header_values.push(reader)
+            self._headers += headers
+            row += 1
+            self._header_offsets[row] = self._headers
+            reader.close_record()
+        self._row = row
+
+    def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
+        """Offsets, timestamps, and where each record's headers end."""
+        return self.offsets, self.timestamps, self.header_offsets
+
+    def binary_buffers(self) -> list[tuple[int, bytearray, bytearray, bytearray]]:
+        """Null count, validity, offsets and data of keys, values, header keys and header values."""
+        return [self.keys.buffers(), self.values.buffers(), self.header_keys.buffers(), self.header_values.buffers()]

@@ -4,6 +4,9 @@ One source, two lives, as in `_decode`. The caller (`batch`) has checked the arg
 here is what shows only record by record: that keys and values are bytes.
 """
 
+# mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
+# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -16,6 +19,8 @@ except ImportError:  # Cython is needed to compile, not to run.
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
+Bytes = bytes | bytearray | memoryview
+
 COMPILED = cython.compiled
 
 _FIELDS_BYTES_MAX: cython.Py_ssize_t = 5 + 1 + 10 + 5 + 5 + 5 + 5
@@ -24,6 +29,8 @@ _FIELDS_BYTES_MAX: cython.Py_ssize_t = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_FIELDS_BYTES_MAX: cython.Py_ssize_t = 5 + 5
 _COUNT_BYTES_MAX: cython.Py_ssize_t = 5
 _NO_HEADERS = b"\x00"
+_NULL: cython.uchar = 1
+"""-1 as a varint."""
 
 
 @cython.cfunc
@@ -79,8 +86,7 @@ class Writer:
     @cython.inline
     def raw(self, data: bytes, size: cython.Py_ssize_t) -> cython.void:
         if size:
-            if size > len(self._room) - self._position:
-                raise AssertionError("the room for a batch was measured too small")
+            self._need(size)
             if cython.compiled:
                 memcpy(cython.address(self._room[self._position]), cython.cast(cython.p_char, data), size)
             else:
@@ -89,10 +95,31 @@ class Writer:
 
     @cython.cfunc
     @cython.inline
+    def row(self, source: Source, row: cython.Py_ssize_t) -> cython.void:
+        """A row of an Arrow column, as `blob`."""
+        size: cython.Py_ssize_t = source.size(row)
+        start: cython.Py_ssize_t = source.start(row)
+        self.varint(size)
+        if size > 0:
+            self._need(size)
+            if cython.compiled:
+                memcpy(cython.address(self._room[self._position]), cython.address(source._data[start]), size)
+            else:
+                self._room[self._position : self._position + size] = source._data[start : start + size]
+            self._position += size
+
+    @cython.cfunc
+    @cython.inline
+    def _need(self, size: cython.Py_ssize_t) -> cython.void:
+        if size > len(self._room) - self._position:
+            raise AssertionError("the room for a batch was measured too small")
+
+    @cython.cfunc
+    @cython.inline
     def blob(self, data: bytes | None) -> cython.void:
         """Length and bytes; -1 for null."""
         if data is None:
-            self.byte(1)
+            self.byte(_NULL)
         else:
             self.varint(len(data))
             self.raw(data, len(data))
@@ -196,3 +223,160 @@ def encode_records(
             _NO_HEADERS if sections is None else sections[index],
         )
     return writer.written()
+
+
+@cython.final
+@cython.cclass
+class Source:
+    """A column of bytes, or of lists, as Arrow keeps it: row r has what lies between offsets r and r + 1.
+
+    `first` is the row of the buffers at which the column begins. A list's rows lead into other columns; it has no data
+    of its own, and `limit` is how long those are.
+    """
+
+    _offsets: cython.const[cython.longlong][::1]
+    _validity: cython.const[cython.uchar][::1]
+    _all_valid: cython.bint
+    _first: cython.Py_ssize_t
+    _limit: cython.Py_ssize_t
+    _data: cython.const[cython.uchar][::1]
+
+    def __init__(
+        self, offsets: Bytes, validity: Bytes | None, first: cython.Py_ssize_t, limit: cython.Py_ssize_t, data: Bytes
+    ) -> None:
+        self._offsets = offsets
+        self._validity = b"" if validity is None else validity
+        self._all_valid = validity is None
+        self._first = first
+        self._limit = limit
+        self._data = data
+
+    @cython.cfunc
+    @cython.inline
+    def start(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return self._offsets[self._first + row]
+
+    @cython.cfunc
+    @cython.inline
+    def size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """How much the row has, which is there; -1 for null."""
+        index: cython.Py_ssize_t = self._first + row
+        if not self._all_valid and not (self._validity[index >> 3] >> (index & 7)) & 1:
+            return -1
+        if not 0 <= self._offsets[index] <= self._offsets[index + 1] <= self._limit:
+            raise ValueError("an Arrow column's offsets lead out of its data")
+        return self._offsets[index + 1] - self._offsets[index]
+
+    @cython.cfunc
+    @cython.inline
+    def encoded_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Bytes of the row in a record, its length included."""
+        size: cython.Py_ssize_t = self.size(row)
+        return 1 if size < 0 else _varint_size(size) + size
+
+
+@cython.final
+@cython.cclass
+class TableEncoder:
+    """Writes rows of Arrow columns as records; keys, headers and timestamps may be missing."""
+
+    _values: Source
+    _keys: Source | None
+    _headers: Source | None
+    _header_keys: Source
+    _header_values: Source
+    _timestamps: cython.const[cython.longlong][::1]
+
+    def __init__(
+        self,
+        values: Source,
+        keys: Source | None,
+        headers: tuple[Source, Source, Source] | None,
+        timestamps: Bytes,
+    ) -> None:
+        self._values = values
+        self._keys = keys
+        # Without headers, any column does in place of theirs: it is never looked at.
+        self._headers = None if headers is None else headers[0]
+        self._header_keys = values if headers is None else headers[1]
+        self._header_values = values if headers is None else headers[2]
+        self._timestamps = timestamps
+
+    def fitting_rows(self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t) -> int:
+        """How many rows from `first` on surely fit into `limit_bytes`; at least one, however large it is."""
+        size: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        for row in range(first, rows):
+            size += _FIELDS_BYTES_MAX + self._body_size(row)
+            if size > limit_bytes and row > first:
+                return row - first
+        return rows - first
+
+    def timestamp(self, row: cython.Py_ssize_t) -> int:
+        return self._timestamps[row]
+
+    def time_span(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int]:
+        """Smallest and largest time of the rows."""
+        lowest: cython.longlong = self._timestamps[first]
+        highest: cython.longlong = lowest
+        row: cython.Py_ssize_t
+        for row in range(first, first + count):
+            lowest = min(lowest, self._timestamps[row])
+            highest = max(highest, self._timestamps[row])
+        return lowest, highest
+
+    def encode(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t, prefix_bytes: cython.Py_ssize_t) -> bytearray:
+        """A buffer with `prefix_bytes` left free and the rows after it; their times count from the first one's."""
+        base_timestamp: cython.longlong = self._timestamps[first]
+        size: cython.Py_ssize_t = prefix_bytes
+        body: cython.Py_ssize_t
+        row: cython.Py_ssize_t
+        delta: cython.longlong
+        for row in range(first, first + count):
+            size += _FIELDS_BYTES_MAX + self._body_size(row)
+        writer: Writer = Writer(bytearray(size), prefix_bytes)
+        for row in range(first, first + count):
+            delta = self._timestamps[row] - base_timestamp
+            body = self._body_size(row)
+            writer.varint(1 + _varint_size(delta) + _varint_size(row - first) + body)
+            writer.byte(0)
+            writer.varint(delta)
+            writer.varint(row - first)
+            self._write_body(writer, row)
+        return writer.written()
+
+    @cython.cfunc
+    def _body_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Bytes of key, value and headers."""
+        size: cython.Py_ssize_t = self._values.encoded_size(row)
+        size += 1 if self._keys is None else self._keys.encoded_size(row)
+        return size + (1 if self._headers is None else self._headers_size(self._headers, row))
+
+    @cython.cfunc
+    def _headers_size(self, headers: Source, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        count: cython.Py_ssize_t = max(headers.size(row), 0)
+        size: cython.Py_ssize_t = _varint_size(count)
+        header: cython.Py_ssize_t
+        for header in range(headers.start(row), headers.start(row) + count):
+            if self._header_keys.size(header) < 0:
+                raise ValueError("a header's key is null")
+            size += self._header_keys.encoded_size(header) + self._header_values.encoded_size(header)
+        return size
+
+    @cython.cfunc
+    def _write_body(self, writer: Writer, row: cython.Py_ssize_t) -> cython.void:
+        count: cython.Py_ssize_t
+        header: cython.Py_ssize_t
+        if self._keys is None:
+            writer.byte(_NULL)
+        else:
+            writer.row(self._keys, row)
+        writer.row(self._values, row)
+        if self._headers is None:
+            writer.byte(0)
+            return
+        count = max(self._headers.size(row), 0)
+        writer.varint(count)
+        for header in range(self._headers.start(row), self._headers.start(row) + count):
+            writer.row(self._header_keys, header)
+            writer.row(self._header_values, header)

@@ -1,5 +1,6 @@
 """Record batches whole: from lists of values to the bytes that go on the wire, and back."""
 
+import struct
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -32,7 +33,8 @@ DECODED_BYTES_MAX = 128 * 1024 * 1024
 """How large a batch's records may get when they are decompressed, unless the caller says otherwise."""
 
 _INT64_MAX = 2**63 - 1
-_CRC = slice(CRC_START - 4, CRC_START)
+_pack_length = struct.Struct(">i").pack_into
+_pack_crc = struct.Struct(">I").pack_into
 
 
 def encode_batch(
@@ -59,49 +61,59 @@ def encode_batch(
     compaction leaves them. `append_timestamp` makes it a batch whose records all have the time a broker gave.
     Arguments that contradict each other are the caller's mistake: ValueError or TypeError says which.
     """
-    base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, len(values))
-    deltas = None if offset_deltas is None else _offset_deltas(offset_deltas, len(values))
-    chosen = Compression.named(compression)
+    count = len(values)
+    base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, count)
+    deltas = None if offset_deltas is None else _offset_deltas(offset_deltas, count)
     batch = encode_records(
         list(values),
-        None if keys is None else _as_long(keys, len(values), "keys"),
-        None if headers is None else _as_long(headers, len(values), "headers"),
+        None if keys is None else _as_long(keys, count, "keys"),
+        None if headers is None else _as_long(headers, count, "headers"),
         each_timestamp,
         base_timestamp,
         deltas,
         HEADER_BYTES,
     )
-    if chosen is not Compression.NONE:
-        packed = compress(chosen, memoryview(batch)[HEADER_BYTES:], level)
-        batch = bytearray(HEADER_BYTES)
-        batch += packed
-    attributes = chosen | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    attributes = batch_attributes(compression, transactional=transactional, control=control)
     if append_timestamp is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp = append_timestamp
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=len(batch) - LENGTH_END,
+        batch_length=0,
         leader_epoch=leader_epoch,
         magic=MAGIC,
         crc=0,
         attributes=attributes,
-        last_offset_delta=len(values) - 1 if deltas is None else deltas[-1],
+        last_offset_delta=count - 1 if deltas is None else deltas[-1],
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(values),
+        record_count=count,
     )
-    write_header(batch, header)
-    return batch
+    return seal(batch, header, level)
 
 
-def write_header(batch: bytearray, header: BatchHeader) -> None:
-    """Put `header` in front of the records of `batch`, with the checksum that belongs to them."""
+def batch_attributes(compression: str, *, transactional: bool = False, control: bool = False) -> int:
+    """The attributes of a batch header; ValueError when there is no such compression."""
+    return Compression.named(compression) | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+
+
+def seal(batch: bytearray, header: BatchHeader, level: int | None = None) -> bytearray:
+    """Finish a batch whose records lie behind the room for its header: compress them as the header says, and put the
+    header before them, with the length and the checksum that they now have."""
+    compression = Compression(header.compression)
+    if compression is not Compression.NONE:
+        packed = compress(compression, memoryview(batch)[HEADER_BYTES:], level)
+        batch = bytearray(HEADER_BYTES)
+        batch += packed
+    elif level is not None:
+        raise ValueError("without compression there is no level")
     LAYOUT.pack_into(batch, 0, *header)
-    batch[_CRC] = crc32c(memoryview(batch)[CRC_START:]).to_bytes(4, "big")
+    _pack_length(batch, LENGTH_END - 4, len(batch) - LENGTH_END)
+    _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def decode_batch(
@@ -162,9 +174,14 @@ def _timestamps(given: Sequence[int] | int, count: int) -> tuple[int, list[int] 
     else:
         each = _as_long(given, count, "timestamps")
         lowest, highest, base = min(each), max(each), each[0]
+    check_times(lowest, highest)
+    return base, each, highest
+
+
+def check_times(lowest: int, highest: int) -> None:
+    """ValueError unless a batch can hold both times."""
     if lowest < -_INT64_MAX - 1 or highest > _INT64_MAX or highest - lowest > _INT64_MAX:
         raise ValueError(f"the times of one batch, {lowest} to {highest}, are too far apart")
-    return base, each, highest
 
 
 def _offset_deltas(given: Sequence[int], count: int) -> list[int]:

@@ -1,0 +1,209 @@
+"""Records as Arrow columns, both ways, for those who work on many at once.
+
+=========== ============================================== ======================================
+column          Arrow type                                     remark
+=========== ============================================== ======================================
+key         binary                                         null: the record has no key
+value       binary                                         null: a tombstone
+headers     list of struct(key string, value binary)       empty list: none
+timestamp   timestamp in milliseconds, UTC
+offset      int64                                          not looked at when encoding
+=========== ============================================== ======================================
+
+PyArrow is large and not everybody's, so it is imported with this module and this module only by those who need it.
+The compiled codec fills Arrow's buffers itself: no Python object is made for a record on the way.
+"""
+
+import pyarrow as pa
+
+from penstock.model.limits import MESSAGE_BYTES_MAX
+from penstock.records._decode import Columns, measure_records
+from penstock.records._encode import Source, TableEncoder
+from penstock.records.batch import DECODED_BYTES_MAX, batch_attributes, batch_body, check_times, seal
+from penstock.records.header import HEADER_BYTES, MAGIC, SEQUENCE_MASK, BatchHeader, Bytes, each_batch
+
+_TIMESTAMP = pa.timestamp("ms", tz="UTC")
+_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER, nullable=False))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", _HEADERS, nullable=False),
+        pa.field("timestamp", _TIMESTAMP, nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+    ]
+)
+
+_LARGE_HEADERS = pa.large_list(pa.struct([pa.field("key", pa.large_binary()), pa.field("value", pa.large_binary())]))
+
+_BODY_BYTES_MAX = (2**31 - 1) // 3
+"""Arrow's columns count their bytes with 32 bits, and replacing what is not UTF-8 can make three bytes of one."""
+
+
+def decode_to_arrow(
+    buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
+) -> pa.RecordBatch:
+    """The records of all whole batches in `buffer`, as columns of `SCHEMA`.
+
+    The arguments, what is left out and what goes wrong are those of `decode_batches`; `limit_bytes` bounds all the
+    records together, and beyond some 680 MiB Arrow's own limit does.
+    """
+    left_bytes = min(limit_bytes, _BODY_BYTES_MAX)
+    bodies = []
+    sizes = [(0, 0, 0, 0, 0)]
+    for position, header in each_batch(buffer):
+        if header.is_control and not control:
+            continue
+        body = batch_body(buffer, position, header, limit_bytes=left_bytes, verify=verify)
+        left_bytes -= len(body)
+        sizes.append(measure_records(body, header.record_count, header.last_offset_delta, header.base_timestamp))
+        bodies.append((header, body))
+    rows = sum(header.record_count for header, _ in bodies)
+    columns = Columns(rows, *map(sum, zip(*sizes, strict=True)))
+    for header, body in bodies:
+        columns.add(
+            body,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp if header.is_log_append_time else None,
+        )
+    return _record_batch(rows, columns)
+
+
+def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
+    """The filled buffers as Arrow arrays; nothing is copied."""
+    offsets, timestamps, header_offsets = map(pa.py_buffer, columns.buffers())
+    keys, values, header_keys, header_values = columns.binary_buffers()
+    headers_total = len(header_keys[2]) // 4 - 1
+    header = pa.Array.from_buffers(
+        _HEADER,
+        headers_total,
+        [None],
+        children=[_binary(pa.string(), headers_total, header_keys), _binary(pa.binary(), headers_total, header_values)],
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            _binary(pa.binary(), rows, keys),
+            _binary(pa.binary(), rows, values),
+            pa.Array.from_buffers(_HEADERS, rows, [None, header_offsets], children=[header]),
+            pa.Array.from_buffers(_TIMESTAMP, rows, [None, timestamps]),
+            pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _binary(kind: pa.DataType, rows: int, buffers: tuple[int, bytearray, bytearray, bytearray]) -> pa.Array:
+    null_count, validity, offsets, data = buffers
+    bits = pa.py_buffer(validity) if null_count else None
+    return pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count)
+
+
+def encode_table(
+    table: pa.Table | pa.RecordBatch,
+    *,
+    timestamp: int | None = None,
+    batch_bytes: int = MESSAGE_BYTES_MAX,
+    base_offset: int = 0,
+    compression: str = "none",
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    leader_epoch: int = -1,
+) -> list[bytearray]:
+    """The rows as batches, in order; each stays within `batch_bytes` uncompressed, unless a single row is larger.
+
+    The table needs a column `value`; `key`, `headers` and `timestamp` may be there, others are not looked at. Strings
+    are taken as UTF-8, times of other units are rounded down to milliseconds. `timestamp` is the time of rows that have
+    none. Columns of other types, or a row without any time, are the caller's mistake: ValueError or TypeError.
+    """
+    encoder = _encoder(table, timestamp)
+    attributes = batch_attributes(compression, transactional=transactional)
+    batches = []
+    row = 0
+    while row < table.num_rows:
+        count = encoder.fitting_rows(row, table.num_rows, batch_bytes - HEADER_BYTES)
+        lowest, highest = encoder.time_span(row, count)
+        check_times(lowest, highest)
+        header = BatchHeader(
+            base_offset=base_offset + row,
+            batch_length=0,
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=count - 1,
+            base_timestamp=encoder.timestamp(row),
+            max_timestamp=highest,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK,
+            record_count=count,
+        )
+        batches.append(seal(encoder.encode(row, count, HEADER_BYTES), header, level))
+        row += count
+    return batches
+
+
+def _encoder(table: pa.Table | pa.RecordBatch, timestamp: int | None) -> TableEncoder:
+    """The table's columns, in the few types that the codec knows."""
+    names = table.schema.names
+    if "value" not in names:
+        raise ValueError(f"a table of records needs a column 'value'; there are {', '.join(names) or 'none'}")
+    key = _binary_source(_whole(table, "key")) if "key" in names else None
+    headers = _headers_source(_whole(table, "headers")) if "headers" in names else None
+    times = _whole(table, "timestamp") if "timestamp" in names else pa.nulls(table.num_rows, pa.int64())
+    return TableEncoder(_binary_source(_whole(table, "value")), key, headers, _milliseconds(times, timestamp))
+
+
+def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
+    """A column in one piece."""
+    column = table.column(name)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # Older versions of PyArrow keep the pieces when there is one, or none.
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column
+
+
+def _binary_source(array: pa.Array) -> Source:
+    array = array.cast(pa.large_binary())
+    validity, offsets, data = array.buffers()
+    data_view = memoryview(b"") if data is None else memoryview(data).cast("B")
+    return Source(_int64(offsets), _bits(validity), array.offset, len(data_view), data_view)
+
+
+def _headers_source(array: pa.Array) -> tuple[Source, Source, Source]:
+    array = array.cast(_LARGE_HEADERS)
+    validity, offsets = array.buffers()[:2]
+    keys, values = array.values.flatten()
+    lists = Source(_int64(offsets), _bits(validity), array.offset, len(keys), b"")
+    return lists, _binary_source(keys), _binary_source(values)
+
+
+def _milliseconds(array: pa.Array, instead: int | None) -> memoryview:
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
+    array = array.cast(pa.int64())
+    if array.null_count:
+        if instead is None:
+            raise ValueError(f"{array.null_count} rows have no timestamp, and none is given for them")
+        array = array.fill_null(instead)
+    return _int64(array.buffers()[1])[array.offset : array.offset + len(array)]
+
+
+def _bits(buffer: pa.Buffer | None) -> memoryview | None:
+    return None if buffer is None else memoryview(buffer).cast("B")
+
+
+def _int64(buffer: pa.Buffer | None) -> memoryview:
+    if buffer is None:
+        return memoryview(b"").cast("q")
+    whole = memoryview(buffer).cast("B")
+    return whole[: len(whole) // 8 * 8].cast("q")
