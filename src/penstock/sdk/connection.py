@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import socket
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -181,10 +180,10 @@ def _close(connection: Connection | None) -> None:
 
 def _reason(error: BaseException) -> str:
     """An operating system's error in its own words: asyncio's hide them behind the address, which is known here."""
-    if isinstance(error, socket.gaierror):
-        return "the host's name is not known"
     if isinstance(error, OSError):
         number = error.errno or _first_number(str(error))
+        if number and number < 0:  # The resolver's numbers are not the kernel's; it has words of its own.
+            return (error.strerror or "the host's name cannot be resolved").lower()
         if number:
             return os.strerror(number).lower()
     return str(error) or type(error).__name__

@@ -1,0 +1,87 @@
+"""How a command ends when it cannot do what it was asked: one line that says why, one that says what to do, a code."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from penstock.model.errors import ErrorCode, PenstockError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 5
+EXIT_OUTCOME_UNKNOWN = 6
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`penstock topic list` shows the topics and how many partitions they have.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Choose another name, or delete it first with `penstock topic delete`.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "Read with `--from beginning`, or from a later offset.",
+    ErrorCode.MESSAGE_TOO_LARGE: "Send less at once, or create the topic with a larger `--set max.message.bytes=…`.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and at the free space of its data directory.",
+    ErrorCode.NETWORK_EXCEPTION: "Check that the broker runs and that the network between lets you through.",
+    ErrorCode.UNSUPPORTED_VERSION: "Use versions of broker and client that are closer to each other.",
+    ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",
+}
+_UNREACHABLE_HINT = "Start a broker with `penstock serve`, or name another with --bootstrap (or PENSTOCK_BOOTSTRAP)."
+_UNKNOWN_HINT = "It may be stored or not: read the topic's end before you send it again."
+
+
+def usage_error(text: str) -> PenstockError:
+    """What was asked for contradicts itself or cannot be read."""
+    return PenstockError(ErrorCode.INVALID_SETTING, text)
+
+
+@contextmanager
+def failures_explained(as_json: bool) -> Iterator[None]:
+    """End the command with an exit code instead of a traceback, whatever goes wrong inside in a foreseeable way."""
+    try:
+        yield
+        sys.stdout.flush()
+    except PenstockError as error:
+        _explain(error, as_json)
+        raise typer.Exit(_exit_code(error)) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it flushes at exit, so it gets a new output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+def _explain(error: PenstockError, as_json: bool) -> None:
+    hint = _hint(error)
+    if as_json:
+        sys.stderr.write(json.dumps({"error": error.code.name, "message": error.detail, "hint": hint}) + "\n")
+    else:
+        sys.stderr.write(f"penstock: {error.detail}\n" + (f"  {hint}\n" if hint else ""))
+
+
+def _hint(error: PenstockError) -> str:
+    if _is_unreachable(error):
+        return _UNREACHABLE_HINT
+    return _UNKNOWN_HINT if _is_outcome_unknown(error) else _HINTS.get(error.code, "")
+
+
+def _exit_code(error: PenstockError) -> int:
+    if error.code is ErrorCode.INVALID_SETTING:
+        return EXIT_USAGE
+    if _is_unreachable(error):
+        return EXIT_UNREACHABLE
+    return EXIT_OUTCOME_UNKNOWN if _is_outcome_unknown(error) else EXIT_FAILED
+
+
+def _is_unreachable(error: PenstockError) -> bool:
+    from penstock.sdk.cluster import UnreachableError  # Errors are rare; a command that meets none starts sooner.
+
+    return isinstance(error, UnreachableError)
+
+
+def _is_outcome_unknown(error: PenstockError) -> bool:
+    from penstock.sdk.putting import PutError
+
+    return isinstance(error, PutError) and error.outcome_unknown

@@ -1,0 +1,98 @@
+"""`penstock get`: read messages."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.output import shown, text_or_base64
+from penstock.cli.positions import EXPECTED, Offset, parse_position
+from penstock.model.clock import SystemClock
+
+if TYPE_CHECKING:
+    from penstock.records.record import Record
+
+
+def get(
+    topic: TopicName,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Only this one; otherwise all.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")
+    ] = "beginning",
+    end: Annotated[
+        str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not read itself.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="At the end, wait for more; Ctrl-C ends it.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show time, partition, offset, key and headers too.")
+    ] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Read messages and print each on a line of its own.
+
+    Without --follow it ends where the topic ended when it began. Partitions are read one after the other, and side by
+    side with --follow.
+    """
+    with failures_explained(as_json):
+        now_ms = SystemClock().wall_ms()
+        first = parse_position(start, "--from", now_ms)
+        last = parse_position(end, "--to", now_ms) if end is not None else None
+        if follow and last is not None and not isinstance(last, Offset):
+            raise usage_error("with --follow, --to takes an offset: where a time ends is only known once it is over")
+        from penstock.cli.reading import Reading
+        from penstock.cli.session import connected
+
+        printer = Printer(topic, as_json=as_json, verbose=verbose)
+        with connected(bootstrap) as session:
+            reading = Reading(session.client, topic, timeout, follow=follow)
+            session.run(reading.run(partition, first, last, count, printer.write))
+
+
+class Printer:
+    """Writes messages as they are asked for; bytes go out as they came in."""
+
+    def __init__(self, topic: str, *, as_json: bool, verbose: bool) -> None:
+        self._topic = topic
+        self._line = self._json_line if as_json else self._verbose_line if verbose else self._value_line
+
+    def write(self, partition: int, records: "Sequence[Record]") -> None:
+        output = sys.stdout.buffer
+        output.write(b"".join([self._line(partition, record) for record in records]))
+        output.flush()
+
+    def _value_line(self, partition: int, record: "Record") -> bytes:
+        return (record.value or b"") + b"\n"
+
+    def _json_line(self, partition: int, record: "Record") -> bytes:
+        document = {
+            "topic": self._topic,
+            "partition": partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            **text_or_base64("key", record.key),
+            **text_or_base64("value", record.value),
+            "headers": [{"name": name, **text_or_base64("value", value)} for name, value in record.headers],
+        }
+        return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+
+    def _verbose_line(self, partition: int, record: "Record") -> bytes:
+        headers = "".join(f" {name}={shown(value)}" for name, value in record.headers)
+        parts = (_time(record.timestamp), f"{partition}:{record.offset}", shown(record.key), shown(record.value))
+        return ("  ".join(parts) + headers + "\n").encode(errors="backslashreplace")
+
+
+def _time(timestamp_ms: int) -> str:
+    """A message's time on this machine's wall."""
+    if timestamp_ms < 0:
+        return "-"
+    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,147 @@
+"""`penstock put`: write messages."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from penstock.sdk.putting import Place
+
+READ_BYTES = 1024 * 1024
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = {"all": -1, "1": 1, "0": 0}
+
+
+class Summary:
+    """What was stored, for the line at the end."""
+
+    def __init__(self, topic: str, as_json: bool) -> None:
+        self._topic = topic
+        self._as_json = as_json
+        self._count = 0
+        self._last: Place | None = None
+
+    def add(self, places: "list[Place]") -> None:
+        self._count += len(places)
+        self._last = places[-1] if places else self._last
+        if self._as_json:
+            for place in places:
+                print_json({"topic": place.topic, "partition": place.partition, "offset": place.offset})
+            sys.stdout.flush()
+
+    def end(self) -> None:
+        if self._as_json:
+            return
+        if self._count == 1 and self._last is not None and self._last.offset >= 0:
+            print_line(f"Stored in {self._topic}, partition {self._last.partition}, at offset {self._last.offset}.")
+        else:
+            print_line(f"Stored {self._count} messages in {self._topic}.")
+
+
+def put(
+    topic: TopicName,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MESSAGE]…", help="Messages; without any, each line of standard input is one.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Stands between key and message.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every message.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition; otherwise the key decides.")
+    ] = None,
+    compression: Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))] = "none",
+    acks: Annotated[
+        str, typer.Option("--acks", metavar="|".join(ACKS), help="Who must have it before it counts.")
+    ] = "all",
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Write messages: the arguments, or the lines of standard input.
+
+    Each message is stored once, however often it had to be sent. What was typed is sent at once, line by line.
+    """
+    with failures_explained(as_json):
+        if key is not None and key_separator is not None:
+            raise usage_error("--key and --key-separator exclude each other")
+        if key_separator == "":
+            raise usage_error("--key-separator must not be empty")
+        _check_choice("--compression", compression, COMPRESSIONS)
+        _check_choice("--acks", acks, tuple(ACKS))
+        rows = [_header(text) for text in headers or ()]
+        from penstock.cli.session import connected
+
+        summary = Summary(topic, as_json)
+        with connected(bootstrap) as session:
+            batches = iter([[os.fsencode(value) for value in values]]) if values else _lines_as_they_come()
+            done = 0
+            for batch in batches:
+                keys, messages = _split(batch, key, key_separator, done)
+                done += len(batch)
+                operation = session.client.put(
+                    topic,
+                    messages,
+                    keys=keys,
+                    headers=[rows] * len(messages) if rows else None,
+                    partition=partition,
+                    compression=compression,
+                    acks=ACKS[acks],
+                    timeout_s=timeout,
+                )
+                summary.add(session.run(operation))
+        summary.end()
+
+
+def _lines_as_they_come() -> Iterator[list[bytes]]:
+    """Lines of standard input, in portions: whatever is there is taken, and nothing waits for more to come."""
+    rest = b""
+    while data := os.read(sys.stdin.fileno(), READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _split(
+    lines: list[bytes], key: str | None, separator: str | None, before: int
+) -> tuple[list[bytes | None] | None, list[bytes]]:
+    """Keys and messages; an error tells which line (counted from 1, `before` of them came earlier) has no separator."""
+    if separator is None:
+        return (None if key is None else [os.fsencode(key)] * len(lines)), lines
+    mark = os.fsencode(separator)
+    keys: list[bytes | None] = []
+    messages: list[bytes] = []
+    for number, line in enumerate(lines, before + 1):
+        here, found, message = line.partition(mark)
+        if not found:
+            raise usage_error(f"message {number} has no {separator!r} between key and message")
+        keys.append(here)
+        messages.append(message)
+    return keys, messages
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise usage_error(f"--header {text!r}: expected NAME=VALUE")
+    return name, os.fsencode(value)
+
+
+def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise usage_error(f"{flag} {value!r}: expected one of {', '.join(choices)}")
