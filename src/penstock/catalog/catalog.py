@@ -125,6 +125,11 @@ class Catalog(Protocol):
         ...
 
 
+def first_placement(key: PartitionKey, nodes: Sequence[int]) -> Placement:
+    """How a new partition begins: the first of its nodes leads, all are in sync, since there is nothing to copy."""
+    return Placement(key, nodes[0], 0, 0, tuple(nodes), tuple(nodes))
+
+
 def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[int]]) -> None:
     """What every catalog refuses, whatever keeps it: a topic whose parts do not fit together."""
     if partitions < 1 or len(replicas) != partitions:

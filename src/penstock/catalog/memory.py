@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from penstock.catalog.catalog import BrokerEntry, Placement, Topic, TopicState, check_change, check_new_topic
+from penstock.catalog.catalog import (
+    BrokerEntry,
+    Placement,
+    Topic,
+    TopicState,
+    check_change,
+    check_new_topic,
+    first_placement,
+)
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
@@ -60,7 +68,7 @@ class MemoryCatalog:
         self._topics[topic_id] = topic
         for number, nodes in enumerate(replicas):
             key = PartitionKey(topic_id, number)
-            self._placements[key] = Placement(key, nodes[0], 0, 0, tuple(nodes), tuple(nodes))
+            self._placements[key] = first_placement(key, nodes)
         await asyncio.sleep(0)
         return topic
 

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import sqlite3
-import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from penstock.catalog.catalog import (
     TopicState,
     check_change,
     check_new_topic,
+    first_placement,
     readable_time,
     time_ms,
 )
@@ -49,7 +49,8 @@ class SqliteCatalog:
         self._workers = workers
         self._clock = clock
         self._entropy = entropy
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._connection: sqlite3.Connection | None = None
         self._owned: int | None = None
 
@@ -92,10 +93,7 @@ class SqliteCatalog:
         check_new_topic(name, partitions, replicas)
         topic_id = random_uuid(self._entropy)
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
-        placements = [
-            Placement(PartitionKey(topic_id, number), nodes[0], 0, 0, tuple(nodes), tuple(nodes))
-            for number, nodes in enumerate(replicas)
-        ]
+        placements = [first_placement(PartitionKey(topic_id, number), nodes) for number, nodes in enumerate(replicas)]
 
         def work() -> Topic:
             with self._transaction() as sql:
@@ -191,14 +189,18 @@ class SqliteCatalog:
         return await self._run(work)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        def guarded() -> T:
-            with self._one_at_a_time:
-                try:
-                    return work()
-                except sqlite3.Error as error:
-                    raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"catalog {self._path}: {error}") from error
+        # A task of its own: when the caller goes away the lock must still be held until the worker is done.
+        task = asyncio.create_task(self._alone(work))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
 
-        return await asyncio.shield(self._workers.run(guarded))
+    async def _alone(self, work: Callable[[], T]) -> T:
+        async with self._one_at_a_time:
+            try:
+                return await self._workers.run(work)
+            except sqlite3.Error as error:
+                raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"catalog {self._path}: {error}") from error
 
     def _sql(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -261,7 +263,7 @@ def _own(path: Path) -> int:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Workers are several threads; the lock in `_run` lets one of them at a time use the connection.
+    # Workers are several threads; the lock in `_alone` lets one of them at a time use the connection.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -134,6 +134,12 @@ class Producers:
             self._forget_oldest()
         return before - len(self._known)
 
+    def join(self, budget: ProducerBudget) -> None:
+        """Count in `budget` from now on: state is built in a worker, the budget belongs to the event loop."""
+        self._budget.known -= len(self._known)
+        self._budget = budget
+        budget.known += len(self._known)
+
     def clear(self) -> None:
         self._budget.known -= len(self._known)
         self._known.clear()

@@ -1,0 +1,179 @@
+"""From catalog and store to partitions that can be served: at a broker's start, and when a topic is made or deleted.
+
+Everything is looked at before anything is changed, so a start that is refused leaves catalog and data as they were.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from penstock.catalog.catalog import Catalog, Placement, Topic, TopicState
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.model.workers import Workers
+from penstock.partition import state
+from penstock.partition.settings import TopicSettings
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.store import Store
+
+_AT_ONCE = 16
+"""Logs made or removed at the same time: enough to keep a disk busy, few enough to leave workers for others."""
+
+_LOADED_AT_ONCE = 64
+"""Logs whose state one worker reads in one go."""
+
+
+class Opened(NamedTuple):
+    """One partition with all that is needed to serve it."""
+
+    topic: Topic
+    placement: Placement
+    log: Log
+    derived: state.DerivedState
+
+
+def keys_of(topic: Topic) -> list[PartitionKey]:
+    return [PartitionKey(topic.topic_id, number) for number in range(topic.partitions)]
+
+
+def log_settings(settings: TopicSettings) -> LogSettings:
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        retention_ms=settings.retention_ms,
+        retention_bytes=settings.retention_bytes,
+    )
+
+
+async def create_logs(store: Store, topic: Topic, settings: TopicSettings) -> list[Log]:
+    """The topic's logs, by number; those that exist already stay as they are."""
+    wanted = log_settings(settings)
+
+    async def create(key: PartitionKey) -> None:
+        if store.get(key) is None:
+            await store.create(key, wanted)
+
+    await _some_at_a_time(create(key) for key in keys_of(topic))
+    logs = []
+    for key in keys_of(topic):
+        log = store.get(key)
+        assert log is not None, "it was there or has just been made"
+        logs.append(log)
+    return logs
+
+
+async def erase(catalog: Catalog, store: Store, topic: Topic) -> None:
+    """Remove a topic from the catalog, then its logs, then the last trace in the catalog; may be repeated."""
+    try:
+        await catalog.delete_topic(topic.topic_id)
+    except PenstockError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+            raise
+    await _some_at_a_time(store.delete(key) for key in keys_of(topic) if store.get(key) is not None)
+    await catalog.forget_topic(topic.topic_id)
+
+
+async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all jobs, a few beside one another; the first failure is raised when those beside it have ended too."""
+    waiting = list(jobs)
+    try:
+        while waiting:
+            now, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            results = await asyncio.gather(*now, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+    finally:
+        for job in waiting:
+            job.close()
+
+
+class Opening:
+    """The start of a broker: compare catalog and store, heal what a crash left, refuse what no crash explains."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        workers: Workers,
+        node_id: int,
+        settings_of: Callable[[Topic], TopicSettings],
+        limits: state.ProducerLimits,
+        now_ms: int,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._workers = workers
+        self._node_id = node_id
+        self._settings_of = settings_of
+        self._limits = limits
+        self._now_ms = now_ms
+
+    async def run(self) -> list[Opened]:
+        """Everything this broker leads, under new leader epochs, topic by topic in order of partition."""
+        topics = {topic.topic_id: topic for topic in await self._catalog.topics()}
+        mine = [placement for placement in await self._catalog.placements() if placement.leader == self._node_id]
+        self._check_logs(topics.values(), mine)
+        derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
+        self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
+        await self._finish_what_was_begun(topics.values())
+        mine = await self._catalog.begin_leadership(self._node_id)
+        opened = []
+        for placement in mine:
+            topic, log = topics[placement.key.topic_id], self._store.get(placement.key)
+            if log is not None:
+                log.settings = log_settings(self._settings_of(topic))
+                found = derived.get(placement.key) or state.nothing(self._limits)
+                opened.append(Opened(topic, placement, log, found))
+        return opened
+
+    def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:
+        known = {key for topic in topics for key in keys_of(topic)}
+        stored = self._store.keys()
+        strange = sorted(str(key.topic_id) for key in stored if key not in known)
+        if strange:
+            raise PenstockError(
+                ErrorCode.CATALOG_REFUSED,
+                f"there are {len(strange)} logs of topics the catalog does not know, such as {strange[0]}: "
+                "the catalog is not the one that belongs to this data, or an older copy of it",
+            )
+        ready = {topic.topic_id: topic.name for topic in topics if topic.state is TopicState.READY}
+        lost = [p.key for p in mine if p.key.topic_id in ready and self._store.get(p.key) is None]
+        if lost:
+            raise PenstockError(
+                ErrorCode.DATA_DIRECTORY_MISSING,
+                f"{len(lost)} partitions have lost their log, such as "
+                f"{ready[lost[0].topic_id]}-{lost[0].partition} (topic {lost[0].topic_id}): "
+                "put their data directory back, or delete the topics' rows from the catalog to give them up",
+            )
+
+    async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, state.DerivedState]:
+        def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, state.DerivedState]]:
+            logs = [(key, self._store.get(key)) for key in some]
+            return [(key, state.load(log, self._now_ms, self._limits)) for key, log in logs if log is not None]
+
+        slices = [keys[start : start + _LOADED_AT_ONCE] for start in range(0, len(keys), _LOADED_AT_ONCE)]
+        jobs = [self._workers.run(partial(load_some, some)) for some in slices]
+        return dict(pair for pairs in await asyncio.gather(*jobs) for pair in pairs)
+
+    def _check_epochs(
+        self, mine: Iterable[Placement], derived: Mapping[PartitionKey, state.DerivedState], names: Mapping[Any, str]
+    ) -> None:
+        """Before new epochs begin: otherwise an old catalog would catch up by being started often enough."""
+        for placement in mine:
+            found = derived.get(placement.key)
+            if found is not None and found.epochs.latest > placement.leader_epoch:
+                raise PenstockError(
+                    ErrorCode.CATALOG_REFUSED,
+                    f"the log of {names[placement.key.topic_id]}-{placement.key.partition} has leader epoch "
+                    f"{found.epochs.latest}, the catalog only {placement.leader_epoch}: the catalog is an older copy",
+                )
+
+    async def _finish_what_was_begun(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            if topic.state is TopicState.DELETING:
+                await erase(self._catalog, self._store, topic)
+            elif topic.state is TopicState.CREATING:
+                await create_logs(self._store, topic, self._settings_of(topic))
+                await self._catalog.set_ready(topic.topic_id)

@@ -1,0 +1,339 @@
+"""One partition as its leader serves it.
+
+Invariants: log start <= high watermark <= log end. Nothing at or above the high watermark is handed to a reader; it
+moves up when a flush has made more durable, or at once where the flush policy acknowledges without one. Producer state
+and epochs reflect every batch in the log and no other; a batch is counted there only after the log has taken it.
+
+`append`, `read` and `wait` run on the event loop and never wait. What may have to wait for the disk is a coroutine.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.catalog.catalog import Placement
+from penstock.model.clock import Clock
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
+from penstock.model.names import PartitionKey
+from penstock.model.workers import Workers
+from penstock.partition import state
+from penstock.partition.epochs import EpochEnd
+from penstock.partition.produced import check_produced, stamp_append_time
+from penstock.partition.producers import ProducerBudget, StoredBatch
+from penstock.partition.settings import TopicSettings
+from penstock.partition.waiters import Cancel, Waiters
+from penstock.records.header import read_header, stamp
+from penstock.storage.log import Log
+from penstock.storage.store import FlushPolicy, Store
+
+ACKS_ALL = -1
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+"""The times that are none: what ListOffsets asks with them."""
+
+SNAPSHOT_AFTER_BATCHES = 10_000
+"""So many batches may have to be replayed after a crash, and those of one round of upkeep."""
+
+
+class Appended(NamedTuple):
+    """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it resolves when it
+    is, or raises KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
+
+    base_offset: int
+    log_start_offset: int
+    committed: asyncio.Future[None] | None
+    duplicate: bool
+    log_append_time_ms: int = NO_TIMESTAMP
+
+
+class FoundOffset(NamedTuple):
+    """An answer to a question by time; -1 throughout when there is no such message."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+NOT_FOUND = FoundOffset(-1, NO_TIMESTAMP, NO_LEADER_EPOCH)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Partition:
+    """Append, read, wait. Made by `Partitions`, which also keeps it in order (`upkeep`) and closes it."""
+
+    def __init__(
+        self,
+        topic: str,
+        log: Log,
+        derived: state.DerivedState,
+        *,
+        settings: TopicSettings,
+        placement: Placement,
+        store: Store,
+        clock: Clock,
+        workers: Workers,
+        budget: ProducerBudget,
+        on_cut: Callable[["Partition"], None],
+    ) -> None:
+        self.key: PartitionKey = log.key
+        self.topic = topic
+        self.number = log.key.partition
+        self.log = log
+        self.settings = settings
+        self.placement = placement
+        self.leader_epoch = placement.leader_epoch
+        self.high_watermark = log.start_offset
+        self.is_suspended = False
+        self.cuts = 0
+        """How often the log has lost its end."""
+        self._store = store
+        self._clock = clock
+        self._workers = workers
+        self._budget = budget
+        self._tell_cut = on_cut
+        self._waiters = Waiters()
+        self._refusal: PenstockError | None = None
+        self.is_closed = False
+        self.unsaved_batches = 0
+        """Batches that came after the last snapshot was taken."""
+        self._frozen: state.FrozenState | None = None
+        self._take_over(derived)
+        log.on_durable = self._on_durable
+        log.on_cut = self._on_cut
+        self._advance(self._acknowledged_end())
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
+
+    @property
+    def waiting(self) -> int:
+        """How many readers wait here."""
+        return len(self._waiters)
+
+    @property
+    def producers_known(self) -> int:
+        return len(self._producers)
+
+    # Writing.
+
+    def append(self, records: memoryview, acks: int = ACKS_ALL) -> Appended:
+        """Take one batch from a client; offset and epoch are stamped into `records` in place.
+
+        Raises what Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, PARTITION_QUARANTINED, and
+        UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER after `close`. The log and the state are then as before.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        settings = self.settings
+        if acks == ACKS_ALL and settings.min_insync_replicas > len(self.placement.in_sync):
+            raise PenstockError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {settings.min_insync_replicas}",
+            )
+        now_ms = self._clock.wall_ms()
+        header = check_produced(records, settings, now_ms)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            first = self._producers.check(
+                producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
+            )
+            if first is not None:
+                return self._duplicate(first)
+        log = self.log
+        base_offset = log.end_offset
+        timestamp = NO_TIMESTAMP
+        if settings.log_append_time:
+            timestamp = now_ms
+            stamp_append_time(records, header, now_ms)
+        stamp(records, 0, base_offset, self.leader_epoch)
+        header = read_header(records)
+        log.append(records, ((0, header),))
+        self.unsaved_batches += 1
+        if producer_id >= 0:
+            batch = StoredBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset, timestamp)
+            self._producers.record(producer_id, header.producer_epoch, batch, self._now_ms())
+        committed = self._store.commit(log)
+        if committed is None:
+            self._advance(log.end_offset)
+        return Appended(base_offset, log.start_offset, committed, False, timestamp)
+
+    def _duplicate(self, first: StoredBatch) -> Appended:
+        """The first copy may still be on its way to the disk: the second is not acknowledged before it either."""
+        committed = None if first.last_offset < self.high_watermark else self._store.commit(self.log)
+        return Appended(first.base_offset, self.log.start_offset, committed, True, first.timestamp)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int) -> bytes | None:
+        """Whole batches from the one that contains `offset`; b"" when there is nothing yet; None: use `read_cold`.
+
+        At most `max_bytes`, but always the first batch. OFFSET_OUT_OF_RANGE before the start or beyond the end.
+        """
+        self._check_offset(offset)
+        high_watermark = self.high_watermark
+        if offset >= high_watermark:
+            return b""
+        return self.log.read(offset, max_bytes, high_watermark)
+
+    async def read_cold(self, offset: int, max_bytes: int) -> bytes:
+        """As `read`, waiting for the disk where it must."""
+        self._check_offset(offset)
+        log, high_watermark = self.log, self.high_watermark
+        if offset >= high_watermark:
+            return b""
+        return await self._workers.run(lambda: log.read_cold(offset, max_bytes, high_watermark))
+
+    def wait(self, offset: int, callback: Callable[[], None]) -> Cancel:
+        """Call `callback` once, as soon as `offset` can be read or the partition is closed: perhaps at once, before
+        this returns. The offset may lie anywhere beyond the end. The result stops the waiting."""
+        if self.is_closed or offset < self.high_watermark:
+            callback()
+            return _nothing
+        return self._waiters.add(offset, callback)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Whether a client that believes in leader epoch `epoch` (-1: in none) may be served: FENCED_LEADER_EPOCH when
+        it is behind, UNKNOWN_LEADER_EPOCH when it is ahead."""
+        if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise PenstockError(code, f"the partition is at leader epoch {self.leader_epoch}, not {epoch}")
+
+    async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
+        """The first message at or after a time, or what one of the special times stands for."""
+        if self.is_closed:
+            raise self._refused()
+        if timestamp_ms == LATEST:
+            return FoundOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
+        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+            start = self.log.start_offset
+            return FoundOffset(start, NO_TIMESTAMP, self._epochs.at(start))
+        if timestamp_ms == LATEST_TIERED:
+            return NOT_FOUND
+        log = self.log
+        if timestamp_ms == MAX_TIMESTAMP:
+            timestamp, offset = await self._workers.run(log.max_timestamp)
+            found: tuple[int, int] | None = (offset, timestamp)
+        else:
+            found = await self._workers.run(lambda: log.offset_for_time(timestamp_ms))
+        if found is None or not 0 <= found[0] < self.high_watermark:
+            return NOT_FOUND
+        return FoundOffset(*found, self._epochs.at(found[0]))
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Where leader epoch `epoch` ended; (-1, -1) when it is not known."""
+        return self._epochs.end_of(epoch, self.log.end_offset)
+
+    # Keeping in order.
+
+    def resume(self, derived: state.DerivedState) -> None:
+        """Go on after the log was cut back, under the placement's leader epoch, with the state the log really has."""
+        if self.is_closed:
+            return
+        assert derived.offset == self.log.end_offset, "nothing is appended while the state is read"
+        self._producers.clear()
+        self.leader_epoch = self.placement.leader_epoch
+        self.is_suspended = False
+        self._refusal = None
+        self._take_over(derived)
+        self._advance(self._acknowledged_end())
+
+    def needs_saving(self, at_least: int) -> bool:
+        """Whether `save_state` has something to do."""
+        return self._frozen is not None or self.unsaved_batches >= at_least
+
+    async def save_state(self, *, at_least: int = 1) -> bool:
+        """Write a snapshot when `at_least` batches have come since the last, and as soon as the log is durable so far.
+
+        True when one was written. A failure to write is no harm: the replay after a crash is longer, that is all.
+        """
+        if self._frozen is None and self.unsaved_batches >= at_least and self._refusal is None:
+            self._frozen = state.freeze(self._producers, self._epochs, self.log.end_offset, self._now_ms())
+            self.unsaved_batches = 0
+        frozen, log = self._frozen, self.log
+        if frozen is None or log.durable_offset < frozen.offset or log.broken is not None:
+            return False
+        self._frozen = None
+        try:
+            await self._workers.run(lambda: state.save(log, frozen))
+        except OSError:
+            self.unsaved_batches += 1
+            return False
+        return True
+
+    def upkeep(self) -> None:
+        """Retention, and forgetting silent producers. Cheap, on the event loop; raises KAFKA_STORAGE_ERROR."""
+        self._producers.expire(self._now_ms())
+        if self.log.apply_retention(self._clock.wall_ms()):
+            self._epochs.trim(self.log.start_offset)
+            self._advance(self.log.start_offset)
+
+    def close(self, code: ErrorCode) -> None:
+        """Refuse everything from now on with `code`, and wake whoever waits."""
+        self.is_closed = True
+        self.is_suspended = False
+        self._refusal = PenstockError(code, f"partition {self.topic}-{self.number} is no longer served here")
+        self.log.on_durable = None
+        self.log.on_cut = None
+        self._producers.clear()
+        self._frozen = None
+        self._waiters.wake_all()
+
+    def _take_over(self, derived: state.DerivedState) -> None:
+        self._producers = derived.producers
+        self._producers.join(self._budget)
+        self._epochs = derived.epochs
+        self.unsaved_batches += derived.replayed
+        assert self._epochs.latest <= self.leader_epoch, "leadership never goes back"
+        self._epochs.begin(self.leader_epoch, self.log.end_offset)
+
+    def _acknowledged_end(self) -> int:
+        log = self.log
+        return log.durable_offset if self._store.policy is FlushPolicy.ALWAYS else log.end_offset
+
+    def _on_cut(self, log: Log) -> None:
+        """A failed flush took back the end of the log: refuse writes until the state was read from it again."""
+        self.cuts += 1
+        self.high_watermark = min(self.high_watermark, log.end_offset)
+        self._frozen = None
+        self.is_suspended = True
+        self._refusal = PenstockError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"partition {self.topic}-{self.number} is being read back after a disk error"
+        )
+        self._tell_cut(self)
+
+    def _on_durable(self, log: Log) -> None:
+        self._advance(log.durable_offset)
+
+    def _advance(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            if self._waiters:
+                self._waiters.wake_below(offset)
+
+    def _check_offset(self, offset: int) -> None:
+        if self.is_closed:
+            raise self._refused()
+        log = self.log
+        if not log.start_offset <= offset <= log.end_offset:
+            raise PenstockError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {log.start_offset} to {log.end_offset} of {self.topic}-{self.number}",
+            )
+
+    def _refused(self) -> PenstockError:
+        assert self._refusal is not None
+        return PenstockError(self._refusal.code, self._refusal.detail)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic_s() * 1000)

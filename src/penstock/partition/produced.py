@@ -1,0 +1,125 @@
+"""What a client may append: the rules for a produced batch, which are stricter than those for a stored one.
+
+As Kafka decides since Produce version 3: exactly one batch, of format 2, whose records are as many as its offsets.
+Only the header is looked at; the records stay closed. So the rules on time hold for the first and for the newest
+time of the batch, which the header has, and not for each record between.
+"""
+
+import struct
+
+from crc32c import crc32c
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import NO_TIMESTAMP
+from penstock.partition.settings import TopicSettings
+from penstock.records.header import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    BatchHeader,
+    check,
+    read_header,
+)
+
+_COMPRESSION_MASK = 0x07
+_COMPRESSION_MAX = 4
+_NOT_A_CLIENTS = 0x30
+"""The attribute bits of transactional and control batches."""
+
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+_pack_crc = struct.Struct(">I").pack_into
+_pack_attributes = struct.Struct(">h").pack_into
+_pack_timestamp = struct.Struct(">q").pack_into
+
+
+def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
+    """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable."""
+    if len(records) < HEADER_BYTES:
+        raise _invalid(f"{len(records)} bytes are not a record batch; exactly one must be sent")
+    header = read_header(records)
+    if header.magic != MAGIC:
+        _refuse_format(header.magic)
+    size_bytes = header.batch_length + 12
+    # Size before checksum: a batch that is too large anyway should not cost a pass over its bytes.
+    if size_bytes > settings.max_message_bytes:
+        raise PenstockError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
+        )
+    if size_bytes > settings.segment_bytes:
+        raise PenstockError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
+        )
+    if header.attributes & _COMPRESSION_MASK > _COMPRESSION_MAX:
+        raise PenstockError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression} is not known; 0 to 4 are"
+        )
+    if size_bytes < len(records):
+        raise _invalid(f"{len(records) - size_bytes} bytes follow the batch; exactly one must be sent")
+    if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
+        raise _invalid(
+            f"{header.record_count} records have {header.last_offset_delta + 1} offsets; they must be as many"
+        )
+    check(records, 0, header)
+    _check_origin(header)
+    if not settings.log_append_time:
+        _check_time(header, settings, now_ms)
+    return header
+
+
+def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> None:
+    """Make the broker's time that of every record, in place: readers take the batch's newest time when the bit is set.
+
+    The checksum covers both fields, so it is made anew; the records stay closed.
+    """
+    _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME)
+    _pack_timestamp(records, _MAX_TIMESTAMP_POSITION, now_ms)
+    _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
+
+
+def _invalid(detail: str) -> PenstockError:
+    return PenstockError(ErrorCode.INVALID_RECORD, detail)
+
+
+def _refuse_format(magic: int) -> None:
+    if magic in (0, 1):
+        raise _invalid(f"the batch has the old message format {magic}; format {MAGIC} is needed")
+    raise PenstockError(ErrorCode.CORRUPT_MESSAGE, f"the batch has format {magic}, which does not exist")
+
+
+def _check_origin(header: BatchHeader) -> None:
+    """What only brokers write, and what an idempotent producer must fill in."""
+    if header.attributes & _NOT_A_CLIENTS:
+        if header.is_control:
+            raise _invalid("control batches are written by brokers only")
+        raise PenstockError(
+            ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions; produce without transactional.id"
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _invalid(
+            f"producer {header.producer_id} sent sequence {header.base_sequence} and epoch {header.producer_epoch}; "
+            "neither may be negative"
+        )
+
+
+def _check_time(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+    if header.attributes & LOG_APPEND_TIME:
+        raise PenstockError(ErrorCode.INVALID_TIMESTAMP, "a producer must not mark a batch with the log append time")
+    newest = header.max_timestamp
+    if newest != NO_TIMESTAMP and newest - now_ms > settings.timestamp_after_max_ms:
+        raise PenstockError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"time {newest} is {newest - now_ms} ms ahead of the broker's; "
+            f"message.timestamp.after.max.ms is {settings.timestamp_after_max_ms}",
+        )
+    oldest = min(header.base_timestamp, newest)
+    if oldest != NO_TIMESTAMP and now_ms - oldest > settings.timestamp_before_max_ms:
+        raise PenstockError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"time {oldest} is {now_ms - oldest} ms behind the broker's; "
+            f"message.timestamp.before.max.ms is {settings.timestamp_before_max_ms}",
+        )

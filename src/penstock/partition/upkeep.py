@@ -1,0 +1,101 @@
+"""What has to be done from time to time: retention, forgetting silent producers, snapshots, and trying again.
+
+Rounds go over the partitions in slices and let the event loop run in between, so many partitions hold nobody up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
+
+from penstock.model.clock import Clock
+from penstock.model.errors import PenstockError
+from penstock.partition.partition import SNAPSHOT_AFTER_BATCHES, Partition
+
+INTERVAL_S = 10.0
+"""How late retention looks at the latest."""
+
+_SAVE_ALL_EVERY = 60
+"""Every so many rounds even partitions with few new batches are saved, so that many small ones start fast too."""
+
+_SLICE = 100
+_SAVED_AT_ONCE = 8
+_LAST_SAVE_S = 0.3
+"""A stop may spend so long on snapshots; a partition left out is replayed at the next start."""
+
+_log = logging.getLogger(__name__)
+
+
+class Kept(Protocol):
+    """What upkeep knows of the registry."""
+
+    def all(self) -> list[Partition]: ...
+
+    async def heal(self, partition: Partition) -> None: ...
+
+    async def finish_deletions(self) -> None: ...
+
+
+class Upkeep:
+    def __init__(self, kept: Kept, clock: Clock, interval_s: float = INTERVAL_S) -> None:
+        self._kept = kept
+        self._clock = clock
+        self._interval_s = interval_s
+        self._rounds: asyncio.Task[None] | None = None
+        self._healing: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._rounds = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """No more rounds; save what fits into a short time."""
+        if self._rounds is not None:
+            self._rounds.cancel()
+            await asyncio.wait([self._rounds])
+        if self._healing:
+            await asyncio.wait(self._healing)
+        deadline_s = self._clock.monotonic_s() + _LAST_SAVE_S
+        partitions = sorted(self._kept.all(), key=lambda partition: -partition.unsaved_batches)
+        while partitions and partitions[0].unsaved_batches and self._clock.monotonic_s() < deadline_s:
+            now, partitions = partitions[:_SAVED_AT_ONCE], partitions[_SAVED_AT_ONCE:]
+            await asyncio.gather(*(partition.save_state() for partition in now))
+
+    def heal_soon(self, partition: Partition) -> None:
+        """A partition's log was cut back: bring it into service again; a round tries later if that fails now."""
+        task = asyncio.create_task(self._try("healing a partition", partial(self._kept.heal, partition)))
+        self._healing.add(task)
+        task.add_done_callback(self._healing.discard)
+
+    async def round(self, number: int = 0) -> None:
+        """Look at every partition once."""
+        save_from = 1 if number % _SAVE_ALL_EVERY == 0 else SNAPSHOT_AFTER_BATCHES
+        for count, partition in enumerate(self._kept.all()):
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+            if partition.is_closed:
+                continue
+            if partition.is_suspended:
+                await self._try("healing a partition", partial(self._kept.heal, partition))
+                continue
+            try:
+                partition.upkeep()
+            except PenstockError as error:
+                _log.warning("retention failed", extra={"partition": str(partition), "why": str(error)})
+            if partition.needs_saving(save_from):
+                await partition.save_state(at_least=save_from)
+        await self._try("removing deleted topics", self._kept.finish_deletions)
+
+    async def _run(self) -> None:
+        number = 1
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self._try("upkeep", partial(self.round, number))
+            number += 1
+
+    async def _try(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """A failure here is reported and tried again in the next round; it must not end the rounds."""
+        try:
+            await work()
+        except Exception as error:
+            _log.warning("%s failed, will be tried again", what, extra={"why": str(error)})
