@@ -8,7 +8,7 @@ from functools import cache
 from penstock.wire.reader import Fields, Read, compile_reader
 from penstock.wire.schema import load
 from penstock.wire.source import Source
-from penstock.wire.writer import Write, compile_writer
+from penstock.wire.writer import Write, compile_element_writer, compile_writer
 
 ELEMENTS_MAX = 20_000
 """Array elements one request may have unless its API says otherwise: what takes some ten milliseconds to read."""
@@ -25,6 +25,12 @@ def _reader(name: str, version: int) -> Read:
 @cache
 def _writer(name: str, version: int) -> Write:
     return compile_writer(load(name), version)
+
+
+@cache
+def response_element_writer(api: str, version: int, *path: str) -> Write:
+    """Writes one element of an array within a response, to be kept and used in an `EncodedArray`."""
+    return compile_element_writer(load(f"{api}Response"), path, version)
 
 
 @cache

@@ -6,13 +6,21 @@ serves all versions.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.wire.schema import Field, Schema
 from penstock.wire.sink import put_count, put_data, put_string, put_uuid, unsigned_varint
 from penstock.wire.source import FLOAT64, INT8, INT16, INT32, INT64, UINT16, UINT32
 
 Write = Callable[[bytearray, Any], None]
+
+
+class EncodedArray(NamedTuple):
+    """Elements that were written before (`compile_element_writer`), to be used in place of a list of them."""
+
+    elements: int
+    data: bytes | bytearray
+
 
 _LAYOUTS = {
     "int8": INT8,
@@ -28,6 +36,14 @@ _LAYOUTS = {
 def compile_writer(schema: Schema, version: int) -> Write:
     """A function that appends one whole message of this version (without its header)."""
     return _struct(schema.fields, version, version in schema.flexible)
+
+
+def compile_element_writer(schema: Schema, path: tuple[str, ...], version: int) -> Write:
+    """A function that appends one element of the array of structures at `path`, the names from the top down."""
+    fields = schema.fields
+    for name in path:
+        fields = next(field.fields for field in fields if field.name == name)
+    return _struct(fields, version, version in schema.flexible)
 
 
 def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Write:
@@ -121,11 +137,15 @@ def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Write:
         element = _simple(field, flexible, nullable=False)
     name = field.name
 
-    def write(out: bytearray, values: Sequence[Any] | None) -> None:
+    def write(out: bytearray, values: Sequence[Any] | EncodedArray | None) -> None:
         if values is None:
             if not nullable:
                 raise ValueError(f"{name} may not be null")
             put_count(out, -1, flexible)
+            return
+        if isinstance(values, EncodedArray):
+            put_count(out, values.elements, flexible)
+            out += values.data
             return
         put_count(out, len(values), flexible)
         for value in values:

@@ -1,0 +1,1 @@
+"""The listener, the connections, the dispatch table, and one handler per API."""

@@ -1,0 +1,83 @@
+"""Every API this broker serves: the rows of the dispatch table, each handler given what it needs and no more.
+
+What the numbers hide: Produce is served from version 3, but advertised from 0, because librdkafka up to 2.11 stops
+compressing without a word where it is not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.broker.capabilities import Identity
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.handlers.api_versions import ApiVersionsHandler, refusal
+from penstock.broker.handlers.create_topics import CreateTopicsHandler
+from penstock.broker.handlers.delete_topics import DeleteTopicsHandler
+from penstock.broker.handlers.fetch import FetchHandler
+from penstock.broker.handlers.find_coordinator import FindCoordinatorHandler
+from penstock.broker.handlers.info import InfoHandler
+from penstock.broker.handlers.init_producer_id import InitProducerIdHandler
+from penstock.broker.handlers.list_offsets import ListOffsetsHandler
+from penstock.broker.handlers.metadata import MetadataHandler
+from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from penstock.broker.handlers.produce import ProduceHandler
+from penstock.broker.memory import Memory
+from penstock.broker.table import Right, Row, Table
+from penstock.catalog.producer_ids import ProducerIds
+from penstock.model.clock import Clock
+from penstock.model.entropy import Entropy
+from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.partition.partitions import Partitions
+
+MANY_PARTITIONS_BYTES_MAX = 8 * 1024 * 1024
+"""Largest request that may name all partitions of a large broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What there is to be served, and how."""
+
+    partitions: Partitions
+    producer_ids: ProducerIds
+    identity: Identity
+    clock: Clock
+    entropy: Entropy
+    memory: Memory
+    version: str
+    auto_create: bool = True
+    default_partitions: int = 1
+    features: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_table(served: Served) -> Table:
+    """The dispatch table of a broker."""
+    partitions, identity = served.partitions, served.identity
+    api_versions = ApiVersionsHandler()
+    auto_create = partitions if served.auto_create else None
+    metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
+    sessions = FetchSessions(served.clock, served.entropy)
+    create = CreateTopicsHandler(partitions, identity, served.default_partitions)
+    info = InfoHandler(identity, served.clock, served.version, served.features)
+    rows = [
+        Row(
+            0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions),
+            bytes_max=REQUEST_BYTES_MAX, advertised_first=0,
+        ),
+        Row(
+            1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+        ),
+        Row(
+            2, "ListOffsets", 1, 11, Right.DESCRIBE, ListOffsetsHandler(partitions),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+        ),
+        Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
+        Row(10, "FindCoordinator", 0, 6, Right.DESCRIBE, FindCoordinatorHandler(identity)),
+        Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
+        Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
+        Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
+        Row(22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids)),
+        Row(23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions)),
+        Row(1000, "Info", 0, 0, Right.NONE, info),
+    ]  # fmt: skip
+    api_versions.announce(rows)
+    return Table(rows)

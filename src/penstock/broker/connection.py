@@ -1,0 +1,376 @@
+"""One peer: frames in, requests dispatched, answers out in the order of the requests.
+
+Nothing is awaited where nothing must be waited for: a request whose handler answers at once is answered within the
+read that brought it. While earlier requests wait (for a flush, for data), later ones are dispatched already; only
+their answers are held back.
+
+Bounds, all per connection: requests under way (`PENDING_MAX`, `PENDING_BYTES_MAX`), then reading stops; unsent answers
+(the transport's high-water mark), then dispatch stops; a peer that begins a frame and falls silent, or takes no byte
+of its answers, is cut off.
+
+Invariant: `_pending` holds the requests not yet answered, oldest first; outside of `_settle` its first one is not done.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from struct import Struct
+
+from penstock.broker.receiver import Receiver
+from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
+from penstock.broker.shared import Shared
+from penstock.broker.table import Route
+from penstock.wire.framing import Buffer, frame_response, read_request_header
+from penstock.wire.malformed import MalformedError
+
+PENDING_MAX = 64
+PENDING_BYTES_MAX = 128 * 1024 * 1024
+HIGH_WATER_BYTES = 64 * 1024
+FRAME_SILENCE_S = 30.0
+READER_SILENCE_S = 60.0
+_JOIN_BELOW_BYTES = 8 * 1024
+
+_START = Struct(">hhih")
+_log = logging.getLogger("penstock.broker")
+
+
+class _Pending:
+    """A request under way: how its answer begins, and what memory it holds until then."""
+
+    __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
+
+    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: Later) -> None:
+        self.correlation_id = correlation_id
+        self.flexible = flexible
+        self.frame_bytes = frame_bytes
+        self.later = later
+        self.held_bytes = 0
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._receiver = Receiver(shared.staging, shared.memory, self._go_on)
+        self._pending: deque[_Pending] = deque()
+        self._pending_bytes = 0
+        self._out: list[Buffer] = []
+        self._transport: asyncio.Transport | None = None
+        self._peer = "?"
+        self._reading = True
+        self._writing_paused = False
+        self._draining = False
+        self._dispatching = False
+        self._heard_at = 0.0
+        self._unsent_bytes = 0
+        self._taken_at = 0.0
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        address = transport.get_extra_info("peername")
+        self._peer = str(address[0]) if isinstance(address, tuple) and address else "?"
+        self._shared.connections.add(self)
+        self._shared.counters.connections_accepted += 1
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        receiver = self._receiver
+        try:
+            receiver.received(nbytes)
+        except MalformedError as error:
+            self._cut("connection cut off: bad frame", error.detail)
+            return
+        if receiver.frames:
+            self._go_on()
+        elif receiver.needs_room:
+            self._steer_reading()
+        if receiver.is_partial:
+            self._heard_at = asyncio.get_running_loop().time()
+            self._shared.watch.add(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self._taken_at = asyncio.get_running_loop().time()
+        self._count_unsent()
+        self._shared.watch.add(self)
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._count_unsent()
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._shared.connections.remove(self)
+        self._shared.watch.remove(self)
+        memory = self._shared.memory
+        pending, self._pending = self._pending, deque()
+        memory.outgoing_bytes -= self._unsent_bytes + sum(each.held_bytes for each in pending)
+        self._unsent_bytes = 0
+        self._receiver.discard()
+        for each in pending:
+            each.later.hurry()
+            memory.give_back(each.frame_bytes)
+
+    # What the listener calls
+
+    def drain(self) -> None:
+        """Take no further request; end when those under way are answered."""
+        self._draining = True
+        for each in list(self._pending):
+            each.later.hurry()
+        self._steer_reading()
+        self._close_when_drained()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check(self, now: float) -> bool:
+        """Cut off a peer that stopped in the middle of a frame, or that takes no byte of what it asked for."""
+        if self._transport is None:
+            return False
+        is_partial = self._receiver.is_partial
+        if is_partial and self._reading and now - self._heard_at > FRAME_SILENCE_S:
+            self._cut("connection cut off: half a frame", f"nothing came for {FRAME_SILENCE_S:.0f} s")
+            return False
+        if self._writing_paused:
+            unsent = self._unsent_bytes
+            self._count_unsent()
+            if self._unsent_bytes < unsent:
+                self._taken_at = now
+            elif now - self._taken_at > READER_SILENCE_S:
+                self._cut("connection cut off: slow reader", f"took nothing for {READER_SILENCE_S:.0f} s")
+                return False
+        return is_partial or self._writing_paused
+
+    @property
+    def partial_since(self) -> float | None:
+        """Since when a half frame has waited for more; None when there is none."""
+        return self._heard_at if self._receiver.is_partial else None
+
+    def cut_for_memory(self) -> None:
+        self._cut("connection cut off: memory", "an unfinished frame held memory that others need")
+
+    # Dispatch
+
+    def _go_on(self) -> None:
+        """Dispatch what has arrived, as far as the bounds allow, and send what was answered."""
+        if self._dispatching:
+            return
+        self._dispatching = True
+        try:
+            frames = self._receiver.frames
+            while frames and self._may_dispatch():
+                self._handle(frames.popleft())
+                if self._out and (len(self._out) > PENDING_MAX or not frames):
+                    self._send()
+        finally:
+            self._dispatching = False
+        self._send()
+        self._steer_reading()
+
+    def _may_dispatch(self) -> bool:
+        return (
+            not self._writing_paused
+            and len(self._pending) < PENDING_MAX
+            and self._pending_bytes < PENDING_BYTES_MAX
+            and self._transport is not None
+            and not self._draining
+        )
+
+    def _handle(self, frame: bytearray) -> None:
+        size = len(frame)
+        try:
+            if size < _START.size:
+                raise MalformedError(f"a frame of {size} bytes has no room for a request")
+            key, version, correlation_id, client_bytes = _START.unpack_from(frame)
+            route = self._shared.table.route(key, version)
+            if route is None:
+                self._refuse(key, version, correlation_id)
+                self._shared.memory.give_back(size)
+                return
+            if size > route.bytes_max:
+                raise MalformedError(f"a {route.api} request of {size} bytes, {route.bytes_max} are allowed")
+            view = memoryview(frame)
+            body = _START.size + client_bytes
+            if client_bytes < 0 or body >= size:
+                _, body = read_request_header(view, route.flexible)
+            elif route.flexible:
+                if frame[body] == 0:
+                    body += 1
+                else:
+                    _, body = read_request_header(view, flexible=True)
+            result = route.handle(Request(version, correlation_id, view, body))
+        except MalformedError as error:
+            self._shared.memory.give_back(size)
+            self._cut("connection cut off: bad request", error.detail)
+            return
+        except HangUpError as error:
+            self._shared.memory.give_back(size)
+            self._cut("connection closed: a write that wants no answer failed", error.detail)
+            return
+        except Exception as error:
+            self._shared.memory.give_back(size)
+            self._fail(error)
+            return
+        self._shared.counters.requests += 1
+        self._take(route, correlation_id, size, result)
+
+    def _refuse(self, key: int, version: int, correlation_id: int) -> None:
+        """A key or a version that is not served: answered where the protocol knows an answer, otherwise cut off."""
+        row = self._shared.table.rows.get(key)
+        if row is None or row.refusal is None:
+            api = row.api if row else "?"
+            self._cut("connection cut off: unknown request", f"key {key} ({api}) version {version} is not served")
+        elif self._pending:
+            self._pending.append(_Pending(correlation_id, False, 0, Later.done(row.refusal)))
+        else:
+            self._put(correlation_id, False, row.refusal)
+
+    def _take(self, route: Route, correlation_id: int, size: int, result: Result) -> None:
+        """What the handler returned: answer now, or when its turn has come."""
+        if result is None:
+            self._shared.memory.give_back(size)
+            return
+        if isinstance(result, bytes | list):
+            if not self._pending:
+                self._shared.memory.give_back(size)
+                self._put(correlation_id, route.flexible_answer, result)
+                return
+            later = Later.done(result)
+        else:
+            later = result if isinstance(result, Later) else self._start(result)
+        pending = _Pending(correlation_id, route.flexible_answer, size, later)
+        self._pending.append(pending)
+        self._pending_bytes += size
+        if later.is_done:
+            self._done(pending)
+        else:
+            later.when_done(partial(self._done, pending))
+
+    def _start(self, work: Work) -> Later:
+        task = asyncio.get_running_loop().create_task(work.run)
+        tasks = self._shared.tasks
+        tasks[task] = None
+        later = Later(work.hurry)
+
+        def ended(task: asyncio.Task[Answer | None]) -> None:
+            tasks.pop(task, None)
+            if task.cancelled():
+                self.abort()
+                return
+            error = task.exception()
+            if isinstance(error, MalformedError):
+                self._cut("connection cut off: bad request", error.detail)
+            elif error is not None:
+                self._fail(error)
+            else:
+                later.finish(task.result())
+
+        task.add_done_callback(ended)
+        return later
+
+    # Answers
+
+    def _done(self, pending: _Pending) -> None:
+        if not self._pending:
+            return  # The connection is over.
+        if pending is self._pending[0]:
+            self._settle()
+            self._go_on()
+            self._close_when_drained()
+        else:
+            answer = pending.later.answer
+            pending.held_bytes = _size(answer) if answer is not None else 0
+            self._shared.memory.outgoing_bytes += pending.held_bytes
+
+    def _settle(self) -> None:
+        """Put out the answers whose turn has come."""
+        memory = self._shared.memory
+        while self._pending and self._pending[0].later.is_done:
+            pending = self._pending.popleft()
+            self._pending_bytes -= pending.frame_bytes
+            memory.outgoing_bytes -= pending.held_bytes
+            memory.give_back(pending.frame_bytes)
+            if pending.later.answer is not None:
+                self._put(pending.correlation_id, pending.flexible, pending.later.answer)
+
+    def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
+        size = _size(answer)
+        head = frame_response(correlation_id, flexible, size)
+        if isinstance(answer, bytes):
+            if size < _JOIN_BELOW_BYTES:
+                self._out.append(head + answer)
+            else:
+                self._out += (head, answer)
+        else:
+            self._out.append(head)
+            self._out += answer
+
+    def _send(self) -> None:
+        out, transport = self._out, self._transport
+        if not out:
+            return
+        self._out = []
+        if transport is None or transport.is_closing():
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        if self._writing_paused:
+            self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        """Keep the broker's sum of unsent bytes right; only readers that are behind are counted."""
+        transport = self._transport
+        now = transport.get_write_buffer_size() if transport is not None and self._writing_paused else 0
+        self._shared.memory.outgoing_bytes += now - self._unsent_bytes
+        self._unsent_bytes = now
+
+    # Flow and end
+
+    def _steer_reading(self) -> None:
+        """Read exactly when what is read could be dealt with."""
+        receiver = self._receiver
+        wanted = not receiver.frames and not receiver.needs_room and not self._draining
+        transport = self._transport
+        if wanted == self._reading or transport is None or transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._heard_at = asyncio.get_running_loop().time()
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _close_when_drained(self) -> None:
+        if self._draining and not self._pending and self._transport is not None:
+            self._transport.close()
+
+    def _cut(self, event: str, why: str) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._shared.counters.connections_cut += 1
+        self._shared.peers.note(self._peer, event, why)
+        self._transport.abort()
+
+    def _fail(self, error: BaseException) -> None:
+        _log.error(
+            "a request failed unexpectedly; its connection is closed", extra={"peer": self._peer}, exc_info=error
+        )
+        self.abort()
+
+
+def _size(answer: Answer) -> int:
+    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))

@@ -1,0 +1,1 @@
+"""One handler per API, each with the versions it serves."""

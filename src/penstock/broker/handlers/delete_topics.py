@@ -1,0 +1,47 @@
+"""DeleteTopics: by name, or from version 6 on also by id."""
+
+from typing import Any
+from uuid import UUID
+
+from penstock.broker.capabilities import TopicDeletion
+from penstock.broker.request import Request, Result, Work
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import NO_TOPIC_ID
+from penstock.wire.messages import read_request, write_response
+
+API = "DeleteTopics"
+_STATES_FROM = 6
+
+
+class DeleteTopicsHandler:
+    def __init__(self, topics: TopicDeletion) -> None:
+        self._topics = topics
+
+    def __call__(self, request: Request) -> Result:
+        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+
+    async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
+        if version >= _STATES_FROM:
+            wanted = [(topic["name"], topic["topic_id"]) for topic in fields["topics"]]
+        else:
+            wanted = [(name, NO_TOPIC_ID) for name in fields["topic_names"]]
+        rows = []
+        for name, topic_id in dict.fromkeys(wanted):
+            row: dict[str, Any] = {"name": name, "topic_id": topic_id}
+            try:
+                topic = await self._topics.delete(self._name(name, topic_id))
+                row |= {"name": topic.name, "topic_id": topic.topic_id}
+            except PenstockError as error:
+                row |= {"error_code": error.code.number, "error_message": error.detail}
+            rows.append(row)
+        return write_response(API, version, {"responses": rows})
+
+    def _name(self, name: str | None, topic_id: UUID) -> str:
+        if name is not None:
+            if topic_id != NO_TOPIC_ID:
+                raise PenstockError(ErrorCode.INVALID_REQUEST, "a topic is named either by its name or by its id")
+            return name
+        topic = self._topics.topic_by_id(topic_id)
+        if topic is None:
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
+        return topic.name

@@ -1,0 +1,109 @@
+"""One pass over the partitions that a reader wants: what each of them has, within the answer's bounds.
+
+The pass goes on in slices: it stops after `SLICE` partitions, so that others get their turn, and at a partition whose
+data is not in the page cache, so that a worker can read it. Whoever runs it decides how to wait.
+
+Bounds: an answer holds no more than its limit, except that its very first batch always fits, however large it is.
+"""
+
+from collections.abc import Sequence
+
+from penstock.broker.capabilities import PartitionLookup, find_partition
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.partition import Partition
+from penstock.wire.fetch import Fetched, FetchPartition
+from penstock.wire.produce import TopicRef
+
+SLICE = 1_000
+
+Want = tuple[TopicRef, FetchPartition]
+
+
+class Reading:
+    def __init__(self, partitions: PartitionLookup, wants: Sequence[Want], max_bytes: int, *, committed: bool) -> None:
+        self.wants = wants
+        self.fetched: list[tuple[TopicRef, Fetched]] = []
+        self.size_bytes = 0
+        self.has_error = False
+        self.is_beyond_end = False
+        """Some reader is ahead of its log: an error, unless the log reaches it in time."""
+        self._partitions = partitions
+        self._left = max_bytes
+        self._aborted: tuple[tuple[int, int], ...] | None = () if committed else None
+        self._cold: tuple[TopicRef, FetchPartition, Partition] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.fetched) == len(self.wants)
+
+    def run(self) -> None:
+        """Go on for one slice, or up to a partition that must be read from disk."""
+        start = len(self.fetched)
+        for topic, want in self.wants[start : start + SLICE]:
+            if not self._read(topic, want):
+                return
+
+    async def run_cold(self) -> None:
+        """Read the partition at which `run` stopped, waiting for the disk."""
+        if self._cold is None:
+            return
+        (topic, want, partition), self._cold = self._cold, None
+        try:
+            data = await partition.read_cold(want.offset, min(want.max_bytes, self._left))
+        except PenstockError as error:
+            self._fail(topic, want, partition, error)
+            return
+        self._take(topic, want, partition, data)
+
+    def _read(self, topic: TopicRef, want: FetchPartition) -> bool:
+        partition = None
+        try:
+            partition = find_partition(self._partitions, topic, want.partition)
+            partition.check_leader_epoch(want.leader_epoch)
+            # With the answer full, only the partition's state is told; 0 bytes still checks the offset.
+            limit = min(want.max_bytes, self._left)
+            data = partition.read(want.offset, limit) if self._left > 0 else _nothing(partition, want.offset)
+        except PenstockError as error:
+            self._fail(topic, want, partition, error)
+            return True
+        if data is None:
+            self._cold = topic, want, partition
+            return False
+        self._take(topic, want, partition, data)
+        return True
+
+    def _take(self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes) -> None:
+        size = len(data)
+        if size > self._left and self.size_bytes:
+            data, size = b"", 0
+            self._left = 0
+        self._left -= size
+        self.size_bytes += size
+        end = partition.high_watermark
+        start = partition.log.start_offset
+        self.fetched.append((topic, Fetched(want.partition, 0, end, end, start, data, self._aborted)))
+
+    def _fail(self, topic: TopicRef, want: FetchPartition, partition: Partition | None, error: PenstockError) -> None:
+        if partition is None:
+            fetched = Fetched(want.partition, error.code.number)
+        else:
+            end, start = partition.high_watermark, partition.log.start_offset
+            fetched = Fetched(want.partition, error.code.number, end, end, start)
+        if (
+            error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            and partition is not None
+            and want.offset > partition.log.end_offset
+        ):
+            self.is_beyond_end = True
+        else:
+            self.has_error = True
+        self.fetched.append((topic, fetched))
+
+
+def _nothing(partition: Partition, offset: int) -> bytes | None:
+    """What a partition has for a full answer: no data, but an offset out of its range is still an error."""
+    return (
+        b""
+        if offset <= partition.high_watermark and offset >= partition.log.start_offset
+        else partition.read(offset, 1)
+    )

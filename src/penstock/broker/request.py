@@ -1,0 +1,82 @@
+"""A request on its way to a handler, and the three ways in which it can be answered."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from penstock.model.errors import PenstockError
+from penstock.wire.framing import Buffer
+
+Answer = bytes | list[Buffer]
+"""An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
+
+
+class HangUpError(PenstockError):
+    """A request that must not be answered went wrong; closing the connection is the only way to say so."""
+
+
+class Request:
+    """One frame, its header read; the body begins at `body` within `frame`."""
+
+    __slots__ = ("body", "correlation_id", "frame", "version")
+
+    def __init__(self, version: int, correlation_id: int, frame: memoryview, body: int) -> None:
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        self.body = body
+
+
+class Later:
+    """An answer that is not there yet; lighter than a task, for what waits on a callback.
+
+    Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
+    """
+
+    __slots__ = ("_hurry", "_when_done", "answer", "is_done")
+
+    def __init__(self, hurry: Callable[[], None] | None = None) -> None:
+        """`hurry` is called when nobody will wait any longer: it should call `finish` with what is there."""
+        self.answer: Answer | None = None
+        self.is_done = False
+        self._hurry = hurry
+        self._when_done: Callable[[], None] | None = None
+
+    @classmethod
+    def done(cls, answer: Answer) -> "Later":
+        """An answer that is there already, but must wait for its turn."""
+        later = cls()
+        later.answer = answer
+        later.is_done = True
+        return later
+
+    def finish(self, answer: Answer | None) -> None:
+        """The answer is there; None when the request is not to be answered."""
+        if self.is_done:
+            return
+        self.answer = answer
+        self.is_done = True
+        self._hurry = None
+        if self._when_done is not None:
+            self._when_done()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        self._when_done = callback
+
+    def hurry(self) -> None:
+        """The peer has gone or the broker stops: answer with what is there, if that is a matter of choice."""
+        if self._hurry is not None:
+            self._hurry()
+
+
+class Work(NamedTuple):
+    """An answer that must be awaited; runs as a task."""
+
+    run: Coroutine[Any, Any, Answer | None]
+    hurry: Callable[[], None] | None = None
+    """As for `Later`."""
+
+
+Result = Answer | Later | Work | None
+"""What a handler returns: an answer at once, one that comes later, work to be awaited, or None for no answer."""
+
+Handler = Callable[[Request], Result]
