@@ -58,7 +58,7 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
         raise PenstockError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression} is not known; 0 to 4 are"
         )
-    if size_bytes < len(records):
+    if HEADER_BYTES <= size_bytes < len(records):
         raise _invalid(f"{len(records) - size_bytes} bytes follow the batch; exactly one must be sent")
     if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
         raise _invalid(
