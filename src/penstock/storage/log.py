@@ -125,7 +125,7 @@ class Log:
             segment.append(batches, headers)
         except OSError as error:
             self.broken = error
-            self._mark_dirty()
+            self.mark_dirty()
             raise self.storage_error(error) from error
         self.end_offset = segment.end.offset
         if self._journaled:
@@ -135,7 +135,7 @@ class Log:
             elif self.pending:
                 self.pending = []
         if not self.is_dirty:
-            self._mark_dirty()
+            self.mark_dirty()
 
     def _is_old(self, segment: Segment) -> bool:
         age_ms = self.settings.segment_ms
@@ -153,10 +153,10 @@ class Log:
         if self.segments:
             self.segments[-1].is_closed = True
         self.segments = [*self.segments, segment]
-        self._mark_dirty()
+        self.mark_dirty()
         return segment
 
-    def _mark_dirty(self) -> None:
+    def mark_dirty(self) -> None:
         self.is_dirty = True
         self._dirtied(self)
 
@@ -196,6 +196,13 @@ class Log:
             )
         if new_start == self.start_offset:
             return
+        if self.broken is None:
+            self._drop_segments(new_start)
+        self.start_offset = new_start
+        self.advance(max(new_start, self.durable_offset), None)
+        self.mark_dirty()
+
+    def _drop_segments(self, new_start: int) -> None:
         if new_start == self.end_offset and self.segments[-1].size_bytes:
             self.roll()
         kept = [segment for segment in self.segments[:-1] if segment.next_offset > new_start]
@@ -205,9 +212,6 @@ class Log:
             segment.pins = False
         self.segments = kept
         self.doomed.extend(gone)
-        self.start_offset = new_start
-        self.advance(max(new_start, self.durable_offset), None)
-        self._mark_dirty()
 
     def apply_retention(self, now_ms: int) -> int:
         """Roll an old segment, forget what is too old or too much; how many segments went. Cheap: no reads."""

@@ -9,6 +9,7 @@ and is never read); flushed_offset is the offset that follows the batches below 
 follows those below size_bytes.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Segment:
 
     __slots__ = (
         "_files",
+        "_flushing",
         "base_offset",
         "created_ms",
         "end",
@@ -90,6 +92,8 @@ class Segment:
         self.file: DiskFile | None = None
         self.used = False
         self._files = files
+        self._flushing = threading.Lock()
+        """One flush at a time: the kernel reports an error to one of several callers, and all must hear of it."""
 
     @classmethod
     def fresh(cls, directory: str, base_offset: int, files: OpenFiles, interval_bytes: int, now_ms: int) -> "Segment":
@@ -146,13 +150,14 @@ class Segment:
 
     def flush(self) -> None:
         """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing."""
-        if self.failed is not None:
-            raise OSError(self.failed.errno, f"an earlier flush failed: {self.failed.strerror}", self.path)
-        try:
-            (self.file or self.open()).flush()
-        except OSError as error:
-            self.failed = error
-            raise
+        with self._flushing:
+            if self.failed is not None:
+                raise OSError(self.failed.errno, f"an earlier flush failed: {self.failed.strerror}", self.path)
+            try:
+                (self.file or self.open()).flush()
+            except OSError as error:
+                self.failed = error
+                raise
 
     def flush_to(self, mark: Mark) -> None:
         """Note that everything before `mark` has been flushed."""
@@ -178,6 +183,10 @@ class Segment:
         if self.is_closed and self.index.saved_bytes == self.size_bytes:
             self.index = SparseIndex(self.base_offset, self.size_bytes, self.index.interval_bytes)
             self.index.saved_bytes = self.size_bytes
+
+    def forget(self) -> None:
+        """The file is gone or replaced: let go of it whatever state it is in."""
+        self._files.forget(self)
 
     # Walking and the index. All of these block.
 

@@ -1,0 +1,292 @@
+"""One data directory at run time: its logs, its journals, and the checkpoints that let journals go.
+
+On disk: `.lock`, `directory-id` (see `identity`), `checkpoint`, `journal-*`, and a directory `<topic id>-<partition>` for
+each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of such.
+
+Invariant: journals are removed only after every segment they speak of was flushed and a checkpoint says so; files of
+forgotten segments only after a checkpoint has the new start of their log.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.model.workers import Workers
+from penstock.storage import checkpoint
+from penstock.storage.checkpoint import LogState
+from penstock.storage.disk import Closeable, Disk
+from penstock.storage.flushing import Capture
+from penstock.storage.group_commit import GroupCommit
+from penstock.storage.journal import Journal, journal_path
+from penstock.storage.log import Log
+from penstock.storage.mender import Mender
+from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment
+
+DELETED_SUFFIX = ".deleted"
+JOURNAL_FULL_BYTES = 64 * 1024 * 1024
+_ENCODED_AT_ONCE = 256
+_FLUSHED_AT_ONCE = 16
+_FLUSHES_SIDE_BY_SIDE = 4
+
+
+def log_directory_name(key: PartitionKey) -> str:
+    return f"{key.topic_id.hex}-{key.partition}"
+
+
+def key_of(name: str) -> PartitionKey | None:
+    """The key of a log directory's name; None for other names."""
+    topic, _, partition = name.partition("-")
+    if len(topic) != 32 or not partition.isdecimal():
+        return None
+    try:
+        return PartitionKey(UUID(hex=topic), int(partition))
+    except ValueError:
+        return None
+
+
+class DataDirectory:
+    """Flushes, checkpoints and repairs the logs of one directory."""
+
+    def __init__(
+        self,
+        path: str,
+        directory_id: UUID,
+        lock: Closeable,
+        *,
+        disk: Disk,
+        workers: Workers,
+        flush_workers: Workers,
+        journaled: bool,
+    ) -> None:
+        self.path = path
+        self.id = directory_id
+        self.disk = disk
+        self.logs: dict[PartitionKey, Log] = {}
+        self.kept_states: dict[PartitionKey, LogState] = {}
+        """What the checkpoint goes on saying about logs that could not be recovered."""
+        self.wants_checkpoint = asyncio.Event()
+        self.keeps_journals = False
+        """Set when a journal has the only copy of something; then none is removed in this run."""
+        self.graves: list[str] = []
+        """Directories of deleted logs. They stay until a checkpoint no longer knows the log, so that one which is
+        missing for another reason is noticed."""
+        self.first_journal = 0
+        self.next_journal = 0
+        self.commits = GroupCommit(disk, flush_workers, self.flush_failed)
+        self.mender = Mender(self, workers)
+        self._journaled = journaled
+        self._lock = lock
+        self._workers = workers
+        self._flush_workers = flush_workers
+        self._dirty: dict[Log, None] = {}
+        self._deleted: dict[PartitionKey, None] = {}
+        self._checkpointing = asyncio.Lock()
+
+    # What logs and rounds report.
+
+    def dirtied(self, log: Log) -> None:
+        """A log has something to flush or to checkpoint; called at most once until that is done."""
+        self._dirty[log] = None
+        if log.broken is not None:
+            self.mender.mend(log)
+        if log.doomed:
+            self.wants_checkpoint.set()
+
+    def flush_failed(self, log: Log, error: OSError) -> None:
+        """Nothing more is believed of the log's unflushed part until it has been read back."""
+        if log.is_deleted:
+            return
+        log.fence(error)
+        self.mender.mend(log)
+
+    def journal_is_full(self) -> bool:
+        journal = self.commits.journal
+        return journal is not None and (journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None)
+
+    def needs_checkpoint(self) -> bool:
+        return bool(self._dirty or self.graves) or self.journal_is_full()
+
+    # Flushing behind.
+
+    async def flush_dirty(self, *, closed_only: bool = False) -> bool:
+        """Flush whatever is dirty; whether all of it succeeded. Failed logs are fenced and left to the mender."""
+        dirty, self._dirty = self._dirty, {}
+        captures = []
+        for log in dirty:
+            if log.is_deleted:
+                continue
+            log.is_dirty = False
+            if any(segment.failed is not None for segment in log.segments):
+                self._dirty[log] = None
+            else:
+                captures.append(Capture.of(log, closed_only=closed_only))
+        slices = [captures[at : at + _FLUSHED_AT_ONCE] for at in range(0, len(captures), _FLUSHED_AT_ONCE)]
+        succeeded = not self._dirty
+        for at in range(0, len(slices), _FLUSHES_SIDE_BY_SIDE):
+            side_by_side = slices[at : at + _FLUSHES_SIDE_BY_SIDE]
+            works = [self._flush_workers.run(partial(_flush_all, self.disk, part)) for part in side_by_side]
+            for part, errors in zip(side_by_side, await asyncio.gather(*works), strict=True):
+                for capture, error in zip(part, errors, strict=True):
+                    if error is not None:
+                        succeeded = False
+                        self._dirty[capture.log] = None
+                        self.flush_failed(capture.log, error)
+                    elif not capture.conclude():
+                        succeeded = False
+        return succeeded
+
+    # Checkpoints.
+
+    async def checkpoint(self, *, closed_only: bool = False, is_clean: bool = False) -> bool:
+        """Flush, write the checkpoint, let go what it makes needless. False when a part must be tried again later.
+
+        Raises OSError when the checkpoint itself cannot be written; the one before stays true.
+        """
+        async with self._checkpointing:
+            self.wants_checkpoint.clear()
+            deleted, graves = list(self._deleted), list(self.graves)
+            first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
+            succeeded = await self.flush_dirty(closed_only=closed_only)
+            if is_clean and not succeeded:
+                is_clean = False
+            can_cut = succeeded and not self.keeps_journals
+            doomed: list[tuple[Log, list[Segment]]] = []
+            encoded = await self._encode(doomed)
+            await self._workers.run(
+                partial(
+                    checkpoint.write,
+                    self.disk,
+                    self.path,
+                    self.id,
+                    is_clean=is_clean,
+                    first_journal=first_journal if can_cut else self.first_journal,
+                    logs=encoded,
+                )
+            )
+            if can_cut:
+                gone = range(self.first_journal, first_journal)
+                self.first_journal = first_journal
+                for key in deleted:
+                    self._deleted.pop(key, None)
+                await self._workers.run(partial(self._remove_journals, gone))
+            await self._workers.run(partial(self._remove, [s for _, part in doomed for s in part], graves))
+            for log, part in doomed:
+                log.doomed = [segment for segment in log.doomed if segment not in part]
+            self.graves = [path for path in self.graves if path not in graves]
+            return succeeded
+
+    async def _turn_journal(self, *, want_new: bool) -> int:
+        """Begin a new journal, so that the old ones come to an end; the number of the first that stays needed."""
+        if want_new:
+            old = self.commits.journal
+            if old is None or old.frame_count or old.failed is not None:
+                number = self.next_journal
+                self.next_journal += 1
+                try:
+                    new = await self._workers.run(partial(Journal, self.disk, self.path, self.id, number))
+                except OSError:
+                    new = None  # Without a journal each log is flushed by itself until the next checkpoint.
+                self.commits.journal = new
+                await self.commits.round_over()
+        else:
+            self.commits.journal = None
+            await self.commits.round_over()
+        return self.commits.journal.number if self.commits.journal else self.next_journal
+
+    async def _encode(self, doomed: list[tuple[Log, list[Segment]]]) -> list[bytes]:
+        """Every log's part of the checkpoint, made in slices; notes the segments that may go once it is written."""
+        encoded = [checkpoint.encode_log(state) for state in self.kept_states.values()]
+        for number, log in enumerate(list(self.logs.values())):
+            if number % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if log.is_deleted or not log.is_named or log.key in self.kept_states:
+                continue
+            states = tuple(segment.state() for segment in log.segments if segment.is_named)
+            end_offset = states[-1].next_offset if states else log.durable_offset
+            encoded.append(checkpoint.encode_log(LogState(log.key, log.start_offset, end_offset, states)))
+            if log.doomed:
+                doomed.append((log, log.doomed))
+                log.doomed = list(log.doomed)
+        return encoded
+
+    def _remove_journals(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            _remove_if_there(self.disk, journal_path(self.path, number))
+
+    def _remove(self, segments: Sequence[Segment], graves: Sequence[str]) -> None:
+        for path in graves:
+            _remove_deleted(self.disk, path)
+        for segment in segments:
+            segment.forget()
+            _remove_if_there(self.disk, segment.path)
+            _remove_if_there(self.disk, segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX)
+
+    # Logs that come and go.
+
+    async def free_key(self, key: PartitionKey) -> None:
+        """Make sure that no journal speaks of an earlier log of this key."""
+        while key in self._deleted:
+            if self.keeps_journals:
+                raise PenstockError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: a journal cannot be removed before the next start"
+                )
+            if not await self.checkpoint():
+                await self.mender.all_mended()
+
+    async def delete(self, log: Log) -> None:
+        """Forget a log; its name is gone durably when this returns, its files go with the next checkpoint."""
+        log.is_deleted = True
+        log.fence("deleted")
+        self.logs.pop(log.key, None)
+        self.kept_states.pop(log.key, None)
+        self._dirty.pop(log, None)
+        await self.commits.round_over()
+        for segment in log.segments:
+            segment.forget()
+        self._deleted[log.key] = None
+        await self._workers.run(partial(self._rename_away, log.path))
+        self.graves.append(log.path + DELETED_SUFFIX)
+        self.wants_checkpoint.set()
+
+    def _rename_away(self, path: str) -> None:
+        if self.disk.exists(path):
+            self.disk.rename(path, path + DELETED_SUFFIX)
+            self.disk.flush_directory(self.path)
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:
+    errors: list[OSError | None] = []
+    for capture in captures:
+        try:
+            capture.flush(disk)
+            errors.append(None)
+        except OSError as error:
+            errors.append(error)
+            continue
+        for segment, _ in capture.parts:
+            if segment.is_closed:
+                segment.save_index()
+    return errors
+
+
+def _remove_if_there(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        pass
+
+
+def _remove_deleted(disk: Disk, path: str) -> None:
+    """Remove a log's directory and all that is in it (blocking); what resists is left for the next start."""
+    try:
+        for name in disk.list(path):
+            disk.remove(f"{path}/{name}")
+        disk.remove(path)
+    except OSError:
+        return

@@ -1,0 +1,75 @@
+"""One flush of one log: what it covers is noted before, concluded after; in between a worker does it."""
+
+import os.path
+from dataclasses import dataclass
+
+from penstock.storage.disk import Disk
+from penstock.storage.log import JOURNAL_BYTES_MAX, Log, PendingBytes
+from penstock.storage.segment import Mark, Segment
+
+
+@dataclass(slots=True, eq=False)
+class Capture:
+    """How far a log had got when a flush was begun."""
+
+    log: Log
+    generation: int
+    end_offset: int
+    place: tuple[Segment, int] | None
+    parts: list[tuple[Segment, Mark]]
+    """Segments with unflushed bytes or an unflushed name, oldest first, and how far the flush reaches."""
+    names_log: bool
+    """Whether the log's own directory has an unflushed name."""
+
+    @classmethod
+    def of(cls, log: Log, *, closed_only: bool = False) -> "Capture":
+        """What is not flushed of `log` now; with `closed_only`, the active segment is left to the kernel."""
+        parts: list[tuple[Segment, Mark]] = []
+        for segment in reversed(log.segments):
+            if segment.is_named and segment.flushed.position == segment.end.position:
+                break
+            if not closed_only or segment.is_closed:
+                parts.append((segment, segment.end))
+        parts.reverse()
+        place = (log.segments[-1], log.segments[-1].end.position) if log.segments else None
+        end_offset = log.end_offset
+        if closed_only:
+            place, end_offset = None, parts[-1][1].offset if parts else log.durable_offset
+        return cls(log, log.generation, end_offset, place, parts, not log.is_named)
+
+    def flush(self, disk: Disk) -> None:
+        """Bring it to stable storage (blocking); raises OSError."""
+        named = True
+        for segment, mark in self.parts:
+            if segment.flushed.position < mark.position:
+                segment.flush()
+            named = named and segment.is_named
+        if not named:
+            disk.flush_directory(self.log.path)
+        if self.names_log:
+            disk.flush_directory(os.path.dirname(self.log.path))
+
+    def conclude(self) -> bool:
+        """On the event loop, after `flush` succeeded; false when the log was fenced meanwhile."""
+        log = self.log
+        if log.generation != self.generation:
+            return False
+        for segment, mark in self.parts:
+            segment.flush_to(mark)
+            segment.is_named = True
+        if self.names_log:
+            log.is_named = True
+        log.advance(self.end_offset, self.place)
+        if log.durable_offset == log.end_offset:
+            log.pending = []
+            log.pending_bytes = 0
+        return True
+
+
+def take_pending(log: Log) -> list[PendingBytes]:
+    """The bytes the journal would have to take to make all of `log` durable; none when it cannot or should not."""
+    pending, size = log.pending, log.pending_bytes
+    log.pending, log.pending_bytes = [], 0
+    if not log.is_named or size > JOURNAL_BYTES_MAX or not pending or pending[0].base_offset > log.durable_offset:
+        return []
+    return pending

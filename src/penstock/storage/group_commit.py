@@ -1,0 +1,148 @@
+"""Group commit: one flush serves all who wait for one.
+
+Writers that want to know their appends durable are gathered until the flush that is under way has ended; then one round
+is begun for all of them. In a round, one busy log, or one with many bytes, has its segment flushed; the small appends of
+several logs go into the journal, which is flushed once. One round at a time for each data directory.
+
+Invariant: a log's durable_offset rises before its waiters are answered, and only after the flush of a file that has all
+its bytes. If the journal fails, nothing is tried again on it; the segments of that round are flushed instead.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from penstock.model.workers import Workers
+from penstock.storage.disk import Disk
+from penstock.storage.flushing import Capture, take_pending
+from penstock.storage.journal import Journal, JournalEntry
+from penstock.storage.log import Log
+
+Waiters = list[asyncio.Future[None]]
+
+
+class GroupCommit:
+    """The rounds of one data directory."""
+
+    def __init__(self, disk: Disk, workers: Workers, failed: Callable[[Log, OSError], None]) -> None:
+        self.journal: Journal | None = None
+        """Where small appends go; without one, every log is flushed by itself."""
+        self.round_count = 0
+        self._disk = disk
+        self._workers = workers
+        self._failed = failed
+        self._gathered: dict[Log, Waiters] = {}
+        self._is_scheduled = False
+        self._under_way = 0
+        self._idle: Waiters = []
+
+    def request(self, log: Log) -> asyncio.Future[None]:
+        """Done when all that has been appended to `log` so far is durable; KAFKA_STORAGE_ERROR if that failed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiters = self._gathered.get(log)
+        if waiters is None:
+            self._gathered[log] = [future]
+            if not self._under_way and not self._is_scheduled:
+                self._is_scheduled = True
+                loop.call_soon(self._begin)
+        else:
+            waiters.append(future)
+        return future
+
+    async def round_over(self) -> None:
+        """Wait until the round that is under way, if one is, has ended."""
+        if self._under_way:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(future)
+            await future
+
+    def _begin(self) -> None:
+        self._is_scheduled = False
+        gathered, self._gathered = self._gathered, {}
+        direct: list[tuple[Capture, Waiters]] = []
+        small: list[tuple[Capture, Waiters]] = []
+        entries: list[JournalEntry] = []
+        several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
+        for log, waiters in gathered.items():
+            if log.broken is not None or log.quarantined is not None:
+                _fail(waiters, log.storage_error(log.broken or "quarantined"))
+                continue
+            pending = take_pending(log)
+            (small if several and pending else direct).append((Capture.of(log), waiters))
+            if several:
+                entries += [
+                    JournalEntry(log.key, p.segment.base_offset, p.position, p.base_offset, p.next_offset, p.data)
+                    for p in pending
+                ]
+        if len(small) == 1:
+            direct += small
+            small = []
+        if not direct and not small:
+            return
+        self.round_count += 1
+        self._under_way = len(direct) + bool(small)
+        if small:
+            assert self.journal is not None
+            work = self._workers.run(partial(self.journal.append, entries))
+            work.add_done_callback(partial(self._journal_done, small))
+        for capture, waiters in direct:
+            self._flush_directly(capture, waiters)
+
+    def _flush_directly(self, capture: Capture, waiters: Waiters) -> None:
+        work = self._workers.run(partial(capture.flush, self._disk))
+        work.add_done_callback(partial(self._direct_done, capture, waiters))
+
+    def _journal_done(self, small: Sequence[tuple[Capture, Waiters]], work: asyncio.Future[None]) -> None:
+        error = _outcome(work)
+        if isinstance(error, OSError):
+            self._under_way += len(small)
+            for capture, waiters in small:
+                self._flush_directly(capture, waiters)
+        else:
+            for capture, waiters in small:
+                log = capture.log
+                if error is None and log.generation == capture.generation:
+                    log.advance(capture.end_offset, capture.place)
+                    _succeed(waiters)
+                else:
+                    _fail(waiters, error or log.storage_error(log.broken or "the log was repaired meanwhile"))
+        self._part_done()
+
+    def _direct_done(self, capture: Capture, waiters: Waiters, work: asyncio.Future[None]) -> None:
+        error, log = _outcome(work), capture.log
+        if error is None and capture.conclude():
+            _succeed(waiters)
+        elif error is None:
+            _fail(waiters, log.storage_error(log.broken or "the log was repaired meanwhile"))
+        elif isinstance(error, OSError):
+            self._failed(log, error)
+            _fail(waiters, log.storage_error(error))
+        else:
+            _fail(waiters, error)
+        self._part_done()
+
+    def _part_done(self) -> None:
+        self._under_way -= 1
+        if self._under_way:
+            return
+        idle, self._idle = self._idle, []
+        _succeed(idle)
+        if self._gathered and not self._is_scheduled:
+            self._begin()
+
+
+def _outcome(work: asyncio.Future[None]) -> BaseException | None:
+    return asyncio.CancelledError() if work.cancelled() else work.exception()
+
+
+def _succeed(waiters: Waiters) -> None:
+    for future in waiters:
+        if not future.done():
+            future.set_result(None)
+
+
+def _fail(waiters: Waiters, error: BaseException) -> None:
+    for future in waiters:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,127 @@
+"""Brings logs back that the disk refused, by itself, as soon as the disk is well again.
+
+A log is broken after a failed write and fenced after a failed flush. The mender tries until it has been made whole (see
+`repair`), waiting longer after each failure. A log that lost its unflushed end takes appends again only after a checkpoint,
+since a journal might still speak of what was there before.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.model.workers import Workers
+from penstock.storage import repair
+from penstock.storage.journal import JournalEntry, read_journal
+from penstock.storage.log import Log
+from penstock.storage.repair import Rebuilt
+from penstock.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from penstock.storage.data_directory import DataDirectory
+
+FIRST_WAIT_S = 0.05
+LONGEST_WAIT_S = 10.0
+
+
+class Mender:
+    """The repairs of one data directory."""
+
+    def __init__(self, directory: "DataDirectory", workers: Workers) -> None:
+        self._directory = directory
+        self._workers = workers
+        self._tasks: dict[Log, asyncio.Task[None]] = {}
+
+    def mend(self, log: Log) -> None:
+        """Begin to repair `log`, unless that is under way."""
+        if log not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._mend(log))
+            self._tasks[log] = task
+            task.add_done_callback(lambda _: self._tasks.pop(log, None))
+
+    async def all_mended(self) -> None:
+        """Wait until no repair is under way."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _mend(self, log: Log) -> None:
+        wait_s = FIRST_WAIT_S
+        while log.broken is not None and not log.is_deleted:
+            try:
+                await self._directory.commits.round_over()
+                await self._try(log)
+            except OSError:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _try(self, log: Log) -> None:
+        if all(segment.failed is None for segment in log.segments):
+            if log.segments:
+                await self._cut_back(log)
+            log.broken = None
+            return
+        entries = await self._workers.run(partial(self._entries_of, log))
+        segments = list(log.segments)
+        first = next(n for n, s in enumerate(segments) if s.failed is not None or s.flushed != s.end)
+        rest = segments[first:]
+        rebuilt = await self._workers.run(partial(repair.rebuild, self._directory.disk, log.path, rest, entries))
+        if log.is_deleted:
+            return
+        was_cut = rebuilt.end_offset < log.end_offset
+        self._exchange(log, segments[:first], rest, rebuilt)
+        if was_cut and log.quarantined is None:
+            if log.on_cut is not None:
+                log.on_cut(log)
+            log.broken = "waiting for a checkpoint"
+            while not await self._directory.checkpoint():
+                await asyncio.sleep(FIRST_WAIT_S)
+        log.broken = None
+
+    async def _cut_back(self, log: Log) -> None:
+        active = log.segments[-1]
+        try:
+            await self._workers.run(partial(repair.cut_back, self._directory.disk, active))
+        except OSError as error:
+            active.failed = error
+            log.fence(error)
+            raise
+
+    def _entries_of(self, log: Log) -> list[JournalEntry]:
+        directory = self._directory
+        entries: list[JournalEntry] = []
+        for number in range(directory.first_journal, directory.next_journal):
+            try:
+                found = list(read_journal(directory.disk, directory.path, directory.id, number))
+            except FileNotFoundError:
+                continue
+            entries += [entry for entry in found if entry.key == log.key]
+        return entries
+
+    def _exchange(self, log: Log, kept: list[Segment], replaced: list[Segment], rebuilt: Rebuilt) -> None:
+        """Put the rebuilt segments in the place of the old ones; readers go on either way."""
+        interval_bytes = log.settings.index_interval_bytes
+        made = [Segment(log.path, state, log.files, interval_bytes) for state in rebuilt.segments]
+        for segment in made[:-1]:
+            segment.is_closed = True
+        for segment in made:
+            segment.pins = replaced[0].pins
+        for segment in replaced:
+            segment.forget()
+        if rebuilt.end_offset < log.durable_offset:
+            log.quarantined = (
+                f"{log.path}: acknowledged up to offset {log.durable_offset}, but after a failed flush only "
+                f"{rebuilt.end_offset} could be read back"
+            )
+            return
+        log.segments = kept + made
+        log.forget_hints()
+        log.end_offset = rebuilt.end_offset
+        log.pending, log.pending_bytes = [], 0
+        log.durable_place = None
+        log.advance(rebuilt.end_offset, None)

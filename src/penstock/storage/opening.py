@@ -1,0 +1,141 @@
+"""Starting on a data directory: what the checkpoint, the journals and the segments together say the logs are.
+
+First everything is read, then everything is repaired, in workers and side by side. Only then is a new checkpoint written
+and are the old journals removed; a crash before that begins again from the same files and comes to the same end.
+After a clean close only the checkpoint is read.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from penstock.model.names import PartitionKey
+from penstock.model.workers import Workers
+from penstock.storage import checkpoint, recovery
+from penstock.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from penstock.storage.checkpoint import Checkpoint, LogState
+from penstock.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
+from penstock.storage.journal import JournalEntry, journal_numbers, read_journal
+from penstock.storage.recovery import LogPlan
+from penstock.storage.sealed import UNFINISHED
+
+LOGS_AT_ONCE = 64
+_logger = structlog.get_logger("penstock.storage")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What a data directory holds, read but not touched."""
+
+    known: dict[PartitionKey, LogState]
+    is_clean: bool
+    is_trusted: bool
+    """False when there was a checkpoint that could not be read."""
+    keys: dict[PartitionKey, None]
+    unfinished: list[str]
+    deleted: list[str]
+    journals: list[int]
+    entries: dict[PartitionKey, list[JournalEntry]]
+
+
+def take_inventory(directory: DataDirectory) -> Inventory:
+    """Read the checkpoint, the names and the journals (blocking). Raises OSError, DATA_DIRECTORY_MISSING."""
+    disk, path = directory.disk, directory.path
+    names = disk.list(path)
+    found = checkpoint.read(disk, path, directory.id)
+    last = found or Checkpoint(False, 0, {})
+    keys = {key: None for key in map(key_of, names) if key is not None}
+    unfinished = [name for name in names if name.endswith(UNFINISHED)]
+    deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
+    journals = journal_numbers(names)
+    entries: dict[PartitionKey, list[JournalEntry]] = {}
+    for number in journals:
+        if number >= last.first_journal:
+            for entry in read_journal(disk, path, directory.id, number):
+                entries.setdefault(entry.key, []).append(entry)
+    is_trusted = found is not None or CHECKPOINT_NAME not in names
+    return Inventory(last.logs, last.is_clean, is_trusted, keys, unfinished, deleted, journals, entries)
+
+
+async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
+    """Every log of the directory as it is after repair. Raises OSError when the directory itself cannot be read."""
+    inventory = await workers.run(partial(take_inventory, directory))
+    gone = {key_of(name.removesuffix(DELETED_SUFFIX)) for name in inventory.deleted}
+    keys = [*inventory.keys, *(key for key in inventory.known if key not in inventory.keys and key not in gone)]
+    plans: dict[PartitionKey, LogPlan] = {}
+    if inventory.is_clean and not inventory.journals:
+        plans = {key: as_known(inventory.known[key]) for key in inventory.keys if key in inventory.known}
+        keys = [key for key in keys if key not in plans]
+    plan_one = partial(_plan, directory, inventory, now_ms)
+    planned = await _in_slices(workers, keys, lambda key: plan_one(key))
+    changed = [(key, plan) for key, plan in planned if plan.quarantined is None and plan.changes_anything()]
+    applied = await _in_slices(workers, changed, partial(_apply, directory))
+    plans.update(planned)
+    plans.update(applied)
+    for key, plan in plans.items():
+        _report(directory, key, plan)
+        if plan.quarantined is not None:
+            directory.kept_states[key] = inventory.known.get(key) or LogState(key, 0, 0, ())
+            if key in inventory.entries:
+                directory.keeps_journals = True
+    await workers.run(partial(_remove_unfinished, directory, inventory))
+    directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
+    directory.first_journal = min(inventory.journals, default=0)
+    directory.next_journal = max(inventory.journals, default=-1) + 1
+    return plans
+
+
+def as_known(state: LogState) -> LogPlan:
+    """A log of which the checkpoint is the whole truth."""
+    return LogPlan(state.start_offset, state.end_offset, list(state.segments))
+
+
+def _plan(
+    directory: DataDirectory, inventory: Inventory, now_ms: int, key: PartitionKey
+) -> tuple[PartitionKey, LogPlan]:
+    path = f"{directory.path}/{log_directory_name(key)}"
+    if key not in inventory.keys:
+        return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint knows of it")
+    try:
+        plan = recovery.plan_log(directory.disk, path, inventory.known.get(key), inventory.entries.get(key, ()), now_ms)
+    except OSError as error:
+        plan = LogPlan(quarantined=f"{path} cannot be read: {error}")
+    return key, plan
+
+
+def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tuple[PartitionKey, LogPlan]:
+    key, plan = item
+    path = f"{directory.path}/{log_directory_name(key)}"
+    try:
+        recovery.apply(directory.disk, path, plan)
+    except OSError as error:
+        plan = LogPlan(quarantined=f"{path} cannot be repaired: {error}")
+    return key, plan
+
+
+async def _in_slices(
+    workers: Workers, items: Sequence[T], work: Callable[[T], tuple[PartitionKey, LogPlan]]
+) -> list[tuple[PartitionKey, LogPlan]]:
+    slices = [items[at : at + LOGS_AT_ONCE] for at in range(0, len(items), LOGS_AT_ONCE)]
+    works = [workers.run(partial(lambda part: [work(item) for item in part], part)) for part in slices]
+    return [result for part in await asyncio.gather(*works) for result in part]
+
+
+def _remove_unfinished(directory: DataDirectory, inventory: Inventory) -> None:
+    for name in inventory.unfinished:
+        directory.disk.remove(f"{directory.path}/{name}")
+
+
+def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
+    name = f"{directory.path}/{log_directory_name(key)}"
+    if plan.quarantined is not None:
+        _logger.error("log_quarantined", log=name, reason=plan.quarantined)
+    elif plan.cut is not None or plan.set_aside:
+        _logger.warning("log_tail_cut", log=name, end_offset=plan.end_offset, cut=plan.cut, set_aside=plan.set_aside)
+    elif plan.writes:
+        _logger.info("log_repaired_from_journal", log=name, end_offset=plan.end_offset, writes=len(plan.writes))

@@ -1,0 +1,253 @@
+"""What is really there of a log after a crash. First `plan_log` only reads; then `apply` repairs what was planned.
+
+From where the checkpoint ends, whole batches with the right checksum and the next offset are kept. Where the journal has
+bytes for a position, they are the truth whatever the file holds: they were acknowledged, while an unflushed part of the
+file may hold anything, even older batches. A segment ends where the next one begins. What lies behind the last whole batch
+is cut and kept aside in a `.cut` file.
+
+A log is quarantined, and nothing of it touched, when what had been flushed is missing or too short, or when the journal
+has acknowledged batches behind a gap.
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.records.header import BatchHeader, CorruptBatch, each_batch
+from penstock.storage.checkpoint import LogState
+from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.journal import JournalEntry
+from penstock.storage.scan import walk
+from penstock.storage.sealed import UNFINISHED
+from penstock.storage.segment import NO_TIME, SEGMENT_SUFFIX, SegmentState, segment_name
+
+CUT_SUFFIX = ".cut"
+CUT_KEPT_BYTES = 1024 * 1024
+
+
+class Found(NamedTuple):
+    """A batch that belongs to the log; `patch` has its bytes when they come from the journal."""
+
+    position: int
+    header: BatchHeader
+    patch: bytes | None
+
+
+@dataclass(slots=True)
+class LogPlan:
+    """What a log is, and what must be done to its files to make that so."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    segments: list[SegmentState] = field(default_factory=list)
+    writes: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(segment's base offset, position, bytes) that the journal has and the file has not."""
+    cut: tuple[int, int] | None = None
+    """(segment's base offset, position) behind which the file holds rubbish."""
+    set_aside: list[str] = field(default_factory=list)
+    """Names of segments behind the end."""
+    unneeded: list[str] = field(default_factory=list)
+    """Names of leftovers that nobody misses."""
+    to_flush: list[int] = field(default_factory=list)
+    """Base offsets of segments that were read beyond what was known as flushed."""
+    quarantined: str | None = None
+
+    def changes_anything(self) -> bool:
+        return bool(self.writes or self.cut or self.set_aside or self.unneeded or self.to_flush)
+
+
+def follow(
+    file: DiskFile | None,
+    end: int,
+    position: int,
+    offset: int,
+    patches: Sequence[JournalEntry],
+    stop_offset: int | None,
+) -> Iterator[Found]:
+    """Each batch from `position` on that continues the log at `offset`, until `stop_offset` or one that does not.
+
+    `patches` are what the journal has for this segment, by position.
+    """
+    begins = [patch.position for patch in patches]
+    while offset != stop_offset:
+        number = bisect_right(begins, position)
+        patch = patches[number - 1] if number else None
+        if patch is not None and position < patch.position + len(patch.data):
+            data = patch.data[position - patch.position :]
+            for at, header in _batches(data):
+                if header.base_offset != offset or offset == stop_offset:
+                    return
+                yield Found(position + at, header, data[at : at + header.size_bytes])
+                offset = header.next_offset
+            position += len(data)
+            continue
+        until = min(begins[number], end) if number < len(begins) else end
+        if file is None or position >= until:
+            return
+        try:
+            for at, header in walk(file, position, until, offset, verify=True):
+                yield Found(at, header, None)
+                position, offset = at + header.size_bytes, header.next_offset
+                if offset == stop_offset:
+                    return
+        except CorruptBatch:
+            return
+
+
+def _batches(data: bytes) -> list[tuple[int, BatchHeader]]:
+    try:
+        return list(each_batch(data))
+    except CorruptBatch:
+        return []
+
+
+def plan_log(disk: Disk, path: str, known: LogState | None, entries: Sequence[JournalEntry], now_ms: int) -> LogPlan:
+    """Look at one log's directory; changes nothing. Raises OSError."""
+    names = disk.list(path)
+    bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
+    plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)])
+    states = list(known.segments) if known else []
+    if states:
+        plan.unneeded += [segment_name(base) for base in bases if base < states[0].base_offset]
+        bases = [base for base in bases if base >= states[0].base_offset]
+    plan.start_offset = known.start_offset if known else (bases[0] if bases else 0)
+    plan.end_offset = known.end_offset if known else plan.start_offset
+    plan.quarantined = _missing(disk, path, states, bases)
+    if plan.quarantined is None:
+        _Walk(disk, path, bases, entries, now_ms, plan).run(states)
+    return plan
+
+
+def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Sequence[int]) -> str | None:
+    for state in states:
+        name = segment_name(state.base_offset)
+        if state.base_offset not in bases:
+            if state.size_bytes:
+                return f"{path}/{name} is missing; it held offsets {state.base_offset}..{state.next_offset}"
+            continue
+        file = disk.open(f"{path}/{name}")
+        size = file.size()
+        file.close()
+        if size < state.size_bytes:
+            return f"{path}/{name} has {size} bytes; {state.size_bytes} had been flushed"
+    return None
+
+
+class _Walk:
+    """Goes from where the checkpoint ends to where the log ends."""
+
+    def __init__(
+        self, disk: Disk, path: str, bases: list[int], entries: Sequence[JournalEntry], now_ms: int, plan: LogPlan
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._bases = bases
+        self._now_ms = now_ms
+        self._plan = plan
+        self._patches: dict[int, list[JournalEntry]] = {}
+        for entry in entries:
+            self._patches.setdefault(entry.segment_base, []).append(entry)
+        for patches in self._patches.values():
+            patches.sort(key=lambda patch: patch.position)
+
+    def run(self, states: list[SegmentState]) -> None:
+        plan = self._plan
+        state = self._first(states)
+        while state is not None:
+            state = self._segment(state)
+            plan.segments.append(state)
+            plan.end_offset = state.next_offset
+            following = self._following(state)
+            if following != state.next_offset and not self._begins_in_journal(state.next_offset):
+                break
+            state = self._unknown(state.next_offset)
+        end = plan.segments[-1].base_offset if plan.segments else -1
+        plan.set_aside = [segment_name(base) for base in self._bases if base > end]
+        lost = max((p.next_offset for patches in self._patches.values() for p in patches), default=0)
+        if lost > plan.end_offset:
+            plan.quarantined = f"{self._path}: the journal has acknowledged offsets up to {lost}, but the log ends at {plan.end_offset}"
+        if plan.end_offset < plan.start_offset:
+            plan.set_aside += [segment_name(s.base_offset) for s in plan.segments if s.base_offset in self._bases]
+            plan.segments, plan.writes, plan.to_flush, plan.cut = [], [], [], None
+            plan.end_offset = plan.start_offset
+
+    def _first(self, states: list[SegmentState]) -> SegmentState | None:
+        """The first segment that is not known to be flushed up to the next one; those before it are taken as they are."""
+        for state, after in zip(states, [*states[1:], None], strict=True):
+            if after is None or state.next_offset != after.base_offset:
+                return state
+            self._plan.segments.append(state)
+        if self._bases:
+            return self._unknown(self._bases[0])
+        return self._unknown(self._plan.end_offset) if self._begins_in_journal(self._plan.end_offset) else None
+
+    def _unknown(self, base_offset: int) -> SegmentState:
+        return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)
+
+    def _following(self, state: SegmentState) -> int | None:
+        return next((base for base in self._bases if base > state.base_offset), None)
+
+    def _begins_in_journal(self, base_offset: int) -> bool:
+        return any(patch.position == 0 for patch in self._patches.get(base_offset, ()))
+
+    def _segment(self, state: SegmentState) -> SegmentState:
+        """The segment as it will be; notes in the plan what that takes."""
+        plan, base = self._plan, state.base_offset
+        file = self._disk.open(f"{self._path}/{segment_name(base)}") if base in self._bases else None
+        size = file.size() if file else 0
+        position, offset = state.size_bytes, state.next_offset
+        max_timestamp, max_offset = state.max_timestamp, state.max_timestamp_offset
+        following = self._following(state)
+        for found in follow(file, size, position, offset, self._patches.get(base, ()), following):
+            header = found.header
+            if found.patch is not None and (file is None or file.read(len(found.patch), found.position) != found.patch):
+                plan.writes.append((base, found.position, found.patch))
+            position, offset = found.position + header.size_bytes, header.next_offset
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, max_offset = header.max_timestamp, header.last_offset
+        if position > state.size_bytes or file is None:
+            plan.to_flush.append(base)
+        if size > position and offset != following:
+            plan.cut = (base, position)
+        if file is not None:
+            file.close()
+        return SegmentState(base, offset, position, max_timestamp, max_offset, state.created_ms)
+
+
+def apply(disk: Disk, path: str, plan: LogPlan) -> None:
+    """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError."""
+    assert plan.quarantined is None, "nothing of a quarantined log is touched"
+    for base, position, data in plan.writes:
+        file = disk.open(f"{path}/{segment_name(base)}", create=True)
+        file.write(data, position)
+        file.close()
+    if plan.cut is not None:
+        _cut(disk, path, *plan.cut)
+    for base in plan.to_flush:
+        file = disk.open(f"{path}/{segment_name(base)}", create=True)
+        file.flush()
+        file.close()
+    for name in plan.set_aside:
+        disk.rename(f"{path}/{name}", f"{path}/{name}{CUT_SUFFIX}")
+    for name in plan.unneeded:
+        disk.remove(f"{path}/{name}")
+    disk.flush_directory(path)
+
+
+def _cut(disk: Disk, path: str, base: int, position: int) -> None:
+    file = disk.open(f"{path}/{segment_name(base)}")
+    end = file.size()
+    rubbish = file.read(min(CUT_KEPT_BYTES, end - position), position)
+    if rubbish.strip(b"\0"):
+        try:
+            kept = disk.open(f"{path}/{base:020d}-{position}{CUT_SUFFIX}", create=True)
+            kept.write(rubbish, 0)
+            kept.close()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    file.truncate(position)
+    file.flush()
+    file.close()

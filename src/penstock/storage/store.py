@@ -1,0 +1,265 @@
+"""All logs of a broker, in one or several data directories.
+
+`commit` is what an acknowledgement waits for. What each flush policy can lose when power fails:
+  always    nothing that was acknowledged (group commit: see `group_commit`);
+  interval  what was acknowledged in the last `flush_interval_ms`;
+  os        what the kernel has not written yet, tens of seconds of it; closed segments are flushed.
+None of them loses anything when only the process ends.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+
+import structlog
+
+from penstock.model.clock import Clock
+from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.model.workers import Workers
+from penstock.storage.data_directory import DataDirectory, log_directory_name
+from penstock.storage.disk import Closeable, Disk
+from penstock.storage.files import OpenFiles
+from penstock.storage.identity import identify
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.opening import recover
+from penstock.storage.recovery import LogPlan
+from penstock.storage.segment import Segment
+
+LOCK_NAME = ".lock"
+_logger = structlog.get_logger("penstock.storage")
+
+
+class FlushPolicy(StrEnum):
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+class Store:
+    """Opens, creates, flushes and deletes logs. Made by `open`, ended by `close`."""
+
+    def __init__(
+        self, *, disk: Disk, clock: Clock, workers: Workers, flush_workers: Workers, policy: FlushPolicy, files_max: int
+    ) -> None:
+        self.policy = policy
+        self._disk = disk
+        self._clock = clock
+        self._workers = workers
+        self._flush_workers = flush_workers
+        self._always = policy is FlushPolicy.ALWAYS
+        self._files = OpenFiles(disk, files_max)
+        self._directories: list[DataDirectory] = []
+        self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        directories: Sequence[str],
+        *,
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+        flush_workers: Workers,
+        policy: FlushPolicy,
+        entropy: Entropy,
+        flush_interval_ms: int = 1000,
+        checkpoint_interval_ms: int = 30_000,
+        open_files_max: int = 512,
+    ) -> "Store":
+        """Lock the directories, recover what is in them, begin to serve.
+
+        Raises DATA_DIRECTORY_IN_USE, DATA_DIRECTORY_MISSING, and OSError when a directory cannot be read or written.
+        A log that cannot be recovered does not prevent the start; it is quarantined.
+        """
+        store = cls(
+            disk=disk,
+            clock=clock,
+            workers=workers,
+            flush_workers=flush_workers,
+            policy=policy,
+            files_max=open_files_max,
+        )
+        locks: list[Closeable] = []
+        try:
+            await workers.run(partial(store._lock, directories, locks))
+            ids = await workers.run(partial(identify, disk, directories, entropy))
+            for path, directory_id, lock in zip(directories, ids, locks, strict=True):
+                directory = DataDirectory(
+                    path,
+                    directory_id,
+                    lock,
+                    disk=disk,
+                    workers=workers,
+                    flush_workers=flush_workers,
+                    journaled=store._always,
+                )
+                store._directories.append(directory)
+                for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
+                    store._adopt(directory, key, plan)
+            for directory in store._directories:
+                await directory.checkpoint()
+        except BaseException:
+            for lock in locks:
+                lock.close()
+            raise
+        store._start(flush_interval_ms, checkpoint_interval_ms)
+        return store
+
+    def _lock(self, directories: Sequence[str], locks: list[Closeable]) -> None:
+        for path in directories:
+            self._disk.make_directory(path)
+            locks.append(self._disk.lock(f"{path}/{LOCK_NAME}"))
+
+    def _adopt(self, directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
+        """Make a log of what recovery found."""
+        if key in self._logs:
+            raise PenstockError(
+                ErrorCode.DATA_DIRECTORY_MISSING,
+                f"{self._logs[key][0].path} and {directory.path} both hold partition {log_directory_name(key)}",
+            )
+        log = self._new_log(directory, key, LogSettings())
+        log.is_named = True
+        log.quarantined = plan.quarantined
+        log.start_offset = plan.start_offset
+        log.end_offset = log.durable_offset = plan.end_offset
+        for state in plan.segments:
+            segment = Segment(log.path, state, self._files, log.settings.index_interval_bytes)
+            segment.pins = self.policy is not FlushPolicy.OS
+            segment.is_closed = True
+            log.segments.append(segment)
+        if log.segments:
+            log.segments[-1].is_closed = False
+        self._logs[key] = (log, directory)
+        directory.logs[key] = log
+
+    def _new_log(self, directory: DataDirectory, key: PartitionKey, settings: LogSettings) -> Log:
+        return Log(
+            key,
+            f"{directory.path}/{log_directory_name(key)}",
+            settings,
+            files=self._files,
+            clock=self._clock,
+            journaled=self._always,
+            pins_files=self.policy is not FlushPolicy.OS,
+            dirtied=directory.dirtied,
+        )
+
+    # Logs.
+
+    def get(self, key: PartitionKey) -> Log | None:
+        found = self._logs.get(key)
+        return found[0] if found is not None else None
+
+    def keys(self) -> list[PartitionKey]:
+        return list(self._logs)
+
+    async def create(self, key: PartitionKey, settings: LogSettings) -> Log:
+        """Begin an empty log in the directory with the fewest; raises KAFKA_STORAGE_ERROR when the disk refuses."""
+        if key in self._logs:
+            raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {log_directory_name(key)} exists already")
+        directory = min(self._directories, key=lambda candidate: len(candidate.logs))
+        log = self._new_log(directory, key, settings)
+        self._logs[key] = (log, directory)
+        directory.logs[key] = log
+        try:
+            await directory.free_key(key)
+            await self._workers.run(partial(self._disk.make_directory, log.path))
+        except OSError as error:
+            raise log.storage_error(error) from error
+        finally:
+            if not log.is_named and not self._disk.exists(log.path):
+                del self._logs[key], directory.logs[key]
+        log.is_named = True
+        return log
+
+    async def delete(self, key: PartitionKey) -> None:
+        """Forget a log and remove its files; one that is not there is no error."""
+        found = self._logs.pop(key, None)
+        if found is not None:
+            log, directory = found
+            try:
+                await directory.delete(log)
+            except OSError as error:
+                raise log.storage_error(error) from error
+
+    # Durability.
+
+    def commit(self, log: Log) -> asyncio.Future[None] | None:
+        """None when all that was appended to `log` counts as durable under the policy; else a future that tells.
+
+        The future ends with KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not be there later.
+        """
+        if not self._always or log.durable_offset == log.end_offset:
+            return None
+        return self._logs[log.key][1].commits.request(log)
+
+    async def checkpoint(self) -> None:
+        """Flush everything now and write the checkpoints; raises OSError."""
+        for directory in self._directories:
+            await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
+
+    def _start(self, flush_interval_ms: int, checkpoint_interval_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        for directory in self._directories:
+            self._tasks.append(loop.create_task(self._keep_checkpoints(directory, checkpoint_interval_ms / 1000)))
+            if self.policy is FlushPolicy.INTERVAL:
+                self._tasks.append(loop.create_task(self._keep_flushing(directory, flush_interval_ms / 1000)))
+
+    async def _keep_checkpoints(self, directory: DataDirectory, interval_s: float) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(directory.wants_checkpoint.wait(), interval_s)
+            if not directory.needs_checkpoint():
+                directory.wants_checkpoint.clear()
+                continue
+            try:
+                await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
+            except OSError as error:
+                _logger.error("checkpoint_failed", directory=directory.path, error=str(error))
+                await asyncio.sleep(min(interval_s, 1.0))
+
+    async def _keep_flushing(self, directory: DataDirectory, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            await directory.flush_dirty()
+
+    async def close(self) -> None:
+        """Flush everything, write clean checkpoints, let go of the directories. Appends must have ended."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for directory in self._directories:
+            await directory.mender.stop()
+            await self._close(directory)
+
+    async def _close(self, directory: DataDirectory) -> None:
+        for log in directory.logs.values():
+            if not log.is_dirty:
+                log.mark_dirty()
+        try:
+            await self._workers.run(partial(_save_indexes, list(directory.logs.values())))
+            await directory.checkpoint(is_clean=True)
+        except OSError as error:
+            _logger.error("close_not_clean", directory=directory.path, error=str(error))
+        finally:
+            for log in directory.logs.values():
+                log.broken = "the broker has been stopped"
+                for segment in log.segments:
+                    segment.forget()
+            directory.close()
+
+
+def _save_indexes(logs: Sequence[Log]) -> None:
+    for log in logs:
+        for segment in log.segments[-1:]:
+            segment.save_index()
