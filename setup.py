@@ -10,7 +10,17 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CODEC = ("_encode", "_decode")
-_COMPILE_ARGS = ["-O3", "-fwrapv"]
+RECORDS = Path("src", "penstock", "records")
+COMPILE_ARGS = ["-O3", "-fwrapv"]
+DIRECTIVES = {
+    "language_level": 3,
+    # Reads and writes through memory views stay checked, however sure the code is of its positions.
+    "boundscheck": True,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    "auto_pickle": False,
+}
 
 
 class OptionalBuild(build_ext):
@@ -20,47 +30,44 @@ class OptionalBuild(build_ext):
         try:
             super().run()
         except Exception as problem:  # Compilers fail in as many ways as there are of them.
-            self._warn(problem)
+            uncompiled(problem)
 
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
         except Exception as problem:
-            self._warn(problem)
-
-    def _warn(self, problem: Exception) -> None:
-        warnings.warn(f"the record codec is not compiled and will be slower: {problem}", stacklevel=2)
+            uncompiled(problem)
 
 
 def extensions() -> list[Extension]:
     """The codec's modules as extensions; none where Cython is missing."""
     try:
         from Cython.Build import cythonize
-    except ImportError:
-        warnings.warn("Cython is missing: the record codec is not compiled and will be slower", stacklevel=2)
-        return []
+    except ImportError as problem:
+        return uncompiled(problem)
     modules = [
         Extension(
             f"penstock.records.{name}",
-            [str(Path("src", "penstock", "records", f"{name}.py"))],
-            extra_compile_args=_COMPILE_ARGS,
+            [str(RECORDS / f"{name}.py")],
+            depends=[str(RECORDS / "_python.pxd")],
+            extra_compile_args=COMPILE_ARGS,
         )
         for name in CODEC
     ]
-    return list(
-        cythonize(
-            modules,
-            build_dir="build/cython",
-            compiler_directives={
-                "language_level": 3,
-                # Reads and writes through memory views stay checked, however sure the code is of its positions.
-                "boundscheck": True,
-                "wraparound": False,
-                "initializedcheck": False,
-                "cdivision": True,
-            },
-        )
-    )
+    try:
+        return list(cythonize(modules, build_dir="build/cython", compiler_directives=DIRECTIVES))
+    except (
+        Exception
+    ) as problem:  # A version of Cython that does not understand the codec must not stop an installation.
+        return uncompiled(problem)
+
+
+def uncompiled(problem: Exception) -> list[Extension]:
+    """Say so, and see to it that no codec compiled from another source is taken for this one."""
+    warnings.warn(f"the record codec is not compiled and will be slower: {problem}", stacklevel=2)
+    for stale in RECORDS.glob("_*.so"):
+        stale.unlink()
+    return []
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

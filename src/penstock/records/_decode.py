@@ -3,6 +3,9 @@
 One source, two lives: compiled by Cython it runs as C, otherwise as the Python it is. So it is written in what both
 understand, and whatever is read here has been bounded first: every field must end within its record, every record
 within the body, and no count is believed that the bytes at hand could not hold.
+
+C functions that give nothing are declared to give an int, which is 0 then: from -1 Cython tells that an exception is on
+its way, where it would have to ask after every call of a void function.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -15,20 +18,25 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
-from penstock.records.header import RECORD_BYTES_MIN, CorruptBatch
+from penstock.records.header import RECORD_BYTES_MIN as _RECORD_BYTES_MIN
+from penstock.records.header import CorruptBatch
 from penstock.records.record import Record
 
 Bytes = bytes | bytearray | memoryview
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.ref import Py_INCREF
+    from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock.records._python import PyObject_GC_UnTrack, PyType_GenericAlloc
 
 COMPILED = cython.compiled
 
-_INT64_MAX: cython.longlong = 0x7FFFFFFFFFFFFFFF
-_HEADER_BYTES_MIN: cython.Py_ssize_t = 2
-_new = tuple.__new__
+INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _RECORD_BYTES_MIN)
+HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
+RECORD = cython.declare(type, Record)
 
 
 @cython.final
@@ -48,25 +56,41 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def varint(self) -> cython.longlong:
         """A number of up to 32 bits."""
-        byte: cython.ulonglong
-        if self._position >= self._limit:
-            raise CorruptBatch(f"a field runs over the end of its record at byte {self._position}")
-        byte = self._data[self._position]
-        if byte < 0x80:
-            self._position += 1
-            return (byte >> 1) ^ -(byte & 1)
-        return self._long_varint(32)
+        return self._number(32)
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def varlong(self) -> cython.longlong:
         """A number of up to 64 bits."""
-        return self._long_varint(64)
+        return self._number(64)
 
     @cython.cfunc
-    def _long_varint(self, bits: cython.int) -> cython.longlong:
+    @cython.inline
+    @cython.boundscheck(False)  # `_position + 1 < _limit <= _end`, and `_end` is where the data ends.
+    @cython.exceptval(-2, check=True)
+    def _number(self, bits: cython.int) -> cython.longlong:
+        """One or two bytes, as nearly all numbers have, are read here; what is longer, or wrong, elsewhere."""
+        value: cython.ulonglong
+        second: cython.ulonglong
+        if self._position + 1 < self._limit:
+            value = self._data[self._position]
+            if value < 0x80:
+                self._position += 1
+                return (value >> 1) ^ -(value & 1)
+            second = self._data[self._position + 1]
+            if second < 0x80:
+                self._position += 2
+                value = (value & 0x7F) | (second << 7)
+                return (value >> 1) ^ -(value & 1)
+        return self._long_number(bits)
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _long_number(self, bits: cython.int) -> cython.longlong:
         value: cython.ulonglong = 0
         byte: cython.ulonglong
         shift: cython.int = 0
@@ -84,15 +108,20 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def size(self) -> cython.Py_ssize_t:
         """The length of the bytes that follow, known to be there; -1 for null."""
-        size: cython.longlong = self.varint()
+        size: cython.longlong = self._number(32)
         if size < -1 or size > self._limit - self._position:
-            raise CorruptBatch(
-                f"a length of {size} is given where {self._limit - self._position} bytes are left, "
-                f"at byte {self._position}"
-            )
+            return self._wrong("a length of", size)
         return size
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _wrong(self, what: str, number: cython.longlong) -> cython.Py_ssize_t:
+        raise CorruptBatch(
+            f"{what} {number} is given where {self._limit - self._position} bytes are left, at byte {self._position}"
+        )
 
     @cython.cfunc
     @cython.inline
@@ -118,38 +147,50 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
-    def open_record(self) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def open_record(self) -> cython.int:
         """Enter the next record: its length bounds what is read until `close_record`."""
         length: cython.longlong
         self._limit = self._end
-        length = self.varint()
+        length = self._number(32)
         if length < RECORD_BYTES_MIN - 1 or length > self._end - self._position:
-            raise CorruptBatch(
-                f"a record length of {length} is given where {self._end - self._position} bytes are left, "
-                f"at byte {self._position}"
-            )
+            self._wrong("a record length of", length)
         self._limit = self._position + length
         self._position += 1
 
     @cython.cfunc
     @cython.inline
-    def close_record(self) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def close_record(self) -> cython.int:
         """Leave the record, which must have been read to its end."""
         if self._position != self._limit:
-            raise CorruptBatch(f"a record goes on after its last field at byte {self._position}")
+            self._left_over()
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _left_over(self) -> cython.int:
+        raise CorruptBatch(f"a record goes on after its last field at byte {self._position}")
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-2, check=True)
     def header_count(self) -> cython.Py_ssize_t:
         """How many headers follow; never more than can be there."""
-        count: cython.longlong = self.varint()
-        if count < 0 or count > (self._limit - self._position) // _HEADER_BYTES_MIN:
-            raise CorruptBatch(
-                f"{count} headers are announced where {self._limit - self._position} bytes are left, "
-                f"at byte {self._position}"
-            )
+        if self._position + 1 == self._limit and self._data[self._position] == 0:
+            self._position += 1  # So nearly all records end.
+            return 0
+        return self._some_headers()
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _some_headers(self) -> cython.Py_ssize_t:
+        count: cython.longlong = self._number(32)
+        if count < 0 or count > (self._limit - self._position) // HEADER_BYTES_MIN:
+            return self._wrong("a header count of", count)
         return count
 
     @cython.cfunc
+    @cython.exceptval(-2, check=True)
     def header_key_size(self) -> cython.Py_ssize_t:
         """The length of a header's key, which cannot be null."""
         size: cython.Py_ssize_t = self.size()
@@ -159,6 +200,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def skip_blob(self) -> cython.Py_ssize_t:
         """Pass over the bytes that follow, or null; gives how many they are."""
         size: cython.Py_ssize_t = self.size()
@@ -168,6 +210,7 @@ class Reader:
         return size
 
     @cython.cfunc
+    @cython.exceptval(-2, check=True)
     def skip_header_key(self) -> cython.Py_ssize_t:
         """Pass over a header's key; gives how many bytes it takes once it is UTF-8."""
         size: cython.Py_ssize_t = self.header_key_size()
@@ -189,7 +232,8 @@ class Reader:
         return tuple(headers)
 
     @cython.cfunc
-    def finish(self) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def finish(self) -> cython.int:
         """After the last record the body must end."""
         if self._position != self._end:
             raise CorruptBatch(f"{self._end - self._position} bytes follow the last record")
@@ -197,27 +241,68 @@ class Reader:
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(-2, check=True)
 def _moved(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
     """A record's time, which must be one."""
-    if (delta > 0 and base > _INT64_MAX - delta) or (delta < 0 and base < -_INT64_MAX - 1 - delta):
-        raise CorruptBatch(f"a record's time is {delta} ms from {base}, which is beyond all time")
+    if (delta > 0 and base > INT64_MAX - delta) or (delta < 0 and base < -INT64_MAX - 1 - delta):
+        return _beyond_time(base, delta)
     return base + delta
 
 
 @cython.cfunc
-def _check_count(count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> cython.void:
+@cython.exceptval(-2, check=True)
+def _beyond_time(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
+    raise CorruptBatch(f"a record's time is {delta} ms from {base}, which is beyond all time")
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _check_count(count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> cython.int:
     if count < 0 or count > size_bytes // RECORD_BYTES_MIN:
         raise CorruptBatch(f"{count} records do not fit into {size_bytes} bytes")
 
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(-2, check=True)
 def _offset_delta(reader: Reader, last_offset_delta: cython.longlong) -> cython.longlong:
     """A record's place in the batch, which must be within it."""
     delta: cython.longlong = reader.varint()
     if delta < 0 or delta > last_offset_delta:
-        raise CorruptBatch(f"a record's offset delta {delta} is not within 0 and {last_offset_delta}")
+        return _beyond_batch(delta, last_offset_delta)
     return delta
+
+
+@cython.cfunc
+@cython.exceptval(-2, check=True)
+def _beyond_batch(delta: cython.longlong, last_offset_delta: cython.longlong) -> cython.longlong:
+    raise CorruptBatch(f"a record's offset delta {delta} is not within 0 and {last_offset_delta}")
+
+
+@cython.cfunc
+@cython.inline
+def _record(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple) -> Record:
+    """A `Record`, made as `tuple.__new__` would make it.
+
+    Nothing in it can refer back to it, so the garbage collector need not look at it again and again while millions are
+    being made.
+    """
+    if cython.compiled:
+        record = PyType_GenericAlloc(RECORD, 5)
+        PyObject_GC_UnTrack(cython.cast(cython.p_void, record))
+        Py_INCREF(offset)
+        PyTuple_SET_ITEM(record, 0, offset)
+        Py_INCREF(timestamp)
+        PyTuple_SET_ITEM(record, 1, timestamp)
+        Py_INCREF(key)
+        PyTuple_SET_ITEM(record, 2, key)
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(record, 3, value)
+        Py_INCREF(headers)
+        PyTuple_SET_ITEM(record, 4, headers)
+        return record
+    else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
+        return Record(offset, timestamp, key, value, headers)
 
 
 @cython.cfunc
@@ -259,7 +344,7 @@ def decode_records(
         headers = reader.headers()
         reader.close_record()
         time = timestamp if append_timestamp is None else append_timestamp
-        records.append(_new(Record, (offset, time, key, value, headers)))
+        records.append(_record(offset, time, key, value, headers))
     reader.finish()
     return records
 
@@ -310,7 +395,7 @@ class BinaryColumn:
     def __init__(self, rows: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
         self.offsets = bytearray(4 * (rows + 1))
         self.data = bytearray(size_bytes)
-        self.validity = bytearray((rows + 7) // 8)
+        self.validity = bytearray(b"\xff") * ((rows + 7) // 8)
         self.null_count = 0
         self._offsets = memoryview(self.offsets).cast("i")
         self._data = self.data
@@ -324,18 +409,21 @@ class BinaryColumn:
 
     @cython.cfunc
     @cython.inline
-    def push(self, reader: Reader) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def push(self, reader: Reader) -> cython.int:
         """Move the bytes that come next, or null, into the next row."""
         size: cython.Py_ssize_t = reader.size()
         if size >= 0:
             self._push_bytes(reader, size)
         else:
             self.null_count += 1
+            self._validity[self._row >> 3] &= ~(1 << (self._row & 7)) & 0xFF
             self._row += 1
             self._offsets[self._row] = self._used
 
     @cython.cfunc
-    def push_text(self, reader: Reader) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def push_text(self, reader: Reader) -> cython.int:
         """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
         size: cython.Py_ssize_t = reader.header_key_size()
         if _is_ascii(reader._data, reader._position, size):
@@ -346,7 +434,8 @@ class BinaryColumn:
 
     @cython.cfunc
     @cython.inline
-    def _push_bytes(self, reader: Reader, size: cython.Py_ssize_t) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _push_bytes(self, reader: Reader, size: cython.Py_ssize_t) -> cython.int:
         if size > len(self._data) - self._used or size > reader._limit - reader._position:
             raise AssertionError("the batch changed while it was read")
         if size > 0:
@@ -356,7 +445,6 @@ class BinaryColumn:
                 self._data[self._used : self._used + size] = reader._data[reader._position : reader._position + size]
             reader._position += size
             self._used += size
-        self._validity[self._row >> 3] |= 1 << (self._row & 7)
         self._row += 1
         self._offsets[self._row] = self._used
 

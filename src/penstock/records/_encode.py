@@ -1,6 +1,6 @@
 """Writes records into an uncompressed batch body; see `penstock.records` for the format.
 
-One source, two lives, as in `_decode`. The caller (`batch`) has checked the arguments; what remains to be checked
+One source, two lives, and C functions that give 0, as in `_decode`. The caller (`batch`) has checked the arguments; what remains to be checked
 here is what shows only record by record: that keys and values are bytes.
 """
 
@@ -23,18 +23,18 @@ Bytes = bytes | bytearray | memoryview
 
 COMPILED = cython.compiled
 
-_FIELDS_BYTES_MAX: cython.Py_ssize_t = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""Room for everything of a record but its key, its value and its headers."""
+# Room for everything of a record but its key, its value and its headers; the same for a header, and for their count.
+FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 1 + 10 + 5 + 5 + 5 + 5)
+HEADER_FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 5)
+COUNT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5)
 
-_HEADER_FIELDS_BYTES_MAX: cython.Py_ssize_t = 5 + 5
-_COUNT_BYTES_MAX: cython.Py_ssize_t = 5
-_NO_HEADERS = b"\x00"
-_NULL: cython.uchar = 1
-"""-1 as a varint."""
+NULL = cython.declare(cython.uchar, 1)  # -1 as a varint.
+NO_HEADERS = cython.declare(bytes, b"\x00")
 
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(-2, check=True)
 def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
     zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
     size: cython.Py_ssize_t = 1
@@ -67,7 +67,8 @@ class Writer:
 
     @cython.cfunc
     @cython.inline
-    def varint(self, value: cython.longlong) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def varint(self, value: cython.longlong) -> cython.int:
         zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
         while zigzag >= 0x80:
             self._room[self._position] = (zigzag & 0x7F) | 0x80
@@ -78,13 +79,15 @@ class Writer:
 
     @cython.cfunc
     @cython.inline
-    def byte(self, value: cython.uchar) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def byte(self, value: cython.uchar) -> cython.int:
         self._room[self._position] = value
         self._position += 1
 
     @cython.cfunc
     @cython.inline
-    def raw(self, data: bytes, size: cython.Py_ssize_t) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def raw(self, data: bytes, size: cython.Py_ssize_t) -> cython.int:
         if size:
             self._need(size)
             if cython.compiled:
@@ -95,7 +98,8 @@ class Writer:
 
     @cython.cfunc
     @cython.inline
-    def row(self, source: Source, row: cython.Py_ssize_t) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def row(self, source: Source, row: cython.Py_ssize_t) -> cython.int:
         """A row of an Arrow column, as `blob`."""
         size: cython.Py_ssize_t = source.size(row)
         start: cython.Py_ssize_t = source.start(row)
@@ -110,21 +114,24 @@ class Writer:
 
     @cython.cfunc
     @cython.inline
-    def _need(self, size: cython.Py_ssize_t) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _need(self, size: cython.Py_ssize_t) -> cython.int:
         if size > len(self._room) - self._position:
             raise AssertionError("the room for a batch was measured too small")
 
     @cython.cfunc
     @cython.inline
-    def blob(self, data: bytes | None) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def blob(self, data: bytes | None) -> cython.int:
         """Length and bytes; -1 for null."""
         if data is None:
-            self.byte(_NULL)
+            self.byte(NULL)
         else:
             self.varint(len(data))
             self.raw(data, len(data))
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def record(
         self,
         timestamp_delta: cython.longlong,
@@ -132,7 +139,7 @@ class Writer:
         key: bytes | None,
         value: bytes | None,
         headers: bytes,
-    ) -> cython.void:
+    ) -> cython.int:
         length: cython.Py_ssize_t = (
             1
             + _varint_size(timestamp_delta)
@@ -152,6 +159,7 @@ class Writer:
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(-2, check=True)
 def _blob_size(data: bytes | None) -> cython.Py_ssize_t:
     if data is None:
         return 1
@@ -159,6 +167,7 @@ def _blob_size(data: bytes | None) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
+@cython.exceptval(-2, check=True)
 def _measure(items: list) -> cython.Py_ssize_t:
     """Bytes of all items; TypeError unless each is bytes or None."""
     total: cython.Py_ssize_t = 0
@@ -174,13 +183,13 @@ def _measure(items: list) -> cython.Py_ssize_t:
 def _encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     """The header section of one record, its count included."""
     encoded: list = []
-    size: cython.Py_ssize_t = _COUNT_BYTES_MAX
+    size: cython.Py_ssize_t = COUNT_BYTES_MAX
     for key, value in headers:
         if value is not None and not isinstance(value, bytes):
             raise TypeError(f"a header's value is bytes or None, not {type(value).__name__}")
         name = key.encode("utf-8")
         encoded.append((name, value))
-        size += _HEADER_FIELDS_BYTES_MAX + len(name) + (0 if value is None else len(value))
+        size += HEADER_FIELDS_BYTES_MAX + len(name) + (0 if value is None else len(value))
     writer: Writer = Writer(bytearray(size), 0)
     writer.varint(len(encoded))
     for name, value in encoded:
@@ -203,14 +212,14 @@ def encode_records(
     Without `timestamps` all records have the base's; without `offset_deltas` they count from 0.
     """
     count: cython.Py_ssize_t = len(values)
-    size: cython.Py_ssize_t = prefix_bytes + count * _FIELDS_BYTES_MAX + _measure(values)
+    size: cython.Py_ssize_t = prefix_bytes + count * FIELDS_BYTES_MAX + _measure(values)
     index: cython.Py_ssize_t
     timestamp: cython.longlong
     sections: list | None = None
     if keys is not None:
         size += _measure(keys)
     if headers is not None:
-        sections = [_encode_headers(each) if each else _NO_HEADERS for each in headers]
+        sections = [_encode_headers(each) if each else NO_HEADERS for each in headers]
         size += _measure(sections)
     writer: Writer = Writer(bytearray(size), prefix_bytes)
     for index in range(count):
@@ -220,7 +229,7 @@ def encode_records(
             index if offset_deltas is None else offset_deltas[index],
             None if keys is None else keys[index],
             values[index],
-            _NO_HEADERS if sections is None else sections[index],
+            NO_HEADERS if sections is None else sections[index],
         )
     return writer.written()
 
@@ -253,11 +262,13 @@ class Source:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def start(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         return self._offsets[self._first + row]
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """How much the row has, which is there; -1 for null."""
         index: cython.Py_ssize_t = self._first + row
@@ -269,6 +280,7 @@ class Source:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-2, check=True)
     def encoded_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bytes of the row in a record, its length included."""
         size: cython.Py_ssize_t = self.size(row)
@@ -302,43 +314,48 @@ class TableEncoder:
         self._header_values = values if headers is None else headers[2]
         self._timestamps = timestamps
 
-    def fitting_rows(self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t) -> int:
-        """How many rows from `first` on surely fit into `limit_bytes`; at least one, however large it is."""
-        size: cython.Py_ssize_t = 0
-        row: cython.Py_ssize_t
-        for row in range(first, rows):
-            size += _FIELDS_BYTES_MAX + self._body_size(row)
-            if size > limit_bytes and row > first:
-                return row - first
-        return rows - first
-
     def timestamp(self, row: cython.Py_ssize_t) -> int:
         return self._timestamps[row]
 
-    def time_span(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int]:
-        """Smallest and largest time of the rows."""
+    def fit(
+        self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t
+    ) -> tuple[int, int, int, int]:
+        """How many rows from `first` on surely fit into `limit_bytes`, at least one, however large it is.
+
+        With the room they need, their smallest and their largest time.
+        """
+        size: cython.Py_ssize_t = 0
+        more: cython.Py_ssize_t
+        row: cython.Py_ssize_t
         lowest: cython.longlong = self._timestamps[first]
         highest: cython.longlong = lowest
-        row: cython.Py_ssize_t
-        for row in range(first, first + count):
-            lowest = min(lowest, self._timestamps[row])
-            highest = max(highest, self._timestamps[row])
-        return lowest, highest
+        timestamp: cython.longlong
+        for row in range(first, rows):
+            more = FIELDS_BYTES_MAX + self._body_size(row)
+            if row > first and size + more > limit_bytes:
+                return row - first, size, lowest, highest
+            size += more
+            timestamp = self._timestamps[row]
+            lowest = min(lowest, timestamp)
+            highest = max(highest, timestamp)
+        return rows - first, size, lowest, highest
 
-    def encode(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t, prefix_bytes: cython.Py_ssize_t) -> bytearray:
-        """A buffer with `prefix_bytes` left free and the rows after it; their times count from the first one's."""
+    def encode(
+        self,
+        first: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        prefix_bytes: cython.Py_ssize_t,
+    ) -> bytearray:
+        """A buffer with `prefix_bytes` left free and, in the `size` that `fit` gave, the rows; their times count from
+        the first one's."""
         base_timestamp: cython.longlong = self._timestamps[first]
-        size: cython.Py_ssize_t = prefix_bytes
-        body: cython.Py_ssize_t
         row: cython.Py_ssize_t
         delta: cython.longlong
-        for row in range(first, first + count):
-            size += _FIELDS_BYTES_MAX + self._body_size(row)
-        writer: Writer = Writer(bytearray(size), prefix_bytes)
+        writer: Writer = Writer(bytearray(prefix_bytes + size), prefix_bytes)
         for row in range(first, first + count):
             delta = self._timestamps[row] - base_timestamp
-            body = self._body_size(row)
-            writer.varint(1 + _varint_size(delta) + _varint_size(row - first) + body)
+            writer.varint(1 + _varint_size(delta) + _varint_size(row - first) + self._body_size(row))
             writer.byte(0)
             writer.varint(delta)
             writer.varint(row - first)
@@ -346,6 +363,7 @@ class TableEncoder:
         return writer.written()
 
     @cython.cfunc
+    @cython.exceptval(-2, check=True)
     def _body_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bytes of key, value and headers."""
         size: cython.Py_ssize_t = self._values.encoded_size(row)
@@ -353,6 +371,7 @@ class TableEncoder:
         return size + (1 if self._headers is None else self._headers_size(self._headers, row))
 
     @cython.cfunc
+    @cython.exceptval(-2, check=True)
     def _headers_size(self, headers: Source, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         count: cython.Py_ssize_t = max(headers.size(row), 0)
         size: cython.Py_ssize_t = _varint_size(count)
@@ -364,19 +383,24 @@ class TableEncoder:
         return size
 
     @cython.cfunc
-    def _write_body(self, writer: Writer, row: cython.Py_ssize_t) -> cython.void:
-        count: cython.Py_ssize_t
-        header: cython.Py_ssize_t
+    @cython.exceptval(-1, check=False)
+    def _write_body(self, writer: Writer, row: cython.Py_ssize_t) -> cython.int:
         if self._keys is None:
-            writer.byte(_NULL)
+            writer.byte(NULL)
         else:
             writer.row(self._keys, row)
         writer.row(self._values, row)
         if self._headers is None:
             writer.byte(0)
-            return
-        count = max(self._headers.size(row), 0)
+        else:
+            self._write_headers(writer, self._headers, row)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_headers(self, writer: Writer, headers: Source, row: cython.Py_ssize_t) -> cython.int:
+        count: cython.Py_ssize_t = max(headers.size(row), 0)
+        header: cython.Py_ssize_t
         writer.varint(count)
-        for header in range(self._headers.start(row), self._headers.start(row) + count):
+        for header in range(headers.start(row), headers.start(row) + count):
             writer.row(self._header_keys, header)
             writer.row(self._header_values, header)

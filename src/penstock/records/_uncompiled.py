@@ -1,6 +1,7 @@
 """Stands in for the `cython` module where Cython is not installed, so that the codec's source runs as plain Python.
 
-Only what the codec uses is here. Types never get this far: annotations are not evaluated in the codec's modules.
+Only what the codec uses is here. Types in annotations never get this far: the codec's modules do not
+evaluate them.
 """
 
 from collections.abc import Callable
@@ -18,8 +19,16 @@ def cfunc(thing: T) -> T:
 cclass = final = inline = cfunc
 
 
-def _directive(value: object) -> Callable[[T], T]:
+def boundscheck(on: bool) -> Callable[[T], T]:
     return cfunc
 
 
-boundscheck = wraparound = initializedcheck = _directive
+def exceptval(value: int, *, check: bool) -> Callable[[T], T]:
+    return cfunc
+
+
+def declare(kind: object, value: T) -> T:
+    return value
+
+
+longlong = Py_ssize_t = uchar = int

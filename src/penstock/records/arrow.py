@@ -38,6 +38,11 @@ SCHEMA = pa.schema(
 
 _LARGE_HEADERS = pa.large_list(pa.struct([pa.field("key", pa.large_binary()), pa.field("value", pa.large_binary())]))
 
+_NO_HEADERS = pa.array([], _HEADER)
+
+_Buffers = tuple[int, bytearray, bytearray, bytearray]
+"""Null count, validity, offsets and data of a column."""
+
 _BODY_BYTES_MAX = (2**31 - 1) // 3
 """Arrow's columns count their bytes with 32 bits, and replacing what is not UTF-8 can make three bytes of one."""
 
@@ -78,18 +83,13 @@ def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
     """The filled buffers as Arrow arrays; nothing is copied."""
     offsets, timestamps, header_offsets = map(pa.py_buffer, columns.buffers())
     keys, values, header_keys, header_values = columns.binary_buffers()
-    headers_total = len(header_keys[2]) // 4 - 1
-    header = pa.Array.from_buffers(
-        _HEADER,
-        headers_total,
-        [None],
-        children=[_binary(pa.string(), headers_total, header_keys), _binary(pa.binary(), headers_total, header_values)],
-    )
     return pa.RecordBatch.from_arrays(
         [
             _binary(pa.binary(), rows, keys),
             _binary(pa.binary(), rows, values),
-            pa.Array.from_buffers(_HEADERS, rows, [None, header_offsets], children=[header]),
+            pa.Array.from_buffers(
+                _HEADERS, rows, [None, header_offsets], children=[_headers(header_keys, header_values)]
+            ),
             pa.Array.from_buffers(_TIMESTAMP, rows, [None, timestamps]),
             pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
         ],
@@ -97,7 +97,16 @@ def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
     )
 
 
-def _binary(kind: pa.DataType, rows: int, buffers: tuple[int, bytearray, bytearray, bytearray]) -> pa.Array:
+def _headers(keys: _Buffers, values: _Buffers) -> pa.Array:
+    """The headers of all records in a row; mostly there are none."""
+    total = len(keys[2]) // 4 - 1
+    if not total:
+        return _NO_HEADERS
+    children = [_binary(pa.string(), total, keys), _binary(pa.binary(), total, values)]
+    return pa.Array.from_buffers(_HEADER, total, [None], children=children)
+
+
+def _binary(kind: pa.DataType, rows: int, buffers: _Buffers) -> pa.Array:
     null_count, validity, offsets, data = buffers
     bits = pa.py_buffer(validity) if null_count else None
     return pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count)
@@ -128,8 +137,7 @@ def encode_table(
     batches = []
     row = 0
     while row < table.num_rows:
-        count = encoder.fitting_rows(row, table.num_rows, batch_bytes - HEADER_BYTES)
-        lowest, highest = encoder.time_span(row, count)
+        count, size_bytes, lowest, highest = encoder.fit(row, table.num_rows, batch_bytes - HEADER_BYTES)
         check_times(lowest, highest)
         header = BatchHeader(
             base_offset=base_offset + row,
@@ -146,7 +154,7 @@ def encode_table(
             base_sequence=base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK,
             record_count=count,
         )
-        batches.append(seal(encoder.encode(row, count, HEADER_BYTES), header, level))
+        batches.append(seal(encoder.encode(row, count, size_bytes, HEADER_BYTES), header, level))
         row += count
     return batches
 

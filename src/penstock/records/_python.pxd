@@ -1,0 +1,5 @@
+# What the compiled codec takes from Python's C interface and Cython does not declare, or declares for another type.
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type kind, Py_ssize_t items)
+    void PyObject_GC_UnTrack(void *thing)
