@@ -55,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
         self._reading = True
@@ -172,7 +173,8 @@ class Connection(asyncio.BufferedProtocol):
             frames = self._receiver.frames
             while frames and self._may_dispatch():
                 self._handle(frames.popleft())
-                if self._out and (len(self._out) > PENDING_MAX or not frames):
+                if self._out_bytes > HIGH_WATER_BYTES:
+                    # Large answers leave one by one, so that the transport can say when it has enough.
                     self._send()
         finally:
             self._dispatching = False
@@ -307,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
         size = _size(answer)
+        self._out_bytes += size
         head = frame_response(correlation_id, flexible, size)
         if isinstance(answer, bytes):
             if size < _JOIN_BELOW_BYTES:
@@ -322,6 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         if not out:
             return
         self._out = []
+        self._out_bytes = 0
         if transport is None or transport.is_closing():
             return
         if len(out) == 1:

@@ -1,0 +1,118 @@
+"""Requests as bytes, and a peer that sends whatever a test wants over any network and keeps what comes back."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from penstock.model.network import Network
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_network import SimulatedNetwork
+from penstock.wire.framing import SIZE, SIZE_BYTES, frame_request, read_correlation_id, read_response_header
+from penstock.wire.messages import key_of, read_response, write_request
+from penstock.wire.reader import Fields
+
+T = TypeVar("T")
+
+
+def framed(payload: bytes) -> bytes:
+    """Any bytes as a frame."""
+    return SIZE.pack(len(payload)) + payload
+
+
+def request_frame(
+    api: str,
+    version: int,
+    fields: Fields | None = None,
+    *,
+    correlation_id: int = 1,
+    body: Sequence[bytes | bytearray | memoryview] | None = None,
+    client_id: str | None = "test",
+) -> bytes:
+    """A whole request by its schema, or with a body written by hand."""
+    pieces = [write_request(api, version, fields or {})] if body is None else body
+    return b"".join(frame_request(api, key_of(api), version, correlation_id, client_id, pieces))
+
+
+class RawPeer(asyncio.Protocol):
+    """The other end of a connection, in the test's hands."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_lost = False
+        self._news = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+
+    @classmethod
+    async def connect(cls, network: Network, host: str, port: int) -> "RawPeer":
+        peer = await network.connect(cls, host, port)
+        assert isinstance(peer, cls)
+        return peer
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self._news.set()
+
+    def send(self, *data: bytes) -> None:
+        self.transport.write(b"".join(data))
+
+    def close(self) -> None:
+        self.transport.close()
+
+    async def frame(self) -> memoryview:
+        """The next whole frame, without its size; ConnectionError when none will come."""
+        while True:
+            if len(self.received) >= SIZE_BYTES:
+                (size,) = SIZE.unpack_from(self.received)
+                if len(self.received) >= SIZE_BYTES + size:
+                    frame = bytes(self.received[SIZE_BYTES : SIZE_BYTES + size])
+                    del self.received[: SIZE_BYTES + size]
+                    return memoryview(frame)
+            if self.is_lost:
+                raise ConnectionError("the connection is over")
+            self._news.clear()
+            await self._news.wait()
+
+    async def lost(self) -> None:
+        """Wait until the broker has ended the connection."""
+        while not self.is_lost:
+            self._news.clear()
+            await self._news.wait()
+
+    async def ask_raw(self, api: str, version: int, body: Sequence[bytes | bytearray | memoryview]) -> memoryview:
+        """Send a request with this body and give the answer's body."""
+        self._correlation_id += 1
+        self.send(request_frame(api, version, correlation_id=self._correlation_id, body=body))
+        frame = await self.frame()
+        assert read_correlation_id(frame) == self._correlation_id
+        return frame[read_response_header(api, version, frame)[1] :]
+
+    async def ask(self, api: str, version: int, fields: Fields | None = None) -> Fields:
+        """Send a request and give its answer."""
+        body = await self.ask_raw(api, version, [write_request(api, version, fields or {})])
+        return read_response(api, version, body, 0)
+
+
+def in_simulation(test: Callable[[SimulatedNetwork], Coroutine[Any, Any, T]], seed: int = 1) -> T:
+    """Run a test in simulated time; whatever the event loop complained about fails it."""
+    loop = SimulatedLoop()
+    try:
+        result = loop.run_until_complete(test(SimulatedNetwork(loop, Random(seed))))
+        assert loop.failures == []
+        return result
+    finally:
+        loop.end()
