@@ -83,6 +83,7 @@ class ErrorCode(Enum):
     DATA_DIRECTORY_MISSING = (1004, False, "a data directory is missing or is another one's")
     INVALID_SETTING = (1005, False, "a setting is unknown or its value is not valid")
     CATALOG_REFUSED = (1006, False, "the catalog is not this cluster's, or does not fit the data or this version")
+    ADDRESS_UNAVAILABLE = (1007, False, "the address to listen on cannot be had")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number

@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _SIZE, Meta(ge=-1, description="Size a partition is kept to, unless its topic says otherwise.")
     ] = -1
     segment_bytes: Annotated[
-        int, _SIZE, Meta(ge=1024, le=2**31 - 1, description="Size at which a partition begins a new file.")
+        int, _SIZE, Meta(ge=16_384, le=2**31 - 1, description="Size at which a partition begins a new file.")
     ] = 256 * 2**20
     segment_ms: Annotated[
         int,
@@ -67,6 +67,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_partitions: Annotated[
         int, Meta(ge=1, le=10_000, description="Partitions of a topic made without saying how many.")
     ] = 1
+    request_memory_bytes: Annotated[
+        int, _SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all connections together.")
+    ] = 512 * 2**20
+    answer_memory_bytes: Annotated[
+        int,
+        _SIZE,
+        Meta(ge=2**20, description="Most that answers not taken by slow readers may hold, all together."),
+    ] = 256 * 2**20
     node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="This broker's number.")] = 1
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severity that is logged.")

@@ -61,12 +61,12 @@ def test_values_are_read_as_people_write_them(name: str, text: str, value: objec
 
 def test_the_file_may_use_values_of_toml() -> None:
     settings = load(
-        {}, {}, ("f.toml", 'data = ["a", "b"]\nauto_create = false\nretention_ms = -1\nsegment_bytes = 4096\n')
+        {}, {}, ("f.toml", 'data = ["a", "b"]\nauto_create = false\nretention_ms = -1\nsegment_bytes = 32768\n')
     )
     assert settings.data == ("a", "b")
     assert settings.auto_create is False
     assert settings.retention_ms == -1
-    assert settings.segment_bytes == 4096
+    assert settings.segment_bytes == 32768
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
 
 
 def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
-    assert "known are advertised_host, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
+    assert "known are advertised_host, answer_memory_bytes, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
 
 
 def test_variables_of_clients_and_of_others_are_left_alone() -> None:

@@ -1,0 +1,189 @@
+"""One broker, put together from its parts. What it runs on is handed in, so a simulation runs the very same node.
+
+Order of start: the store takes the data directories' locks and recovers the logs; the catalog says which topics there
+are; the partitions rebuild their state; then the sockets open. Stopping goes the other way round. Whatever has been
+opened is closed again, also when a later step fails.
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+from penstock import __version__
+from penstock.broker.apis import Served, build_table
+from penstock.broker.capabilities import Identity
+from penstock.broker.listener import Listener
+from penstock.broker.memory import Memory
+from penstock.catalog.catalog import Catalog
+from penstock.catalog.producer_ids import ProducerIds
+from penstock.model.clock import Clock
+from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.network import Network
+from penstock.model.workers import Workers
+from penstock.node.http import OperatorPort
+from penstock.node.metrics import Metric, Source
+from penstock.node.operator import Operator
+from penstock.node.settings import Settings
+from penstock.partition.partitions import Partitions
+from penstock.storage.disk import Disk
+from penstock.storage.store import FlushPolicy, Store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GRACE_S = 0.4
+"""How long requests under way may take to be answered when the broker stops."""
+
+HTTP_OFF = -1
+
+
+def no_metrics() -> Iterable[Metric]:
+    return ()
+
+
+class Node:
+    """A broker that can be started once and stopped once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        disk: Disk,
+        network: Network,
+        workers: Workers,
+        flush_workers: Workers,
+        catalog: Catalog,
+        entropy: Entropy,
+        process_metrics: Source = no_metrics,
+    ) -> None:
+        self.settings = settings
+        self.kafka_port = settings.kafka_port
+        self.http_port = settings.http_port
+        self._clock = clock
+        self._disk = disk
+        self._network = network
+        self._workers = workers
+        self._flush_workers = flush_workers
+        self._catalog = catalog
+        self._entropy = entropy
+        self._process_metrics = process_metrics
+        self._open = AsyncExitStack()
+        self._operator: Operator | None = None
+
+    async def start(self) -> None:
+        """Recover what is there and serve it. After an error, `stop` must still be called.
+
+        Raises DATA_DIRECTORY_IN_USE, DATA_DIRECTORY_MISSING or CATALOG_REFUSED when the data cannot be served,
+        ADDRESS_UNAVAILABLE when a port is taken, OSError when the disk fails.
+        """
+        settings = self.settings
+        partitions = await self._open_partitions()
+        identity = Identity(
+            settings.node_id,
+            settings.advertised_host or settings.host,
+            settings.kafka_port,
+            await self._catalog.cluster_id(),
+        )
+        memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
+        table = build_table(
+            Served(
+                partitions,
+                ProducerIds(self._catalog, settings.node_id),
+                identity,
+                self._clock,
+                self._entropy,
+                memory,
+                __version__,
+                auto_create=settings.auto_create,
+                default_partitions=settings.default_partitions,
+            )
+        )
+        listener = Listener(table, self._clock, memory)
+        self._operator = Operator(partitions, listener, self._clock, self._process_metrics)
+        await self._open_http(self._operator)
+        self._open.push_async_callback(listener.stop, GRACE_S)
+        listening = await _listen(
+            "kafka_port",
+            settings.host,
+            settings.kafka_port,
+            listener.start(self._network, settings.host, settings.kafka_port),
+        )
+        self.kafka_port = identity.port = listening.port
+        await self._catalog.register_broker(settings.node_id, identity.host, identity.port)
+        self._operator.is_ready = True
+        log.info(
+            "ready",
+            extra={
+                "version": __version__,
+                "host": settings.host,
+                "port": self.kafka_port,
+                "partitions": partitions.count,
+            },
+        )
+
+    async def stop(self) -> None:
+        """Answer what is under way, flush, write checkpoints, and let everything go."""
+        if self._operator:
+            self._operator.is_ready = False
+        await self._open.aclose()
+
+    async def _open_partitions(self) -> Partitions:
+        settings = self.settings
+        store = await Store.open(
+            settings.data,
+            disk=self._disk,
+            clock=self._clock,
+            workers=self._workers,
+            flush_workers=self._flush_workers,
+            policy=FlushPolicy(settings.flush),
+            flush_interval_ms=settings.flush_interval_ms,
+            entropy=self._entropy,
+        )
+        self._open.push_async_callback(store.close)
+        await self._catalog.open()
+        self._open.push_async_callback(self._catalog.close)
+        partitions = await Partitions.open(
+            self._catalog,
+            store,
+            clock=self._clock,
+            workers=self._workers,
+            node_id=settings.node_id,
+            defaults=topic_defaults(settings),
+        )
+        self._open.push_async_callback(partitions.close)
+        return partitions
+
+    async def _open_http(self, operator: Operator) -> None:
+        if self.settings.http_port == HTTP_OFF:
+            return
+        host, port = self.settings.host, self.settings.http_port
+        http = OperatorPort(operator.pages())
+        await _listen("http_port", host, port, http.start(self._network, host, port))
+        self._open.callback(http.stop)
+        self.http_port = http.port
+
+
+def topic_defaults(settings: Settings) -> dict[str, str]:
+    """The broker-wide settings under the names that a topic would give them."""
+    return {
+        "retention.ms": str(settings.retention_ms),
+        "retention.bytes": str(settings.retention_bytes),
+        "segment.bytes": str(settings.segment_bytes),
+        "segment.ms": str(settings.segment_ms),
+    }
+
+
+async def _listen(setting: str, host: str, port: int, listening: Awaitable[T]) -> T:
+    try:
+        return await listening
+    except OSError as problem:
+        why = problem.strerror or str(problem)
+        flag = "--" + setting.replace("_", "-")
+        raise PenstockError(
+            ErrorCode.ADDRESS_UNAVAILABLE,
+            f"cannot listen on {host}:{port}: {why}. Stop what uses it, or choose another with {flag}.",
+        ) from problem

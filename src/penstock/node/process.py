@@ -1,0 +1,27 @@
+"""Figures of this process, as the kernel has them."""
+
+import os
+import resource
+from collections.abc import Iterable
+
+from penstock.node.metrics import Metric, gauge
+
+
+def process_metrics() -> Iterable[Metric]:
+    """Memory, CPU time and open files under the names that Prometheus' dashboards expect."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    yield Metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "User and system CPU time spent.",
+        (({}, usage.ru_utime + usage.ru_stime),),
+    )
+    yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
+    yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
+    yield gauge("process_max_fds", "Limit of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,0 +1,179 @@
+"""One broker as a process: the real clock, disk, network, threads and catalog; signals; what is printed.
+
+Everything that decides is in `node`; this file only has what cannot be simulated.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock import __version__
+from penstock.catalog.sqlite import SqliteCatalog
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.network import TcpNetwork
+from penstock.model.workers import ThreadWorkers
+from penstock.node import logs
+from penstock.node.node import Node
+from penstock.node.process import process_metrics
+from penstock.node.settings import Settings
+from penstock.storage.local_disk import LocalDisk
+
+log = logging.getLogger(__name__)
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_SETTINGS = 2
+EXIT_DATA_IN_USE = 3
+EXIT_ADDRESS = 4
+EXIT_BY_SECOND_SIGNAL = 130
+
+_EXIT_CODES = {
+    ErrorCode.INVALID_SETTING: EXIT_SETTINGS,
+    ErrorCode.DATA_DIRECTORY_IN_USE: EXIT_DATA_IN_USE,
+    ErrorCode.ADDRESS_UNAVAILABLE: EXIT_ADDRESS,
+}
+
+CATALOG_FILE = "catalog.sqlite"
+DISK_THREADS = 4
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+
+
+def run(settings: Settings) -> int:
+    """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings, _in_full(settings)))
+    except PenstockError as problem:
+        sys.stderr.write(f"penstock: {problem.detail}\n")
+        return _EXIT_CODES.get(problem.code, EXIT_FAILED)
+    except OSError as problem:
+        sys.stderr.write(f"penstock: cannot start: {problem}\n")
+        return EXIT_FAILED
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        log.warning("uvloop is not installed; the broker is slower without it")
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _in_full(settings: Settings) -> Settings:
+    """The settings with what depends on this machine and its current directory written out."""
+    return msgspec.structs.replace(
+        settings,
+        data=tuple(os.path.abspath(directory) for directory in settings.data),
+        advertised_host=_advertised_host(settings),
+    )
+
+
+async def _serve(said: Settings, settings: Settings) -> int:
+    clock = SystemClock()
+    begun_s = clock.monotonic_s()
+    entropy = SystemEntropy()
+    workers = ThreadWorkers(DISK_THREADS, "penstock-disk")
+    flush_workers = ThreadWorkers(max(2, len(settings.data)), "penstock-flush")
+    catalog = SqliteCatalog(Path(settings.data[0], CATALOG_FILE), workers=workers, clock=clock, entropy=entropy)
+    node = Node(
+        settings,
+        clock=clock,
+        disk=LocalDisk(),
+        network=TcpNetwork(),
+        workers=workers,
+        flush_workers=flush_workers,
+        catalog=catalog,
+        entropy=entropy,
+        process_metrics=process_metrics,
+    )
+    stopping = asyncio.Event()
+    _watch_signals(stopping)
+    try:
+        if await _start_unless(stopping, node):
+            _settle_memory()
+            _announce(said, node, clock.monotonic_s() - begun_s)
+            await stopping.wait()
+    finally:
+        await node.stop()
+        workers.close()
+        flush_workers.close()
+    log.info("stopped")
+    return EXIT_CLEAN
+
+
+async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
+    """Start the node; False when a signal came before it was ready."""
+    start = asyncio.ensure_future(node.start())
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            return True
+        start.cancel()
+        await asyncio.wait((start,))
+        return False
+    finally:
+        stop.cancel()
+
+
+def _watch_signals(stopping: asyncio.Event) -> None:
+    def caught(name: str) -> None:
+        if stopping.is_set():
+            # The data is safe at any moment; only the next start has to look at a little more of it.
+            sys.stderr.write("penstock: stopped at once by a second signal\n")
+            sys.stderr.flush()
+            os._exit(EXIT_BY_SECOND_SIGNAL)
+        log.info("stopping", extra={"signal": name})
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, caught, number.name)
+
+
+def _advertised_host(settings: Settings) -> str:
+    if settings.advertised_host:
+        return settings.advertised_host
+    return socket.gethostname() if settings.host in EVERY_ADDRESS else settings.host
+
+
+def _settle_memory() -> None:
+    # What exists now lives as long as the process: the collector need not look at it again and again, and a broker
+    # makes little garbage in cycles, so it may look less often.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _announce(settings: Settings, node: Node, took_s: float) -> None:
+    """Say on standard output that clients may come, and what to try."""
+    host = "127.0.0.1" if settings.host in EVERY_ADDRESS else settings.host
+    address = f"{host}:{node.kafka_port}"
+    lines = [
+        f"Penstock {__version__} is ready on {address} after {took_s:.2f} s"
+        f" (data in {', '.join(settings.data)}; flush={settings.flush}).",
+        "",
+        "Try in another terminal:",
+        f"  penstock put greetings hello --bootstrap {address}",
+        f"  penstock get greetings --from beginning --bootstrap {address}",
+        f"  echo hello | kcat -P -b {address} -t greetings",
+        f"  kcat -C -b {address} -t greetings -e",
+    ]
+    if node.http_port > 0:
+        lines.append(f"  curl http://{host}:{node.http_port}/metrics")
+    lines += ["", "Ctrl-C stops it."]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

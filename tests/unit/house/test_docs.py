@@ -1,0 +1,44 @@
+"""The documentation says what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.node import serve
+from penstock.node.settings import FIELDS, load
+
+ROOT = Path(__file__).parents[3]
+SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", SERVE.partition("## What each")[0], flags=re.MULTILINE))
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    assert list(ROWS) == list(FIELDS)
+
+
+@pytest.mark.parametrize("name", [name for name, default in ROWS.items() if default.startswith("`")])
+def test_a_documented_default_is_the_real_one(name: str) -> None:
+    assert getattr(load({name: ROWS[name].strip("`")}, {}), name) == FIELDS[name].default
+
+
+def test_the_example_file_is_valid() -> None:
+    example = re.search(r"```toml\n(.*?)```", SERVE, flags=re.DOTALL)
+    assert example
+    assert load({}, {}, ("broker.toml", example[1])).advertised_host == "broker.example.org"
+
+
+def test_every_exit_code_is_documented() -> None:
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", SERVE, flags=re.MULTILINE)}
+    assert documented == {value for name, value in vars(serve).items() if name.startswith("EXIT_")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if not target.startswith(("http://", "https://", "#")):
+            path, _, _ = target.partition("#")
+            assert (page.parent / path).exists(), f"{page.name} links to {target}"
