@@ -6,12 +6,11 @@ After a clean close only the checkpoint is read.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
-
-import structlog
 
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
@@ -24,7 +23,7 @@ from penstock.storage.recovery import LogPlan
 from penstock.storage.sealed import UNFINISHED
 
 LOGS_AT_ONCE = 64
-_logger = structlog.get_logger("penstock.storage")
+_logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -134,8 +133,12 @@ def _remove_unfinished(directory: DataDirectory, inventory: Inventory) -> None:
 def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
     name = f"{directory.path}/{log_directory_name(key)}"
     if plan.quarantined is not None:
-        _logger.error("log_quarantined", log=name, reason=plan.quarantined)
+        _logger.error("a partition is quarantined", extra={"log": name, "why": plan.quarantined})
     elif plan.cut is not None or plan.set_aside:
-        _logger.warning("log_tail_cut", log=name, end_offset=plan.end_offset, cut=plan.cut, set_aside=plan.set_aside)
+        _logger.warning(
+            "a torn tail was cut",
+            extra={"log": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside},
+        )
     elif plan.writes:
-        _logger.info("log_repaired_from_journal", log=name, end_offset=plan.end_offset, writes=len(plan.writes))
+        extra = {"log": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
+        _logger.info("a log was repaired from the journal", extra=extra)

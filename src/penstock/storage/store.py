@@ -8,12 +8,11 @@ None of them loses anything when only the process ends.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-
-import structlog
 
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
@@ -30,7 +29,7 @@ from penstock.storage.recovery import LogPlan
 from penstock.storage.segment import Segment
 
 LOCK_NAME = ".lock"
-_logger = structlog.get_logger("penstock.storage")
+_logger = logging.getLogger(__name__)
 
 
 class FlushPolicy(StrEnum):
@@ -221,7 +220,7 @@ class Store:
             try:
                 await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
             except OSError as error:
-                _logger.error("checkpoint_failed", directory=directory.path, error=str(error))
+                _logger.error("a checkpoint failed", extra={"directory": directory.path, "why": str(error)})
                 await asyncio.sleep(min(interval_s, 1.0))
 
     async def _keep_flushing(self, directory: DataDirectory, interval_s: float) -> None:
@@ -250,7 +249,7 @@ class Store:
             await self._workers.run(partial(_save_indexes, list(directory.logs.values())))
             await directory.checkpoint(is_clean=True)
         except OSError as error:
-            _logger.error("close_not_clean", directory=directory.path, error=str(error))
+            _logger.error("not closed cleanly", extra={"directory": directory.path, "why": str(error)})
         finally:
             for log in directory.logs.values():
                 log.broken = "the broker has been stopped"
