@@ -21,10 +21,12 @@ from penstock.sdk.retry import Deadline
 
 
 class UnreachableError(PenstockError):
-    """No broker of those we know of could be talked to."""
+    """No broker of those we know of could be talked to. Not to be retried where none of the failures is."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(ErrorCode.NETWORK_EXCEPTION, detail)
+    def __init__(self, failures: Sequence[PenstockError]) -> None:
+        final = all(not error.code.retriable for error in failures)
+        code = failures[0].code if final else ErrorCode.NETWORK_EXCEPTION
+        super().__init__(code, "no broker can be reached: " + "; ".join(error.detail for error in failures))
 
 
 class NoSuchPartitionError(PenstockError):
@@ -82,13 +84,13 @@ class Cluster:
             if not connection.closed:
                 return connection
         known = [Address(broker.host, broker.port) for broker in self._brokers.values()]
-        failures: list[str] = []
+        failures: list[PenstockError] = []
         for address in dict.fromkeys([*known, *self.seeds]):
             try:
                 return await self.to(address, deadline)
             except PenstockError as error:
-                failures.append(error.detail)
-        raise UnreachableError("no broker can be reached: " + "; ".join(failures))
+                failures.append(error)
+        raise UnreachableError(failures)
 
     async def to(self, address: Address, deadline: Deadline) -> Connection:
         """The shared connection to this broker."""

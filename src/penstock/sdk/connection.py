@@ -93,7 +93,10 @@ class Connection(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """End the connection now; what still waits fails."""
+        """End the connection once all is sent that was given to it; what still waits for an answer fails."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
         self._finish(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was closed")
 
     # asyncio.Protocol

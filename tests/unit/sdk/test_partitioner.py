@@ -1,0 +1,46 @@
+"""Keys meet the same partition as with the Java client, and with the other clients that follow it."""
+
+import pytest
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as kafka_python_murmur2
+
+from penstock.sdk.partitioner import murmur2, partition_for
+
+KEYS = [
+    b"",
+    b"a",
+    b"ab",
+    b"abc",
+    b"abcd",
+    b"\xff\xfe\xfd\xfc\xfb",
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_the_hash_is_the_one_the_java_client_tests_itself_with(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed % 2**32
+
+
+@given(st.binary(max_size=200))
+def test_the_hash_agrees_with_other_clients(key: bytes) -> None:
+    assert murmur2(key) == kafka_python_murmur2(key) % 2**32 == aiokafka_murmur2(key) % 2**32
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("partitions", [1, 2, 7, 1000])
+def test_a_key_always_meets_the_same_partition_within_range(key: bytes, partitions: int) -> None:
+    chosen = partition_for(key, partitions)
+    assert 0 <= chosen < partitions
+    assert chosen == (kafka_python_murmur2(key) & 0x7FFFFFFF) % partitions
