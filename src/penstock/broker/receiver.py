@@ -72,8 +72,9 @@ class Receiver:
         """Where the next bytes are to be read into."""
         frame = self._frame
         if frame is None:
-            if self._expects_large and not self._head:
-                return self._staging.size_only
+            if self._expects_large or self._memory.is_waited_for:
+                # While memory is short nothing is read that would have to be kept before room was asked for it.
+                return self._staging.size_only[len(self._head) :]
             return self._staging.view
         if len(frame) < self._granted:
             # Grown here and not where the need is seen, because there the event loop still holds the old buffer.
