@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from functools import partial
 from struct import Struct
+from typing import cast
 
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
@@ -69,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         address = transport.get_extra_info("peername")
