@@ -8,6 +8,7 @@ and epochs reflect every batch in the log and no other; a batch is counted there
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,11 +24,14 @@ from penstock.partition.produced import check_produced, stamp_append_time
 from penstock.partition.producers import ProducerBudget, StoredBatch
 from penstock.partition.settings import TopicSettings
 from penstock.partition.waiters import Cancel, Waiters
-from penstock.records.header import read_header, stamp
+from penstock.records.header import BatchHeader, read_header, stamp
 from penstock.storage.log import Log
 from penstock.storage.store import FlushPolicy, Store
 
+_log = logging.getLogger(__name__)
+
 ACKS_ALL = -1
+ACKS_NONE = 0
 
 LATEST = -1
 EARLIEST = -2
@@ -60,6 +64,11 @@ class FoundOffset(NamedTuple):
 
 
 NOT_FOUND = FoundOffset(-1, NO_TIMESTAMP, NO_LEADER_EPOCH)
+
+
+def _heard(committed: asyncio.Future[None]) -> None:
+    if not committed.cancelled():
+        committed.exception()
 
 
 def _nothing() -> None:
@@ -104,7 +113,7 @@ class Partition:
         self.is_closed = False
         self.unsaved_batches = 0
         """Batches that came after the last snapshot was taken."""
-        self._frozen: state.FrozenState | None = None
+        self._last: state.LastBatch | BatchHeader = derived.last
         self._take_over(derived)
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
@@ -159,12 +168,17 @@ class Partition:
         header = read_header(records)
         log.append(records, ((0, header),))
         self.unsaved_batches += 1
+        self._last = header
         if producer_id >= 0:
             batch = StoredBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset, timestamp)
             self._producers.record(producer_id, header.producer_epoch, batch, self._now_ms())
         committed = self._store.commit(log)
         if committed is None:
             self._advance(log.end_offset)
+        elif acks == ACKS_NONE:
+            # Nobody will ask how the flush went; without this the loop would complain that nobody did.
+            committed.add_done_callback(_heard)
+            committed = None
         return Appended(base_offset, log.start_offset, committed, False, timestamp)
 
     def _duplicate(self, first: StoredBatch) -> Appended:
@@ -248,28 +262,23 @@ class Partition:
         self._take_over(derived)
         self._advance(self._acknowledged_end())
 
-    def needs_saving(self, at_least: int) -> bool:
-        """Whether `save_state` has something to do."""
-        return self._frozen is not None or self.unsaved_batches >= at_least
+    async def save_state(self) -> None:
+        """Write a snapshot, so that a start need not replay what came before.
 
-    async def save_state(self, *, at_least: int = 1) -> bool:
-        """Write a snapshot when `at_least` batches have come since the last, and as soon as the log is durable so far.
-
-        True when one was written. A failure to write is no harm: the replay after a crash is longer, that is all.
+        A failure is no harm: the next start takes longer, and the next round tries again.
         """
-        if self._frozen is None and self.unsaved_batches >= at_least and self._refusal is None:
-            self._frozen = state.freeze(self._producers, self._epochs, self.log.end_offset, self._now_ms())
-            self.unsaved_batches = 0
-        frozen, log = self._frozen, self.log
-        if frozen is None or log.durable_offset < frozen.offset or log.broken is not None:
-            return False
-        self._frozen = None
+        unsaved, log = self.unsaved_batches, self.log
+        if not unsaved or self._refusal is not None:
+            return
+        last = state.LastBatch.of(self._last)
+        frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
         try:
             await self._workers.run(lambda: state.save(log, frozen))
-        except OSError:
-            self.unsaved_batches += 1
-            return False
-        return True
+        except OSError as error:
+            if not self.is_closed:
+                _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
+        else:
+            self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
 
     def upkeep(self) -> None:
         """Retention, and forgetting silent producers. Cheap, on the event loop; raises KAFKA_STORAGE_ERROR."""
@@ -286,14 +295,14 @@ class Partition:
         self.log.on_durable = None
         self.log.on_cut = None
         self._producers.clear()
-        self._frozen = None
         self._waiters.wake_all()
 
     def _take_over(self, derived: state.DerivedState) -> None:
         self._producers = derived.producers
         self._producers.join(self._budget)
         self._epochs = derived.epochs
-        self.unsaved_batches += derived.replayed
+        self.unsaved_batches = derived.replayed
+        self._last = derived.last
         assert self._epochs.latest <= self.leader_epoch, "leadership never goes back"
         self._epochs.begin(self.leader_epoch, self.log.end_offset)
 
@@ -305,7 +314,6 @@ class Partition:
         """A failed flush took back the end of the log: refuse writes until the state was read from it again."""
         self.cuts += 1
         self.high_watermark = min(self.high_watermark, log.end_offset)
-        self._frozen = None
         self.is_suspended = True
         self._refusal = PenstockError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"partition {self.topic}-{self.number} is being read back after a disk error"

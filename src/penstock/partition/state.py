@@ -1,7 +1,9 @@
 """What a partition derives from its log, and how it is had again after a restart.
 
 The log is the authority: every batch header names its producer, sequence and epoch. A snapshot beside the log makes the
-replay short. One is written only of what is durable, so it never knows more than a recovered log has. What a crash
+replay short. It names the last batch it reflects, by place, epoch and checksum: if the log has just that batch there,
+it has everything before it too, and the snapshot is true; if power was lost and other batches took its place, or none
+did, the snapshot is not used. So it may be written at any time, whatever of the log is durable by then. What a crash
 leaves: the last snapshot or the one before, and batches behind it, which are replayed.
 """
 
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import NO_TIMESTAMP
+from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from penstock.partition.epochs import Epochs
 from penstock.partition.producers import PER_PARTITION_MAX, WINDOW_MS, Producers, StoredBatch
 from penstock.partition.snapshot import SnapshotError, seal, unseal
@@ -20,7 +22,8 @@ from penstock.storage.log import Log
 NAME = "partition"
 _KIND = b"PART"
 _VERSION = 1
-_LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">qiII")
+"""Base offset, epoch and checksum of the last batch, then the length of the producers' part; the epochs' follows."""
 
 
 class ProducerLimits(NamedTuple):
@@ -30,35 +33,51 @@ class ProducerLimits(NamedTuple):
     most: int = PER_PARTITION_MAX
 
 
+class LastBatch(NamedTuple):
+    """What tells a batch from any other that could be in its place."""
+
+    base_offset: int
+    leader_epoch: int
+    crc: int
+
+    @classmethod
+    def of(cls, batch: "BatchHeader | LastBatch") -> "LastBatch":
+        return cls(batch.base_offset, batch.leader_epoch, batch.crc)
+
+
+NO_BATCH = LastBatch(-1, NO_LEADER_EPOCH, 0)
+
+
 class DerivedState(NamedTuple):
     """Producers and epochs as the log had them up to `offset`; `replayed` batches were read to get there."""
 
     producers: Producers
     epochs: Epochs
     offset: int
+    last: LastBatch
     replayed: int
 
 
 def nothing(limits: ProducerLimits) -> DerivedState:
     """The state of an empty log."""
-    return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), 0, 0)
+    return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), 0, NO_BATCH, 0)
 
 
 class FrozenState(NamedTuple):
-    """The state at `offset`, to be packed and written when the log is durable up to there."""
+    """The state at `offset`, to be packed and written."""
 
     offset: int
     pack: Callable[[], bytes]
 
 
-def freeze(producers: Producers, epochs: Epochs, offset: int, now_ms: int) -> FrozenState:
+def freeze(producers: Producers, epochs: Epochs, offset: int, last: LastBatch, now_ms: int) -> FrozenState:
     """Cheap, on the event loop; the packing can happen elsewhere."""
     pack_producers = producers.snapshot(now_ms)
     packed_epochs = epochs.snapshot()
 
     def pack() -> bytes:
-        packed_producers = pack_producers()
-        return seal(_KIND, _VERSION, _LENGTH.pack(len(packed_producers)) + packed_producers + packed_epochs)
+        packed = pack_producers()
+        return seal(_KIND, _VERSION, _HEAD.pack(*last, len(packed)) + packed + packed_epochs)
 
     return FrozenState(offset, pack)
 
@@ -73,19 +92,20 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
 
     A log that is quarantined gives an empty state: nothing can be appended to it, so nothing depends on the state.
     """
-    producers, epochs, _, replayed = nothing(limits)
-    offset = _restore(log, producers, epochs, now_ms)
     try:
+        restored = _restore(log, now_ms, limits) or nothing(limits)._replace(offset=log.start_offset)
+        producers, epochs, offset, last, replayed = restored
         for header in log.headers_from(offset):
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
+                last = LastBatch.of(header)
                 replayed += 1
     except PenstockError as error:
         if error.code is not ErrorCode.PARTITION_QUARANTINED:
             raise
         return nothing(limits)._replace(offset=log.end_offset)
     epochs.trim(log.start_offset)
-    return DerivedState(producers, epochs, log.end_offset, replayed)
+    return DerivedState(producers, epochs, log.end_offset, last, replayed)
 
 
 def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int) -> None:
@@ -99,21 +119,32 @@ def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int
         producers.record(header.producer_id, header.producer_epoch, batch, now_ms)
 
 
-def _restore(log: Log, producers: Producers, epochs: Epochs, now_ms: int) -> int:
-    """Take over the snapshot, if there is one that fits; from where on the log must be replayed."""
+def _restore(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState | None:
+    """What the snapshot says, if there is one that is whole and true of this log."""
     found = log.load_snapshot(NAME)
     # One that ends before the log starts would leave a hole: a producer could have written in it, and its next batch
     # would look like one too many. Knowing nothing of it is right, knowing half is not.
     if found is None or not log.start_offset <= found[0] <= log.end_offset:
-        return log.start_offset
+        return None
     offset, packed = found
+    state = nothing(limits)
     try:
         payload = unseal(_KIND, _VERSION, packed)
-        (length,) = _LENGTH.unpack_from(payload)
-        middle = _LENGTH.size + length
-        producers.restore(payload[_LENGTH.size : middle], now_ms)
-        epochs.restore(payload[middle:])
+        *fields, length = _HEAD.unpack_from(payload)
+        last = LastBatch(*fields)
+        if not _is_true(log, offset, last):
+            return None
+        middle = _HEAD.size + length
+        state.producers.restore(payload[_HEAD.size : middle], now_ms)
+        state.epochs.restore(payload[middle:])
     except (SnapshotError, struct.error):
-        producers.clear()
-        return log.start_offset
-    return offset
+        return None
+    return state._replace(offset=offset, last=last)
+
+
+def _is_true(log: Log, offset: int, last: LastBatch) -> bool:
+    """Whether the log still has the batch that ended at `offset` when the snapshot was taken."""
+    if offset == log.start_offset:
+        return True  # Retention took all that it speaks of, which it does only with what was really there.
+    header = next(log.headers_from(offset - 1), None)
+    return header is not None and header.next_offset == offset and LastBatch.of(header) == last

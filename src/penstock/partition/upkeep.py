@@ -82,8 +82,8 @@ class Upkeep:
                 partition.upkeep()
             except PenstockError as error:
                 _log.warning("retention failed", extra={"partition": str(partition), "why": str(error)})
-            if partition.needs_saving(save_from):
-                await partition.save_state(at_least=save_from)
+            if partition.unsaved_batches >= save_from:
+                await partition.save_state()
         await self._try("removing deleted topics", self._kept.finish_deletions)
 
     async def _run(self) -> None:

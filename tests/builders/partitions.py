@@ -1,0 +1,134 @@
+"""A place where brokers run one after another: data directory, catalog and clock stay, partitions come and go."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from builders.batches import SOME_TIME_MS
+from penstock.catalog.catalog import Catalog
+from penstock.catalog.memory import MemoryCatalog
+from penstock.model.entropy import SystemEntropy
+from penstock.model.workers import ThreadWorkers
+from penstock.partition.partition import Partition
+from penstock.partition.partitions import Partitions
+from penstock.records.batch import decode_batches
+from penstock.records.record import Record
+from penstock.storage.disk import Disk
+from penstock.storage.local_disk import LocalDisk
+from penstock.storage.store import FlushPolicy, Store
+
+NODE_ID = 1
+
+
+class TurnedClock:
+    """A clock that stands still until it is turned."""
+
+    def __init__(self) -> None:
+        self.now_ms = SOME_TIME_MS
+        self.jumped_ms = 0
+
+    def wall_ms(self) -> int:
+        return self.now_ms + self.jumped_ms
+
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+    def turn(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+
+
+class Site:
+    """What stays when a broker ends."""
+
+    def __init__(self, directory: Path, *, policy: FlushPolicy = FlushPolicy.ALWAYS, disk: Disk | None = None) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.lives = 0
+        self.policy = policy
+        self.disk: Disk = disk or LocalDisk()
+        self.clock = TurnedClock()
+        self.catalog: Catalog = MemoryCatalog(self.clock, SystemEntropy())
+        self.workers = ThreadWorkers(2, "work")
+        self.flush_workers = ThreadWorkers(1, "flush")
+        self.store: Store | None = None
+        self.partitions: Partitions | None = None
+
+    async def start(self, defaults: Mapping[str, str] | None = None, **options: Any) -> Partitions:
+        self.store = await Store.open(
+            [str(self.data)],
+            disk=self.disk,
+            clock=self.clock,
+            workers=self.workers,
+            flush_workers=self.flush_workers,
+            policy=self.policy,
+            entropy=SystemEntropy(),
+        )
+        self.partitions = await Partitions.open(
+            self.catalog,
+            self.store,
+            clock=self.clock,
+            workers=self.workers,
+            node_id=NODE_ID,
+            defaults=defaults,
+            **options,
+        )
+        return self.partitions
+
+    async def stop(self) -> None:
+        partitions, self.partitions = self.partitions, None
+        store, self.store = self.store, None
+        if partitions is not None:
+            await partitions.close()
+        if store is not None:
+            await store.close()
+
+    async def kill(self) -> None:
+        """End the broker as `kill -9` would: the files stay as they are at this moment, whatever it does at its end."""
+        self.lives += 1
+        shutil.copytree(self.data, self.directory / f"data-{self.lives}")
+        await self.stop()
+        self.data = self.directory / f"data-{self.lives}"
+
+    async def restart(self, *, killed: bool = False, **options: Any) -> Partitions:
+        await (self.kill() if killed else self.stop())
+        return await self.start(**options)
+
+    def run(self, story: Callable[["Site"], Awaitable[None]]) -> None:
+        """Run a story that uses this place, and end whatever is left of it."""
+
+        async def whole() -> None:
+            try:
+                await story(self)
+            finally:
+                await self.stop()
+
+        try:
+            asyncio.run(whole())
+        finally:
+            self.workers.close()
+            self.flush_workers.close()
+
+
+async def committed(partition: Partition, records: bytes | bytearray) -> int:
+    """Append, wait until it is acknowledged, and give its offset."""
+    appended = partition.append(memoryview(bytearray(records)))
+    if appended.committed is not None:
+        await appended.committed
+    return appended.base_offset
+
+
+async def read_all(partition: Partition, offset: int | None = None, max_bytes: int = 10_000_000) -> list[Record]:
+    """All records that can be read from `offset` (the start) on."""
+    records: list[Record] = []
+    position = partition.log.start_offset if offset is None else offset
+    while True:
+        data = partition.read(position, max_bytes)
+        if data is None:
+            data = await partition.read_cold(position, max_bytes)
+        if not data:
+            return records
+        found = [record for record in decode_batches(data) if record.offset >= position]
+        records += found
+        position = found[-1].offset + 1

@@ -1,0 +1,417 @@
+"""One partition over a real log on a real disk: what writers and readers get, and what a restart leaves of it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
+from builders.partitions import Site, committed, read_all
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.epochs import EpochEnd
+from penstock.partition.partition import Partition
+from penstock.partition.partitions import Partitions
+from penstock.records.batch import encode_batch
+from penstock.records.header import read_header
+from penstock.storage.store import FlushPolicy
+
+
+def _first(partitions: Partitions, topic: str = "orders") -> Partition:
+    partition = partitions.get(topic, 0)
+    assert partition is not None
+    return partition
+
+
+async def _made(site: Site, **settings: str) -> Partition:
+    partitions = await site.start()
+    await partitions.create("orders", 1, {name.replace("_", "."): value for name, value in settings.items()})
+    return _first(partitions)
+
+
+def _idempotent(sequence: int, count: int = 1, *, producer_id: int = 9, epoch: int = 0) -> bytearray:
+    values = [b"%d" % (sequence + number) for number in range(count)]
+    return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_batches_get_consecutive_offsets_and_the_epoch_stamped_in_place(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        records = numbered_batch(3)
+        appended = partition.append(memoryview(records))
+        assert (appended.base_offset, appended.log_start_offset, appended.duplicate) == (0, 0, False)
+        assert partition.append(memoryview(numbered_batch(2))).base_offset == 3
+        header = read_header(records)
+        assert (header.base_offset, header.leader_epoch) == (0, partition.leader_epoch)
+        assert appended.committed is not None
+        await appended.committed
+        assert [record.offset for record in await read_all(partition)] == [0, 1, 2, 3, 4]
+
+    Site(tmp_path).run(story)
+
+
+@pytest.mark.parametrize("offset", range(6))
+def test_a_read_may_begin_in_the_middle_of_a_batch(tmp_path: Path, offset: int) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, numbered_batch(3))
+        await committed(partition, numbered_batch(3, first=3))
+        assert [record.value for record in await read_all(partition, offset)] == [b"%d" % n for n in range(offset, 6)]
+
+    Site(tmp_path).run(story)
+
+
+def test_readers_see_only_what_is_flushed(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        appended = partition.append(memoryview(numbered_batch(3)))
+        assert partition.high_watermark == 0
+        assert partition.read(0, 1000) == b""
+        assert partition.read(3, 1000) == b"", "the end itself is a legal place"
+        assert appended.committed is not None
+        await appended.committed
+        assert partition.high_watermark == 3
+        assert len(await read_all(partition)) == 3
+
+    Site(tmp_path).run(story)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.INTERVAL])
+def test_without_a_flush_before_the_answer_readers_see_it_at_once(tmp_path: Path, policy: FlushPolicy) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        woken: list[int] = []
+        partition.wait(2, lambda: woken.append(partition.high_watermark))
+        assert partition.append(memoryview(numbered_batch(3))).committed is None
+        assert (partition.high_watermark, woken) == (3, [3])
+        partitions = await site.restart(killed=True)
+        assert (_first(partitions).high_watermark, len(await read_all(_first(partitions)))) == (3, 3)
+
+    Site(tmp_path, policy=policy).run(story)
+
+
+@pytest.mark.parametrize("offset", [-1, 7, 2**62])
+def test_offsets_outside_the_log_are_out_of_range(tmp_path: Path, offset: int) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, numbered_batch(6))
+        with pytest.raises(PenstockError) as error:
+            partition.read(offset, 1000)
+        assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        with pytest.raises(PenstockError) as error:
+            await partition.read_cold(offset, 1000)
+        assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    Site(tmp_path).run(story)
+
+
+def test_a_refused_batch_leaves_log_and_producer_as_they_were(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, max_message_bytes="300")
+        await committed(partition, _idempotent(0))
+        for bad in (damaged(_idempotent(1)), _idempotent(1, 100), _idempotent(2), batch(timestamp=2**60), b""):
+            with pytest.raises(PenstockError):
+                partition.append(memoryview(bytearray(bad)))
+        assert partition.log.end_offset == 1
+        assert await committed(partition, _idempotent(1)) == 1
+
+    Site(tmp_path).run(story)
+
+
+def test_a_log_that_refuses_leaves_the_producer_where_it_was(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, _idempotent(0))
+        partition.log.broken = "the disk is full"
+        with pytest.raises(PenstockError) as error:
+            partition.append(memoryview(_idempotent(1)))
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        partition.log.broken = None
+        assert await committed(partition, _idempotent(1)) == 1
+        assert [record.value for record in await read_all(partition)] == [b"0", b"1"]
+
+    Site(tmp_path).run(story)
+
+
+def test_a_duplicate_is_answered_with_the_first_place_and_not_before_that_is_durable(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        first = partition.append(memoryview(_idempotent(0, 2)))
+        again = partition.append(memoryview(_idempotent(0, 2)))
+        assert (again.base_offset, again.duplicate) == (0, True)
+        assert first.committed is not None
+        assert again.committed is not None
+        await again.committed
+        assert partition.high_watermark == 2
+        await first.committed
+        later = partition.append(memoryview(_idempotent(0, 2)))
+        assert (later.base_offset, later.duplicate, later.committed) == (0, True, None)
+        assert len(await read_all(partition)) == 2
+
+    Site(tmp_path).run(story)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("saved_at", [None, 1, 3])
+def test_producers_are_known_after_a_restart(tmp_path: Path, killed: bool, saved_at: int | None) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        for sequence in range(3):
+            await committed(partition, _idempotent(sequence))
+            if saved_at == sequence + 1:
+                await partition.save_state()
+        partition = _first(await site.restart(killed=killed))
+        assert partition.producers_known == 1
+        assert [partition.append(memoryview(_idempotent(n))).base_offset for n in range(3)] == [0, 1, 2]
+        with pytest.raises(PenstockError) as error:
+            partition.append(memoryview(_idempotent(4)))
+        assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await committed(partition, _idempotent(3)) == 3
+        assert [record.value for record in await read_all(partition)] == [b"0", b"1", b"2", b"3"]
+
+    Site(tmp_path).run(story)
+
+
+def test_an_orderly_stop_leaves_nothing_to_replay(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        await committed(await _made(site), _idempotent(0))
+        assert _first(await site.restart()).unsaved_batches == 0
+        await committed(_first(await site.restart()), _idempotent(1))
+        assert _first(await site.restart(killed=True)).unsaved_batches == 1
+
+    Site(tmp_path).run(story)
+
+
+def test_a_snapshot_of_batches_that_the_log_no_longer_has_is_not_believed(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, batch(b"plain"))
+        elsewhere = Site(tmp_path / "elsewhere")
+        elsewhere.catalog = site.catalog
+        await committed(partition, _idempotent(0))
+        await partition.save_state()
+        snapshot = Path(partition.log.path) / "partition.snapshot"
+        kept = snapshot.read_bytes()
+        await site.stop()
+        # The same offsets again, taken by other batches: as if power had gone and the end had been lost.
+        for file in list(snapshot.parent.iterdir()):
+            file.unlink()
+        (site.data / "checkpoint").unlink()
+        for journal in site.data.glob("journal-*"):
+            journal.unlink()
+        partition = _first(await site.start())
+        assert partition.log.end_offset == 0
+        await committed(partition, batch(b"other"))
+        await committed(partition, batch(b"another"))
+        await site.stop()
+        snapshot.write_bytes(kept)
+        partition = _first(await site.start())
+        assert partition.producers_known == 0
+        assert await committed(partition, _idempotent(0)) == 2
+
+    Site(tmp_path).run(story)
+
+
+def test_silent_producers_are_forgotten_by_upkeep_and_a_jump_of_the_clock_does_not_matter(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, message_timestamp_after_max_ms=str(10**15))
+        await committed(partition, _idempotent(0))
+        site.clock.jumped_ms = 48 * 3600 * 1000
+        partition.upkeep()
+        assert partition.producers_known == 1
+        site.clock.jumped_ms = 0
+        site.clock.turn(24 * 3600 * 1000)
+        partition.upkeep()
+        assert partition.producers_known == 0
+
+    Site(tmp_path).run(story)
+
+
+def test_the_brokers_time_is_stored_and_told(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, message_timestamp_type="LogAppendTime")
+        records = batch(b"a", timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0)
+        appended = partition.append(memoryview(bytearray(records)))
+        site.clock.turn(1000)
+        again = partition.append(memoryview(bytearray(records)))
+        assert appended.log_append_time_ms == again.log_append_time_ms == SOME_TIME_MS
+        assert appended.committed is not None
+        await appended.committed
+        assert [record.timestamp for record in await read_all(partition)] == [SOME_TIME_MS]
+        partition = _first(await site.restart(killed=True))
+        assert partition.append(memoryview(bytearray(records))).log_append_time_ms == SOME_TIME_MS
+
+    Site(tmp_path).run(story)
+
+
+def test_too_few_replicas_refuse_only_writes_that_want_all(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, min_insync_replicas="2")
+        with pytest.raises(PenstockError) as error:
+            partition.append(memoryview(batch()))
+        assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert partition.append(memoryview(batch()), acks=1).base_offset == 0
+
+    Site(tmp_path).run(story)
+
+
+def test_a_write_that_wants_no_answer_becomes_visible_all_the_same(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        reached = asyncio.Event()
+        partition.wait(0, reached.set)
+        assert partition.append(memoryview(batch()), acks=0).committed is None
+        await reached.wait()
+        assert len(await read_all(partition)) == 1
+
+    Site(tmp_path).run(story)
+
+
+def test_waiting_readers_wake_when_their_offset_is_reached_and_not_before(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        woken: list[str] = []
+        partition.wait(0, lambda: woken.append("next"))
+        partition.wait(4, lambda: woken.append("beyond the end"))
+        cancel = partition.wait(0, lambda: woken.append("gone"))
+        cancel()
+        await committed(partition, numbered_batch(3))
+        assert woken == ["next"]
+        assert partition.waiting == 1
+        await committed(partition, numbered_batch(2))
+        assert woken == ["next", "beyond the end"]
+        partition.wait(4, lambda: woken.append("already there"))
+        assert woken[-1] == "already there"
+
+    Site(tmp_path).run(story)
+
+
+def test_closing_wakes_readers_and_refuses_everybody(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        woken: list[str] = []
+        partition.wait(10, lambda: woken.append("closed"))
+        partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.wait(10, lambda: woken.append("later"))
+        assert woken == ["closed", "later"]
+        for use in (lambda: partition.append(memoryview(batch())), lambda: partition.read(0, 1)):
+            with pytest.raises(PenstockError) as error:
+                use()
+            assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(PenstockError):
+            await partition.offset_for_time(0)
+
+    Site(tmp_path).run(story)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (-1, (6, -1)),
+        (-2, (0, -1)),
+        (-3, (4, SOME_TIME_MS + 70)),
+        (-4, (0, -1)),
+        (-5, (-1, -1)),
+        (0, (0, SOME_TIME_MS + 10)),
+        (SOME_TIME_MS + 10, (0, SOME_TIME_MS + 10)),
+        (SOME_TIME_MS + 11, (1, SOME_TIME_MS + 20)),
+        (SOME_TIME_MS + 31, (4, SOME_TIME_MS + 70)),
+        (SOME_TIME_MS + 70, (4, SOME_TIME_MS + 70)),
+        (SOME_TIME_MS + 71, (-1, -1)),
+    ],
+)
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_offsets_are_found_by_time_to_the_record(
+    tmp_path: Path, asked: int, answer: tuple[int, int], compression: str
+) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        for times in ((10, 20, 30), (15, 70, 25)):
+            stamps = [SOME_TIME_MS + time for time in times]
+            await committed(partition, encode_batch([b"v"] * 3, timestamps=stamps, compression=compression))
+        found = await partition.offset_for_time(asked)
+        assert (found.offset, found.timestamp) == answer
+        assert found.leader_epoch == (-1 if answer[0] < 0 else partition.leader_epoch)
+
+    Site(tmp_path).run(story)
+
+
+def test_nothing_is_found_by_time_in_what_is_not_flushed(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, batch(timestamp=SOME_TIME_MS))
+        appended = partition.append(memoryview(batch(timestamp=SOME_TIME_MS + 5)))
+        partition.high_watermark = 1
+        assert (await partition.offset_for_time(-1)).offset == 1
+        assert appended.committed is not None
+        await appended.committed
+        assert (await partition.offset_for_time(SOME_TIME_MS + 1)).offset == 1
+
+    Site(tmp_path).run(story)
+
+
+def test_an_empty_partition_has_no_message_of_any_time(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        assert [(await partition.offset_for_time(asked)).offset for asked in (-1, -2, -3, 0)] == [0, 0, -1, -1]
+
+    Site(tmp_path).run(story)
+
+
+def test_every_start_is_a_new_leadership_and_history_tells_where_each_ended(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        first = partition.leader_epoch
+        await committed(partition, numbered_batch(3))
+        await site.restart(killed=True)
+        partition = _first(await site.restart())
+        assert partition.leader_epoch == first + 2
+        await committed(partition, numbered_batch(2))
+        for _ in range(2):
+            latest = partition.leader_epoch
+            assert partition.epoch_end(first) == EpochEnd(first, 3)
+            assert partition.epoch_end(first + 1) == EpochEnd(first, 3), "nothing was written in between"
+            assert partition.epoch_end(latest) == EpochEnd(latest, 5)
+            assert partition.epoch_end(latest + 1) == EpochEnd(-1, -1)
+            partition = _first(await site.restart(killed=True))
+
+    Site(tmp_path).run(story)
+
+
+@pytest.mark.parametrize(
+    ("behind", "code"), [(1, ErrorCode.FENCED_LEADER_EPOCH), (-1, ErrorCode.UNKNOWN_LEADER_EPOCH), (0, None)]
+)
+def test_a_client_with_another_leader_epoch_is_told(tmp_path: Path, behind: int, code: ErrorCode | None) -> None:
+    async def story(site: Site) -> None:
+        await _made(site)
+        partition = _first(await site.restart())
+        partition.check_leader_epoch(-1)
+        if code is None:
+            partition.check_leader_epoch(partition.leader_epoch)
+            return
+        with pytest.raises(PenstockError) as error:
+            partition.check_leader_epoch(partition.leader_epoch - behind)
+        assert error.value.code is code
+
+    Site(tmp_path).run(story)
+
+
+def test_retention_takes_old_messages_and_numbering_goes_on(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, retention_ms="60000")
+        await committed(partition, numbered_batch(3))
+        site.clock.turn(60_001)
+        await committed(partition, batch(b"young", timestamp=site.clock.wall_ms()))
+        partition.upkeep()
+        assert partition.log.start_offset == 3
+        assert [(r.offset, r.value) for r in await read_all(partition)] == [(3, b"young")]
+        with pytest.raises(PenstockError) as error:
+            partition.read(2, 100)
+        assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        site.clock.turn(60_001)
+        partition.upkeep()
+        assert (partition.log.start_offset, partition.high_watermark) == (4, 4)
+        assert await committed(partition, batch(timestamp=site.clock.wall_ms())) == 4
+        partition = _first(await site.restart(killed=True))
+        assert (partition.log.start_offset, partition.log.end_offset) == (4, 5)
+
+    Site(tmp_path).run(story)
