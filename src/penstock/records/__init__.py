@@ -1,5 +1,43 @@
-"""Record batch v2."""
+"""Record batch v2: Kafka's format, and the only one in which Penstock sends, stores and replicates messages.
 
-from penstock.records._decode import COMPILED
+A batch is a header of 61 bytes (laid out in `penstock.records.header`) and, behind it, the records, all together
+compressed or not (`penstock.records.compression`). Uncompressed, each record is:
+
+================= ========== ===========================================================================
+field             type       meaning
+================= ========== ===========================================================================
+length            varint     bytes of the record that follow
+attributes        int8       unused
+timestamp_delta   varlong    milliseconds after the header's base_timestamp; may be negative
+offset_delta      varint     place after the header's base_offset; compaction leaves gaps
+key               varint +   length and bytes; length -1 is null
+value             varint +   length and bytes; length -1 is null, a tombstone where the topic is compacted
+header count      varint
+header key        varint +   length and UTF-8 text, never null
+header value      varint +   length and bytes; length -1 is null; key and value come once for each header
+================= ========== ===========================================================================
+
+A varint is a zigzag number (0, -1, 1, -2 become 0, 1, 2, 3) in groups of seven bits, the lowest first; all bytes but
+the last have their highest bit set. It has up to 32 bits, a varlong up to 64.
+
+In a control batch a record is a mark and not a message: its key holds a version and a type (0 abort, 1 commit), two
+bytes each, its value a version of two bytes and the coordinator's epoch of four.
+
+The parts, from what is needed most to what is needed least:
+
+- `header`: read, check and stamp a batch without opening it; all that the broker does on its common path;
+- `batch`: from lists to a batch and back to records;
+- `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
+- `compression`: within bounds that no hostile batch gets past;
+- `_encode`, `_decode`: the codec itself, one source that runs compiled (`COMPILED`) or plain, with the same results.
+
+Whatever is wrong with a batch that came from outside is a `CorruptBatch`, found within the time and the memory that the
+size of the batch and the caller's limit allow.
+"""
+
+from penstock.records import _decode, _encode
+
+COMPILED: bool = _decode.COMPILED and _encode.COMPILED
+"""Whether the codec runs as compiled code; if not, everything works, slower."""
 
 __all__ = ["COMPILED"]

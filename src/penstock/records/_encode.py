@@ -1,7 +1,7 @@
 """Writes records into an uncompressed batch body; see `penstock.records` for the format.
 
-One source, two lives, and C functions that give 0, as in `_decode`. The caller (`batch`) has checked the arguments; what remains to be checked
-here is what shows only record by record: that keys and values are bytes.
+One source, two lives, and C functions that give 0, as in `_decode`. The caller (`batch`, `arrow`) has checked the
+arguments; what remains to be checked here is what shows only record by record: that keys and values are bytes.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type

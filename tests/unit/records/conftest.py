@@ -1,0 +1,59 @@
+"""Both lives of the codec, so that every test can be run in each of them."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock.records import _decode, _encode, arrow, batch
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The codec's two modules, both compiled or both plain."""
+
+    encode: ModuleType
+    decode: ModuleType
+
+
+def _plain(module: ModuleType) -> ModuleType:
+    """The module's source, loaded under another name as the Python that it also is."""
+    name = module.__name__.rpartition(".")[2]
+    spec = importlib.util.spec_from_file_location(f"plain{name}", Path(batch.__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    assert not loaded.COMPILED
+    return loaded
+
+
+_PLAIN = Codec(_plain(_encode), _plain(_decode))
+
+
+@pytest.fixture
+def plain() -> Codec:
+    return _PLAIN
+
+
+@pytest.fixture
+def compiled() -> Codec:
+    if not (_encode.COMPILED and _decode.COMPILED):
+        pytest.fail("the codec is not compiled: `make test` does it, or `python setup.py build_ext --inplace`")
+    return Codec(_encode, _decode)
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Codec:
+    """Each codec in turn, with the public functions working on it."""
+    chosen = request.getfixturevalue(request.param)
+    assert isinstance(chosen, Codec)
+    monkeypatch.setattr(batch, "encode_records", chosen.encode.encode_records)
+    monkeypatch.setattr(batch, "decode_records", chosen.decode.decode_records)
+    monkeypatch.setattr(arrow, "measure_records", chosen.decode.measure_records)
+    monkeypatch.setattr(arrow, "Columns", chosen.decode.Columns)
+    monkeypatch.setattr(arrow, "Source", chosen.encode.Source)
+    monkeypatch.setattr(arrow, "TableEncoder", chosen.encode.TableEncoder)
+    return chosen
