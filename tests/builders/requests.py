@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from penstock.model.network import Network
 from penstock.testing.simulated_loop import SimulatedLoop
@@ -56,8 +56,7 @@ class RawPeer(asyncio.Protocol):
         return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self.received += data

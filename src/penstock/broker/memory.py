@@ -1,7 +1,8 @@
 """Memory that peers can make the broker use, counted and bounded for all connections together.
 
 Invariants: `incoming_bytes` is what frames hold from the moment room was given for them until their request is
-answered; it exceeds its bound by no more than one read of a connection. `outgoing_bytes` is what slow readers have not taken.
+answered; it exceeds its bound by no more than one read of a connection. `outgoing_bytes` is what slow readers have
+not taken.
 """
 
 from collections.abc import Callable

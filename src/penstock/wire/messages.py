@@ -46,8 +46,12 @@ def key_of(api: str) -> int:
 
 
 def read_request(api: str, version: int, frame: memoryview, position: int, elements_max: int = ELEMENTS_MAX) -> Fields:
-    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    return _read(f"{api}Request", version, Source(frame, position, elements_max))
+    """The request whose body begins at `position`; MalformedError when the frame does not hold it.
+
+    Bytes behind it are passed over, as Kafka does: librdkafka, asking for all topics, sends three too many.
+    """
+    fields: Fields = _reader(f"{api}Request", version)(Source(frame, position, elements_max))
+    return fields
 
 
 def write_request(api: str, version: int, fields: Fields) -> bytes:
@@ -57,18 +61,15 @@ def write_request(api: str, version: int, fields: Fields) -> bytes:
 
 def read_response(api: str, version: int, frame: memoryview, position: int) -> Fields:
     """The response whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    return _read(f"{api}Response", version, Source(frame, position, ANSWER_ELEMENTS_MAX))
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    fields: Fields = _reader(f"{api}Response", version)(source)
+    source.finish()
+    return fields
 
 
 def write_response(api: str, version: int, fields: Fields) -> bytes:
     """A response's body."""
     return _write(f"{api}Response", version, fields)
-
-
-def _read(name: str, version: int, source: Source) -> Fields:
-    fields: Fields = _reader(name, version)(source)
-    source.finish()
-    return fields
 
 
 def _write(name: str, version: int, fields: Fields) -> bytes:
