@@ -13,6 +13,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.records.header import BatchHeader, CorruptBatch, each_batch
@@ -175,7 +176,7 @@ class _Walk:
 
     def _first(self, states: list[SegmentState]) -> SegmentState | None:
         """The first segment that is not known to be flushed up to the next one; those before it are taken as they are."""
-        for state, after in zip(states, [*states[1:], None], strict=True):
+        for state, after in zip(states, [*states[1:], None], strict=False):
             if after is None or state.next_offset != after.base_offset:
                 return state
             self._plan.segments.append(state)
