@@ -115,15 +115,7 @@ class Node:
         self.kafka_port = identity.port = listening.port
         await self._catalog.register_broker(settings.node_id, identity.host, identity.port)
         self._operator.is_ready = True
-        log.info(
-            "ready",
-            extra={
-                "version": __version__,
-                "host": settings.host,
-                "port": self.kafka_port,
-                "partitions": partitions.count,
-            },
-        )
+        log.info("ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
 
     async def stop(self) -> None:
         """Answer what is under way, flush, write checkpoints, and let everything go."""

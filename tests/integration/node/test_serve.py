@@ -1,0 +1,209 @@
+"""`penstock serve` as an operator meets it: the real command, real ports, real signals."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.node.serve import (
+    EXIT_ADDRESS,
+    EXIT_BY_SECOND_SIGNAL,
+    EXIT_CLEAN,
+    EXIT_DATA_IN_USE,
+    EXIT_SETTINGS,
+)
+from penstock.sdk.client import AsyncClient
+from penstock.testing.real_broker import RealBroker
+
+WAIT_S = 60.0
+
+
+def page(broker: RealBroker, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=WAIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def until_connections(broker: RealBroker, count: int) -> None:
+    """Come back when the broker has so many connections; the test's timeout bounds it."""
+    while f"\npenstock_connections {count}\n" not in page(broker, "/metrics")[1]:
+        pass
+
+
+def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end, for starts that are refused."""
+    command = [sys.executable, "-m", "penstock.cli", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment or None)
+
+
+async def put(broker: RealBroker, topic: str, *values: bytes) -> None:
+    async with await AsyncClient.connect(broker.bootstrap) as client:
+        await client.put(topic, values)
+
+
+async def first_value(broker: RealBroker, topic: str) -> bytes | None:
+    async with await AsyncClient.connect(broker.bootstrap) as client:
+        fetched = await client.fetch(topic, 0, 0, max_wait_ms=10_000)
+        return fetched.records[0].value
+
+
+def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        asyncio.run(put(broker, "orders", b"one", b"two"))
+        assert page(broker, "/ready") == (200, "ready\n")
+        status, text = page(broker, "/health")
+        health = json.loads(text)
+        assert (status, health["status"], health["partitions"]) == (200, "ok", 1)
+        assert page(broker, "/nothing")[0] == 404
+        families = {family.name: family for family in text_string_to_metric_families(page(broker, "/metrics")[1])}
+    value = {name: family.samples[0].value for name, family in families.items()}
+    assert value["penstock_ready"] == 1
+    assert value["penstock_partitions"] == 1
+    assert value["penstock_log_messages"] == 2
+    assert value["penstock_log_bytes"] > 0
+    assert value["penstock_connections_accepted"] >= 1
+    assert value["penstock_requests"] >= 2
+    assert value["process_resident_memory_bytes"] > 0
+
+
+def test_without_a_http_port_there_is_none(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", extra_args=["--http-port", "off"]) as broker:
+        assert "/metrics" not in broker.log_text()
+        asyncio.run(put(broker, "orders", b"one"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_broker_cleanly_although_a_reader_waits(tmp_path: Path, number: signal.Signals) -> None:
+    async def work(broker: RealBroker) -> int:
+        async with await AsyncClient.connect(broker.bootstrap) as client:
+            await client.put("orders", [b"one"])
+            waiting = asyncio.create_task(client.fetch("orders", 0, 1, max_wait_ms=600_000, timeout_s=900))
+            await asyncio.to_thread(until_connections, broker, 2)
+            broker.signal(number)
+            code = await asyncio.to_thread(broker.wait_ended, WAIT_S)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        return code
+
+    with RealBroker(tmp_path / "data") as broker:
+        assert asyncio.run(work(broker)) == EXIT_CLEAN
+        said = broker.log_text()
+    assert f"stopping signal={number.name}" in said
+    assert "stopped" in said
+    assert "Traceback" not in said
+    assert "error" not in said
+
+
+def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+    program = (
+        "import asyncio, os, signal\n"
+        "from penstock.node.serve import _watch_signals\n"
+        "async def hang():\n"
+        "    stopping = asyncio.Event()\n"
+        "    _watch_signals(stopping)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    await stopping.wait()\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    await asyncio.sleep(600)\n"
+        "asyncio.run(hang())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.returncode == EXIT_BY_SECOND_SIGNAL
+    assert "stopped at once by a second signal" in ended.stderr
+
+
+def test_what_was_stored_is_there_after_a_stop_and_after_a_kill(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        asyncio.run(put(broker, "orders", b"one"))
+        broker.restart()
+        assert asyncio.run(first_value(broker, "orders")) == b"one"
+        asyncio.run(put(broker, "others", b"two"))
+        broker.kill()
+        broker.start()
+        assert asyncio.run(first_value(broker, "orders")) == b"one"
+        assert asyncio.run(first_value(broker, "others")) == b"two"
+
+
+def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with RealBroker(data) as broker:
+        second = serve("--data", str(data), "--kafka-port", "0", "--http-port", "off")
+        assert second.returncode == EXIT_DATA_IN_USE
+        assert second.stdout == ""
+        assert f"{data} is in use by process {broker.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+        asyncio.run(put(broker, "orders", b"one"))
+
+
+def test_several_data_directories_are_served_and_must_come_together(tmp_path: Path) -> None:
+    both = f"{tmp_path / 'one'},{tmp_path / 'two'}"
+    with RealBroker(tmp_path / "unused", extra_args=["--data", both, "--default-partitions", "8"]) as broker:
+        asyncio.run(put(broker, "orders", b"one"))
+        assert broker.stop() == EXIT_CLEAN
+    assert [path for path in (tmp_path / "one").iterdir() if path.is_dir()]
+    assert [path for path in (tmp_path / "two").iterdir() if path.is_dir()]
+    alone = serve("--data", str(tmp_path / "one"), "--kafka-port", "0", "--http-port", "off")
+    assert alone.returncode != EXIT_CLEAN
+    assert alone.stderr.startswith("penstock: ")
+
+
+@pytest.mark.parametrize(("flag", "other"), [("--kafka-port", "--http-port"), ("--http-port", "--kafka-port")])
+def test_a_port_in_use_is_named_and_so_is_the_way_out(tmp_path: Path, flag: str, other: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = serve("--data", str(tmp_path / "data"), flag, str(port), other, "0")
+    assert refused.returncode == EXIT_ADDRESS
+    assert refused.stdout == ""
+    assert f"cannot listen on 127.0.0.1:{port}: " in refused.stderr
+    assert f"choose another with {flag}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    refused = serve("--data", str(in_the_way / "data"), "--kafka-port", "0", "--http-port", "off")
+    assert refused.returncode == 1
+    assert str(in_the_way) in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_wrong_settings_are_refused_with_where_they_stand(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("kafka_prot = 1\n")
+    refused = serve("--config", str(config), "--flush", "never", PENSTOCK_NODE="7")
+    assert refused.returncode == EXIT_SETTINGS
+    assert "flush = 'never' (--flush): expected one of always, interval, os" in refused.stderr
+    assert f"there is no setting 'kafka_prot' (file {config}); did you mean kafka_port?" in refused.stderr
+    assert "PENSTOCK_NODE; did you mean PENSTOCK_NODE_ID?" in refused.stderr
+
+
+def test_file_environment_and_flags_reach_the_broker(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text('log_format = "json"\nnode_id = 5\ndefault_partitions = 9\n')
+    environment = {"PENSTOCK_CONFIG": str(config), "PENSTOCK_DEFAULT_PARTITIONS": "3"}
+
+    async def look(broker: RealBroker) -> tuple[list[int], int]:
+        async with await AsyncClient.connect(broker.bootstrap) as client:
+            await client.put("orders", [b"one"])
+            view = await client.metadata([])
+            return [*view.brokers], len((await client.describe_topic("orders")).partitions)
+
+    with RealBroker(tmp_path / "data", extra_args=["--node-id", "6"], env=environment) as broker:
+        assert asyncio.run(look(broker)) == ([6], 3)
+        broker.stop()
+        lines = [line for line in broker.log_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in lines]
+    assert [event["event"] for event in events] == ["ready", "stopping", "stopped"]
+    assert {event["level"] for event in events} == {"info"}
