@@ -113,9 +113,9 @@ _LABELS = {
 def _print_facts(title: str, facts: dict[str, Any]) -> None:
     print_line(title)
     for name, label in _LABELS.items():
-        if name not in facts:
+        value = facts.get(name)
+        if value in (None, {}, []):
             continue
-        value = facts[name]
         if isinstance(value, dict):
             value = ", ".join(f"{key}={each}" for key, each in value.items())
         elif isinstance(value, list):

@@ -21,13 +21,19 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def penstock(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _tell_version(wanted: bool) -> None:
+    if wanted:
         sys.stdout.write(f"penstock {__version__}\n")
         raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    """What holds for all commands; the version is told before any of them is looked for."""
 
 
 serve.register(app)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +10,8 @@ import typer
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
 from penstock.cli.output import print_json, print_line
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import REQUEST_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.sdk.putting import Place
@@ -87,7 +89,7 @@ def put(
 
         summary = Summary(topic, as_json)
         with connected(bootstrap) as session:
-            batches = iter([[os.fsencode(value) for value in values]]) if values else _lines_as_they_come()
+            batches = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
             done = 0
             for batch in batches:
                 keys, messages = _split(batch, key, key_separator, done)
@@ -109,15 +111,28 @@ def put(
         summary.end()
 
 
-def _lines_as_they_come() -> Iterator[list[bytes]]:
-    """Lines of standard input, in portions: whatever is there is taken, and nothing waits for more to come."""
-    rest = b""
-    while data := os.read(sys.stdin.fileno(), READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        if lines:
-            yield lines
-    if rest:
-        yield [rest]
+def lines_as_they_come(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
+    """Lines in portions, from a `read` that gives what is there and nothing at the end: no line waits for the next."""
+    begun: list[bytes] = []
+    begun_bytes = 0
+    while data := read(READ_BYTES):
+        first, *others = data.split(b"\n")
+        begun.append(first)
+        begun_bytes += len(first)
+        if begun_bytes > REQUEST_BYTES_MAX:
+            raise PenstockError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"a line is longer than {REQUEST_BYTES_MAX} bytes, which no broker takes"
+            )
+        if others:
+            *whole, rest = others
+            yield [b"".join(begun), *whole]
+            begun, begun_bytes = [rest], len(rest)
+    if begun_bytes:
+        yield [b"".join(begun)]
+
+
+def _read_input(size: int) -> bytes:
+    return os.read(sys.stdin.fileno(), size)
 
 
 def _split(
@@ -140,7 +155,7 @@ def _split(
 
 def _header(text: str) -> tuple[str, bytes]:
     name, sign, value = text.partition("=")
-    if not sign or not name:
+    if not sign or not name or not name.isprintable():
         raise usage_error(f"--header {text!r}: expected NAME=VALUE")
     return name, os.fsencode(value)
 

@@ -131,7 +131,7 @@ def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: flo
 
 def _setting(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
-    if not sign or not name:
+    if not sign or not name or not text.isprintable():
         raise usage_error(f"--set {text!r}: expected NAME=VALUE")
     return name, value
 

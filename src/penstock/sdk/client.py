@@ -13,7 +13,7 @@ from penstock import __version__
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
+from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
 from penstock.sdk import requests
@@ -157,6 +157,7 @@ class AsyncClient:
         When an attempt's answer was lost and the next finds the topic there with the partitions asked for, it counts
         as made by this call.
         """
+        check_topic_name(name)
         deadline = Deadline(timeout_s)
         request = requests.create_topic(
             name, partitions, replication_factor, settings or {}, self._broker_timeout_ms(deadline)
@@ -172,6 +173,7 @@ class AsyncClient:
 
     async def delete_topic(self, name: str, *, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
         """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
+        check_topic_name(name)
         deadline = Deadline(timeout_s)
         request = requests.delete_topic(name, self._broker_timeout_ms(deadline))
         try:

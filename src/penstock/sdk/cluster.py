@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from penstock import __version__
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import check_topic_name
 from penstock.model.network import Network
 from penstock.sdk import requests
 from penstock.sdk.address import Address
@@ -18,6 +19,9 @@ from penstock.sdk.answers import Broker, ClusterView, TopicView, refusal
 from penstock.sdk.connection import Connection
 from penstock.sdk.core import ConnectionCore
 from penstock.sdk.retry import Deadline
+
+REMEMBER_S = 300.0
+"""How long a topic's description is used: who adds partitions does not tell every client."""
 
 
 class UnreachableError(PenstockError):
@@ -60,7 +64,7 @@ class Cluster:
         self._busy_pollers: dict[Connection, None] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Broker] = {}
-        self._topics: dict[str, TopicView] = {}
+        self._topics: dict[str, tuple[float, TopicView]] = {}
         self._closed = False
         self.controller_id = -1
         self.cluster_id = ""
@@ -132,8 +136,9 @@ class Cluster:
 
     async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
         """The topic as remembered, or as the cluster describes it now; its error there is raised."""
-        view = self._topics.get(name)
-        if view is None:
+        check_topic_name(name)
+        asked_s, view = self._topics.get(name, (0.0, None))
+        if view is None or asyncio.get_running_loop().time() - asked_s > REMEMBER_S:
             described = await self.refresh([name], deadline, auto_create=auto_create)
             view = described.topics.get(name)
             if view is None:
@@ -170,7 +175,7 @@ class Cluster:
             if topic.error_number or any(row.leader_id < 0 for row in topic.partitions):
                 self.forget(name)
             else:
-                self._topics[name] = topic
+                self._topics[name] = (asyncio.get_running_loop().time(), topic)
         return view
 
     def timeout_s(self, deadline: Deadline, extra_s: float = 0.0) -> float:

@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             _close(connection)
             raise PenstockError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {timeout_s:g} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # The resolver has its own opinion of what can be a host's name.
             _close(connection)
             raise PenstockError(
                 ErrorCode.NETWORK_EXCEPTION, f"{address} cannot be reached: {_reason(error)}"

@@ -1,0 +1,238 @@
+"""The command line as far as it can be seen without a broker."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock import __version__
+from penstock.cli.get import Printer
+from penstock.cli.main import app
+from penstock.cli.output import text_or_base64
+from penstock.cli.put import lines_as_they_come
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.node import serve as node_serve
+from penstock.node.settings import FIELDS, Settings
+from penstock.records.record import Record
+
+NOBODY = "127.0.0.1:1"
+CLIENT_COMMANDS = [
+    ("topic", "list"),
+    ("topic", "create", "t"),
+    ("topic", "delete", "t"),
+    ("put", "t", "message"),
+    ("get", "t"),
+    ("info",),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG", *(field.variable for field in FIELDS.values())):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version") == (0, f"penstock {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", [(), ("serve",), ("topic",), *CLIENT_COMMANDS])
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    code, output, _ = run(*command[:2] if command[:1] == ("topic",) else command[:1], "--help")
+    assert code == 0
+    assert "Usage" in output
+
+
+@pytest.mark.parametrize("command", CLIENT_COMMANDS)
+def test_without_a_broker_a_command_says_what_to_do_and_exits_with_5(command: tuple[str, ...]) -> None:
+    code, _, errors = run(*command, "--bootstrap", NOBODY)
+    assert code == 5
+    assert f"{NOBODY} cannot be reached: connection refused" in errors
+    assert "penstock serve" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("command", CLIENT_COMMANDS)
+def test_programs_get_the_same_as_json(command: tuple[str, ...]) -> None:
+    code, _, errors = run(*command, "--bootstrap", NOBODY, "--json")
+    assert code == 5
+    document = json.loads(errors)
+    assert document["error"] == "NETWORK_EXCEPTION"
+    assert "penstock serve" in document["hint"]
+
+
+def test_the_bootstrap_list_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:2")
+    code, _, errors = run("topic", "list")
+    assert code == 5
+    assert "127.0.0.1:2 " in errors
+
+
+def test_info_tells_about_this_machine_without_a_broker() -> None:
+    code, output, _ = run("info", "--json", "--bootstrap", NOBODY)
+    document = json.loads(output)
+    assert document["local"]["penstock"] == __version__
+    assert isinstance(document["local"]["codec_compiled"], bool)
+    assert document["broker"]["error"] == "NETWORK_EXCEPTION"
+    assert code == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("put", "t", "m", "--key", "k", "--key-separator", ":"), "--key-separator"),
+        (("put", "t", "m", "--key-separator", ""), "--key-separator"),
+        (("put", "t", "m", "--header", "novalue"), "--header"),
+        (("put", "t", "m", "--compression", "rar"), "--compression"),
+        (("put", "t", "m", "--acks", "2"), "--acks"),
+        (("get", "t", "--from", "yesterday"), "--from"),
+        (("get", "t", "--to", "tomorrow"), "--to"),
+        (("get", "t", "--follow", "--to", "latest"), "--follow"),
+        (("topic", "create", "t", "--set", "retention.ms"), "--set"),
+        (("topic", "list", "--bootstrap", "a:b"), "a:b"),
+        (("get", "t", "--count", "0"), "--count"),
+        (("put", "t", "m", "--partition", "-1"), "--partition"),
+    ],
+)
+def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, ...], named: str) -> None:
+    code, _, errors = run(*arguments)
+    assert code == 2
+    assert named in errors
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """What a broker would have been started with."""
+    started: list[Settings] = []
+
+    def remember(settings: Settings) -> int:
+        started.append(settings)
+        return 0
+
+    monkeypatch.setattr(node_serve, "run", remember)
+    return started
+
+
+def test_serve_hands_its_flags_to_the_broker(given: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_NODE_ID", "7")
+    flags = ("--data", "a,b", "--kafka-port", "0", "--flush", "os", "--retention-ms", "1h", "--auto-create", "no")
+    code, _, errors = run("serve", *flags)
+    assert (code, errors) == (0, "")
+    (settings,) = given
+    assert settings.data == ("a", "b")
+    assert (settings.kafka_port, settings.flush, settings.retention_ms, settings.node_id) == (0, "os", 3_600_000, 7)
+    assert not settings.auto_create
+
+
+def test_serve_reads_a_settings_file(given: list[Settings], tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('flush = "interval"\nkafka_port = 1234\n')
+    assert run("serve", "--config", str(file), "--kafka-port", "4321")[0] == 0
+    assert (given[0].flush, given[0].kafka_port) == ("interval", 4321)
+
+
+def test_serve_ends_with_the_brokers_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_serve, "run", lambda settings: 3)
+    assert run("serve")[0] == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--flush", "sometimes"),
+        ("--kafka-port", "many"),
+        ("--config", "/no/such/file.toml"),
+        ("--auto-create", "perhaps"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_exits_with_2(arguments: tuple[str, str]) -> None:
+    code, _, errors = run("serve", *arguments)
+    assert code == 2
+    assert arguments[1] in errors
+
+
+def test_every_setting_of_the_broker_has_a_flag() -> None:
+    _, output, _ = run("serve", "--help")
+    for field in FIELDS.values():
+        assert field.flag in output
+
+
+def test_the_command_line_loads_nothing_it_does_not_need() -> None:
+    heavy = ["penstock.sdk", "penstock.broker", "kafka", "rich", "uvloop", "cramjam", "sqlite3"]
+    program = f"import sys, penstock.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "[]\n"
+
+
+RECORD = Record(5, 1_700_000_000_123, b"k", b"v\n", (("h", b"\xff"), ("n", None)))
+
+
+def test_values_are_printed_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    Printer("t", as_json=False, verbose=False).write(
+        0, [RECORD, RECORD._replace(value=b"\xff"), RECORD._replace(value=None)]
+    )
+    assert capfdbinary.readouterr().out == b"v\n\n\xff\n\n"
+
+
+def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    Printer("t", as_json=False, verbose=True).write(2, [RECORD._replace(value=b"v", key=None)])
+    line = capfdbinary.readouterr().out.decode()
+    assert "2:5  -  v h=\\xff n=-\n" in line
+    assert "20.123" in line
+
+
+def test_json_keeps_bytes_that_are_no_text_in_base64(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    Printer("t", as_json=True, verbose=False).write(2, [RECORD._replace(value=b"\xff\x00")])
+    assert json.loads(capfdbinary.readouterr().out) == {
+        "topic": "t",
+        "partition": 2,
+        "offset": 5,
+        "timestamp": 1_700_000_000_123,
+        "key": "k",
+        "value_base64": "/wA=",
+        "headers": [{"name": "h", "value_base64": "/w=="}, {"name": "n", "value": None}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"text", {"x": "text"}), ("ü".encode(), {"x": "ü"}), (b"\xfc", {"x_base64": "/A=="}), (None, {"x": None})],
+)
+def test_bytes_are_text_or_base64(data: bytes | None, expected: dict[str, str | None]) -> None:
+    assert text_or_base64("x", data) == expected
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a\nb"], [b"a", b"b"]),
+        ([b"a", b"b\n\n", b"c"], [b"ab", b"", b"c"]),
+        ([b"\n"], [b""]),
+        ([], []),
+    ],
+)
+def test_lines_are_taken_as_they_come(pieces: list[bytes], lines: list[bytes]) -> None:
+    rest = iter([*pieces, b""])
+    portions = lines_as_they_come(lambda size: next(rest))
+    assert [line for portion in portions for line in portion] == lines
+
+
+def test_a_line_is_handed_on_before_the_next_is_there() -> None:
+    pieces = iter([b"first\n"])
+    assert next(lines_as_they_come(lambda size: next(pieces))) == [b"first"]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(PenstockError) as caught:
+        list(lines_as_they_come(lambda size: bytes(size)))
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
