@@ -101,7 +101,8 @@ def _plan(
     if key not in inventory.keys:
         return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint knows of it")
     try:
-        plan = recovery.plan_log(directory.disk, path, inventory.known.get(key), inventory.entries.get(key, ()), now_ms)
+        known, entries = inventory.known.get(key), inventory.entries.get(key, ())
+        plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
     except OSError as error:
         plan = LogPlan(quarantined=f"{path} cannot be read: {error}")
     return key, plan

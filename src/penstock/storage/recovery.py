@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
+from penstock.model.names import NO_TOPIC_ID, PartitionKey
 from penstock.records.header import BatchHeader, CorruptBatch, each_batch
 from penstock.storage.checkpoint import LogState
 from penstock.storage.disk import Disk, DiskFile
@@ -25,6 +26,7 @@ from penstock.storage.sealed import UNFINISHED
 from penstock.storage.segment import NO_TIME, SEGMENT_SUFFIX, SegmentState, segment_name
 
 CUT_SUFFIX = ".cut"
+_NOBODY = PartitionKey(NO_TOPIC_ID, 0)
 CUT_KEPT_BYTES = 1024 * 1024
 
 
@@ -104,20 +106,31 @@ def _batches(data: bytes) -> list[tuple[int, BatchHeader]]:
         return []
 
 
-def plan_log(disk: Disk, path: str, known: LogState | None, entries: Sequence[JournalEntry], now_ms: int) -> LogPlan:
-    """Look at one log's directory; changes nothing. Raises OSError."""
+def plan_log(
+    disk: Disk, path: str, known: LogState | None, entries: Sequence[JournalEntry], now_ms: int, *, trusted: bool = True
+) -> LogPlan:
+    """Look at one log's directory; changes nothing. Raises OSError.
+
+    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, there is no
+    checkpoint to go by: the log begins with its first segment, and only the last segment may have a torn end.
+    """
     names = disk.list(path)
     bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
     plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)])
-    states = list(known.segments) if known else []
-    if states:
-        plan.unneeded += [segment_name(base) for base in bases if base < states[0].base_offset]
-        bases = [base for base in bases if base >= states[0].base_offset]
-    plan.start_offset = known.start_offset if known else (bases[0] if bases else 0)
-    plan.end_offset = known.end_offset if known else plan.start_offset
-    plan.quarantined = _missing(disk, path, states, bases)
+    if known is None:
+        start = bases[0] if bases and not trusted else 0
+        known = LogState(_NOBODY, start, start, ())
+    plan.start_offset, plan.end_offset = known.start_offset, known.end_offset
+    first = known.segments[0].base_offset if known.segments else known.end_offset
+    if not known.segments and first not in bases:
+        first = max((base for base in bases if base < first), default=first)
+    plan.unneeded += [segment_name(base) for base in bases if base < first]
+    bases = [base for base in bases if base >= first]
+    plan.quarantined = _missing(disk, path, known.segments, bases)
     if plan.quarantined is None:
-        _Walk(disk, path, bases, entries, now_ms, plan).run(states)
+        _Walk(disk, path, bases, entries, now_ms, plan).run(list(known.segments), first)
+        if plan.set_aside and not trusted:
+            plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, though the log goes on behind it"
     return plan
 
 
@@ -153,9 +166,9 @@ class _Walk:
         for patches in self._patches.values():
             patches.sort(key=lambda patch: patch.position)
 
-    def run(self, states: list[SegmentState]) -> None:
+    def run(self, states: list[SegmentState], first: int) -> None:
         plan = self._plan
-        state = self._first(states)
+        state = self._first(states, first)
         while state is not None:
             state = self._segment(state)
             plan.segments.append(state)
@@ -174,15 +187,14 @@ class _Walk:
             plan.segments, plan.writes, plan.to_flush, plan.cut = [], [], [], None
             plan.end_offset = plan.start_offset
 
-    def _first(self, states: list[SegmentState]) -> SegmentState | None:
-        """The first segment that is not known to be flushed up to the next one; those before it are taken as they are."""
-        for state, after in zip(states, [*states[1:], None], strict=False):
-            if after is None or state.next_offset != after.base_offset:
+    def _first(self, states: list[SegmentState], first: int) -> SegmentState | None:
+        """The first segment not known to be flushed up to the next one; those before it are taken as they are."""
+        for number, state in enumerate(states):
+            is_last = number == len(states) - 1
+            if is_last or state.next_offset != states[number + 1].base_offset:
                 return state
             self._plan.segments.append(state)
-        if self._bases:
-            return self._unknown(self._bases[0])
-        return self._unknown(self._plan.end_offset) if self._begins_in_journal(self._plan.end_offset) else None
+        return self._unknown(first) if first in self._bases or self._begins_in_journal(first) else None
 
     def _unknown(self, base_offset: int) -> SegmentState:
         return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)

@@ -19,18 +19,18 @@ Faults, to be set and reset at will:
 import errno
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.storage.disk import Buffer
+from penstock.testing.simulated_nodes import Directory, Inode, apply
 
-SECTOR_BYTES = 512
 _CAPACITY_BYTES = 1 << 40
 
 
-class PowerLoss(BaseException):  # noqa: N818 - an event of the simulated world, which nobody is meant to handle
+class PowerLoss(BaseException):
     """Power went away: raised by the operation it hit, and by all later ones until `SimulatedDisk.power_loss`."""
 
 
@@ -42,103 +42,12 @@ class Operation(NamedTuple):
     path: str
 
 
-class _Inode:
-    """A file, whatever its names."""
-
-    __slots__ = ("content", "durable", "unflushed")
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.durable = bytearray()
-        self.unflushed: list[tuple[int, bytes | None]] = []
-        """Writes (position, bytes) and truncations (size, None) since the last flush."""
-
-    def change(self, position: int, data: bytes | None) -> None:
-        _apply(self.content, position, data)
-        self.unflushed.append((position, data))
-
-    def flush(self) -> None:
-        for position, data in self.unflushed:
-            _apply(self.durable, position, data)
-        self.unflushed.clear()
-
-    def lose(self, random: Random) -> None:
-        """Of each unflushed change, keep what chance leaves."""
-        for position, data in self.unflushed:
-            fate = random.random()
-            if fate < 0.4:
-                continue
-            if fate < 0.7 or data is None:
-                _apply(self.durable, position, data)
-            else:
-                for at, sector in _torn(position, data, random):
-                    _apply(self.durable, at, sector)
-        self.unflushed.clear()
-
-
-class _Directory:
-    """Names, as they are and as they would be after power was lost."""
-
-    __slots__ = ("durable", "names", "unflushed")
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Inode | _Directory] = {}
-        self.durable: dict[str, _Inode | _Directory] = {}
-        self.unflushed: list[dict[str, _Inode | _Directory | None]] = []
-
-    def change(self, change: "dict[str, _Inode | _Directory | None]") -> None:
-        _rename(self.names, change)
-        self.unflushed.append(change)
-
-    def flush(self) -> None:
-        self.durable = dict(self.names)
-        self.unflushed.clear()
-
-    def lose(self, random: Random) -> None:
-        for change in self.unflushed:
-            if random.random() < 0.5:
-                _rename(self.durable, change)
-        self.unflushed.clear()
-        self.names = dict(self.durable)
-
-
-def _apply(content: bytearray, position: int, data: bytes | None) -> None:
-    if data is None:
-        if position <= len(content):
-            del content[position:]
-        else:
-            content.extend(bytes(position - len(content)))
-        return
-    if position > len(content):
-        content.extend(bytes(position - len(content)))
-    content[position : position + len(data)] = data
-
-
-def _rename(names: "dict[str, _Inode | _Directory]", change: "dict[str, _Inode | _Directory | None]") -> None:
-    for name, node in change.items():
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node
-
-
-def _torn(position: int, data: bytes, random: Random) -> Iterator[tuple[int, bytes]]:
-    """Some sectors of a write: a part from the front, or any."""
-    bounds = [0, *range(SECTOR_BYTES - position % SECTOR_BYTES, len(data), SECTOR_BYTES), len(data)]
-    sectors = [(first, end) for first, end in zip(bounds, bounds[1:], strict=False) if end > first]
-    from_front = random.random() < 0.5
-    kept = random.randrange(len(sectors) + 1)
-    for number, (first, end) in enumerate(sectors):
-        if number < kept if from_front else random.random() < 0.5:
-            yield position + first, data[first:end]
-
-
 class SimulatedFile:
     """An open file; useless after power was lost, even when it is back."""
 
     __slots__ = ("_boot", "_disk", "_inode", "_is_open", "path")
 
-    def __init__(self, disk: "SimulatedDisk", path: str, inode: _Inode) -> None:
+    def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
         self._boot = disk.boot
@@ -146,7 +55,7 @@ class SimulatedFile:
         self._is_open = True
         disk.open_count += 1
 
-    def _use(self) -> _Inode:
+    def _use(self) -> Inode:
         assert self._is_open, f"{self.path} is closed"
         self._disk.check_power(self._boot)
         return self._inode
@@ -234,7 +143,7 @@ class SimulatedDisk:
         self.boot = 0
         self.locks: set[str] = set()
         self._is_dead = False
-        self._root = _Directory()
+        self._root = Directory()
 
     # What files ask.
 
@@ -284,7 +193,7 @@ class SimulatedDisk:
             directory = pending.pop()
             directory.lose(chance)
             for node in directory.names.values():
-                if isinstance(node, _Directory):
+                if isinstance(node, Directory):
                     pending.append(node)
                 elif id(node) not in seen:
                     seen.add(id(node))
@@ -296,7 +205,7 @@ class SimulatedDisk:
         pending = [self._root]
         while pending:
             for node in pending.pop().durable.values():
-                if isinstance(node, _Directory):
+                if isinstance(node, Directory):
                     pending.append(node)
                 elif data in node.durable:
                     return True
@@ -309,8 +218,8 @@ class SimulatedDisk:
     def spoil(self, path: str, position: int, data: bytes) -> None:
         """Change a file behind everybody's back, on stable storage too, as rot does."""
         inode = self._file(path)
-        _apply(inode.content, position, data)
-        _apply(inode.durable, position, data)
+        apply(inode.content, position, data)
+        apply(inode.durable, position, data)
 
     def cut(self, path: str, size: int) -> None:
         """Shorten a file behind everybody's back, on stable storage too."""
@@ -331,9 +240,9 @@ class SimulatedDisk:
             self.step("create", path)
             if self.is_full:
                 raise OSError(errno.ENOSPC, "simulated: no space left", path)
-            node = _Inode()
+            node = Inode()
             directory.change({name: node})
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         return SimulatedFile(self, path, node)
 
@@ -357,7 +266,7 @@ class SimulatedDisk:
         self.make_directory(parent)
         self.step("make directory", path)
         directory, name = self._parent(path)
-        directory.change({name: _Directory()})
+        directory.change({name: Directory()})
         self.flush_directory(parent)
 
     def remove(self, path: str) -> None:
@@ -365,7 +274,7 @@ class SimulatedDisk:
         node = directory.names.get(name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        if isinstance(node, _Directory) and node.names:
+        if isinstance(node, Directory) and node.names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", path)
         self.step("remove", path)
         directory.change({name: None})
@@ -378,7 +287,7 @@ class SimulatedDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         replaced = target.names.get(new_name)
-        if isinstance(replaced, _Directory) and replaced.names:
+        if isinstance(replaced, Directory) and replaced.names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", new)
         self.step("rename", new)
         source.change({old_name: None, new_name: node})
@@ -403,24 +312,24 @@ class SimulatedDisk:
 
     # Finding things.
 
-    def _directory(self, path: str) -> _Directory:
-        node: _Inode | _Directory = self._root
+    def _directory(self, path: str) -> Directory:
+        node: Inode | Directory = self._root
         for name in path.strip("/").split("/"):
             if not name:
                 continue
-            if not isinstance(node, _Directory) or name not in node.names:
+            if not isinstance(node, Directory) or name not in node.names:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             node = node.names[name]
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         head, name = posixpath.split(path)
         return self._directory(head), name
 
-    def _file(self, path: str) -> _Inode:
+    def _file(self, path: str) -> Inode:
         directory, name = self._parent(path)
         node = directory.names[name]
-        assert isinstance(node, _Inode), f"{path} is no file"
+        assert isinstance(node, Inode), f"{path} is no file"
         return node
