@@ -1,0 +1,111 @@
+"""Every example of the pages that people paste from is run, in order, against a broker started as the README says.
+
+Console blocks hold commands (`$ …`) and what they print; a Python block is run, and the text block behind it is what it
+prints. The broker's port is put in for the 9092 that the pages use; everything else is taken as it stands.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/kafka-clients.md", "docs/command-line.md"]
+WAIT_S = 100.0
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+_READY = re.compile(r"is ready on 127\.0\.0\.1:(\d+) ")
+
+
+class Example(NamedTuple):
+    """Something to run, and what it prints."""
+
+    language: str
+    source: str
+    output: str
+
+
+def examples(text: str) -> list[Example]:
+    """The runnable blocks of a page, in order."""
+    blocks = _BLOCK.findall(text)
+    found: list[Example] = []
+    for number, (language, body) in enumerate(blocks):
+        if language == "console":
+            found += [Example("sh", command, output) for command, output in _commands(body)]
+        elif language == "python":
+            behind = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+            found.append(Example("python", body, behind[1] if behind[0] == "text" else ""))
+    return found
+
+
+def _commands(body: str) -> Iterator[tuple[str, str]]:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the project's commands in reach, and without settings meant for another broker or another make."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PENSTOCK_") and name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+    }
+    return inherited | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[str]:
+    """The port of a broker that `make run` has started."""
+    arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --http-port off"
+    with subprocess.Popen(
+        ["make", "--silent", "run", arguments],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = next((match for line in process.stdout if (match := _READY.search(line))), None)
+            assert ready, "the broker ended before it was ready"
+            yield ready[1]
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.communicate(timeout=WAIT_S)
+
+
+def run(example: Example, port: str) -> str:
+    source = example.source.replace("9092", port)
+    command = ["bash", "-euo", "pipefail", "-c", source] if example.language == "sh" else [sys.executable, "-c", source]
+    settings = environment() | {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{port}"}
+    ended = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.returncode == 0, f"{example.source}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_does_what_the_page_says(page: str, port: str) -> None:
+    found = examples((ROOT / page).read_text(encoding="utf-8"))
+    assert found
+    for example in found:
+        assert trimmed(run(example, port)) == trimmed(example.output.replace("9092", port)), example.source
+
+
+def trimmed(text: str) -> list[str]:
+    """Lines without the blanks behind them: tables have some, and pages should not."""
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_the_commands_the_readme_names_are_targets() -> None:
+    named = set(re.findall(r"\bmake (\w+)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert {"run", "test", "check"} <= named
+    assert named <= targets
