@@ -130,12 +130,14 @@ class _PartitionCheck:
                 continue
             if write.durable is False and self.promises.survives_power_loss:
                 yield self._violation(Kind.NOT_DURABLE, f"offset {write.base_offset}, {_shown(write.values[0])}")
+            if self._forgives_losses_since(write.asked_at):
+                continue
             for offset, value in enumerate(write.values, write.base_offset):
+                where = self.by_value.get(value)
+                if write.base_offset < 0 and where:
+                    continue  # The broker knew only that it was stored before.
                 if self.by_offset.get(offset) == value or self._was_trimmed(offset):
                     continue
-                if self._forgives_losses_since(write.asked_at):
-                    continue
-                where = self.by_value.get(value)
                 kind = Kind.MISPLACED if where else Kind.LOST
                 yield self._violation(kind, f"{_shown(value)} of offset {offset} is at {where or 'no offset'}")
 
@@ -196,7 +198,7 @@ class _PartitionCheck:
     def _told(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(told at, asked at, offset, value) of everything that any client was told."""
         for write in self.writes:
-            if write.outcome is Outcome.STORED and write.told_at is not None:
+            if write.base_offset >= 0 and write.told_at is not None:
                 for offset, value in enumerate(write.values, write.base_offset):
                     yield write.told_at, write.asked_at, offset, value
         for read in self.reads:
@@ -234,7 +236,7 @@ class _PartitionCheck:
 
     def _moments(self) -> Iterator[tuple[int, Write | Read | None]]:
         for write in self.writes:
-            if write.outcome is Outcome.STORED and write.told_at is not None:
+            if write.base_offset >= 0 and write.told_at is not None:
                 yield write.told_at, write
         for read in self.reads:
             assert read.told_at is not None

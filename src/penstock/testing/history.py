@@ -86,7 +86,7 @@ class History:
         return write
 
     def stored(self, write: Write, base_offset: int, *, durable: bool | None = None) -> None:
-        """The write was acknowledged."""
+        """The write was acknowledged; `base_offset` is -1 where the broker could no longer say where it lies."""
         write.outcome, write.base_offset, write.durable, write.told_at = (
             Outcome.STORED,
             base_offset,

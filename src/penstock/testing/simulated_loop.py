@@ -10,6 +10,8 @@ Invariants:
 import asyncio
 import gc
 import heapq
+import os.path
+import traceback
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -23,6 +25,7 @@ Ts = TypeVarTuple("Ts")
 
 STEPS_MAX = 5_000_000
 _PRUNE_AT_LEAST = 256
+_CLOSE_ATTEMPTS = 20
 
 
 class SimulationStuckError(RuntimeError):
@@ -138,7 +141,8 @@ class SimulatedLoop(BaseEventLoop):
         exception = context.get("exception")
         if self._ended or isinstance(exception, ProcessCrashed) or (owner is not None and not owner.alive):
             return
-        self.failures.append(f"{owner.name if owner else 'simulation'}: {context.get('message')}: {exception!r}")
+        shown = described(exception) if exception is not None else ""
+        self.failures.append(f"{owner.name if owner else 'simulation'}: {context.get('message')}: {shown}")
 
     # Running
 
@@ -192,6 +196,13 @@ class SimulatedLoop(BaseEventLoop):
         self.close()
 
 
+def described(error: BaseException) -> str:
+    """An exception in one line, with the places it came through last."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = " > ".join(f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames)
+    return f"{error!r} at {places}" if places else repr(error)
+
+
 def _is_dead(owner: Owner | None) -> bool:
     return owner is not None and not owner.alive
 
@@ -199,10 +210,17 @@ def _is_dead(owner: Owner | None) -> bool:
 def _discard(task: asyncio.Task[Any]) -> None:
     """End a task that will never run again, whatever its cleanup says to that."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say: not an accident
-    coroutine = task.get_coro()
-    try:
-        if coroutine is not None:
-            coroutine.close()
-    except BaseException:
-        # Cleanup code that awaits, or that meets the ended loop, has nothing left to protect.
-        return
+    chain: list[Any] = []
+    coroutine: Any = task.get_coro()
+    while coroutine is not None and hasattr(coroutine, "close"):
+        chain.append(coroutine)
+        coroutine = getattr(coroutine, "cr_await", None)
+    # From the inside out: closing an outer one first would leave an inner one, whose cleanup awaits, to the collector.
+    for coroutine in reversed(chain):
+        for _ in range(_CLOSE_ATTEMPTS):
+            try:
+                coroutine.close()
+                break
+            except BaseException:
+                # Cleanup code that awaits, or that meets the ended loop, has nothing left to protect.
+                continue

@@ -56,6 +56,12 @@ def test_an_acknowledged_message_that_is_missing_is_lost(history: History) -> No
     assert kinds(history, log("abc")) == {Kind.LOST}
 
 
+def test_a_message_acknowledged_without_its_offset_must_be_somewhere(history: History) -> None:
+    write(history, "e", -1)
+    assert kinds(history, log("abcde")) == set()
+    assert kinds(history, log("abcd")) == {Kind.LOST}
+
+
 def test_a_message_stored_twice_is_doubled(history: History) -> None:
     assert kinds(history, log("abcdd")) == {Kind.DOUBLED}
 

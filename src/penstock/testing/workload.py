@@ -1,0 +1,177 @@
+"""The clients of a simulation: producers and readers on the real SDK, which write down what they ask and are told."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.client import AsyncClient
+from penstock.sdk.putting import PutError
+from penstock.sdk.requests import BEGINNING, LATEST
+from penstock.testing.history import FinalLog, History
+from penstock.testing.plan import ProducerPlan, ReaderPlan
+
+PUT_TIMEOUT_S = 60.0
+_PAUSE_AFTER_ERROR_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Where clients write down what happens, and how they look whether bytes are on stable storage."""
+
+    history: History
+    note: Callable[..., None]
+    is_durable: Callable[[bytes], bool] | None
+    """None where the flush policy does not promise it."""
+
+
+class Producer:
+    """Writes unique values; each batch is asked for once, however often the SDK has to send it."""
+
+    def __init__(
+        self, plan: ProducerPlan, client: AsyncClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+    ) -> None:
+        self._plan = plan
+        self._client = client
+        self._partitions = partitions
+        self._book = book
+        self._random = random
+        self._left = plan.batches
+        self._made = 0
+
+    async def run(self) -> None:
+        """All batches, in as many lanes as planned."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._plan.lanes):
+                group.create_task(self._run_lane(), name=f"{self._plan.name} lane {number}")
+
+    async def _run_lane(self) -> None:
+        while self._left > 0:
+            self._left -= 1
+            await self._put(self._random.choice(self._partitions))
+            if self._plan.pause_s:
+                await asyncio.sleep(2 * self._plan.pause_s * self._random.random() * self._plan.lanes)
+
+    async def _put(self, partition: TopicPartition) -> None:
+        values = self._values(partition)
+        history, note = self._book.history, self._book.note
+        write = history.ask_write(self._plan.name, partition, values)
+        try:
+            places = await self._client.put(
+                partition.topic,
+                values,
+                partition=partition.partition,
+                compression=self._plan.compression,
+                timeout_s=PUT_TIMEOUT_S,
+            )
+        except PutError as error:
+            note("put failed", self._plan.name, str(partition), error.code.name, int(error.outcome_unknown))
+            if error.outcome_unknown:
+                history.abandoned(write, str(error))
+            else:
+                history.refused(write, str(error))
+        except PenstockError as error:
+            note("put refused", self._plan.name, str(partition), error.code.name)
+            history.refused(write, str(error))
+        else:
+            note("put", self._plan.name, str(partition), places[0].offset, len(values))
+            history.stored(write, places[0].offset, durable=self._durable(values))
+
+    def _durable(self, values: Sequence[bytes]) -> bool | None:
+        if self._book.is_durable is None or self._plan.compression != "none":
+            return None
+        return all(map(self._book.is_durable, values))
+
+    def _values(self, partition: TopicPartition) -> list[bytes]:
+        """Values that say where they come from, and differ from all others."""
+        values = []
+        for _ in range(self._random.randint(1, self._plan.records_max)):
+            self._made += 1
+            filler = self._random.randbytes(self._random.randint(0, self._plan.value_bytes_max))
+            values.append(f"<{self._plan.name}/{partition}/{self._made}>".encode() + filler)
+        return values
+
+
+class Reader:
+    """Follows every partition from its start; now and then begins anew."""
+
+    def __init__(
+        self, plan: ReaderPlan, client: AsyncClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+    ) -> None:
+        self._plan = plan
+        self._client = client
+        self._partitions = partitions
+        self._book = book
+        self._random = random
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for partition in self._partitions:
+                group.create_task(self._follow(partition), name=f"{self._plan.name} {partition}")
+
+    async def _follow(self, partition: TopicPartition) -> None:
+        position = 0
+        while True:
+            position = await self._fetch(partition, position)
+            if self._random.random() < self._plan.restarts_chance:
+                position = 0
+
+    async def _fetch(self, partition: TopicPartition, position: int) -> int:
+        """One fetch; where to go on."""
+        read = self._book.history.ask_read(self._plan.name, partition, position)
+        try:
+            fetched = await self._client.fetch(
+                partition.topic,
+                partition.partition,
+                position,
+                max_bytes=self._plan.max_bytes,
+                max_wait_ms=self._plan.max_wait_ms,
+            )
+        except PenstockError as error:
+            self._book.note("fetch failed", self._plan.name, str(partition), position, error.code.name)
+            await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+            return position
+        records = [(record.offset, record.value or b"") for record in fetched.records]
+        self._book.note("fetch", self._plan.name, str(partition), position, len(records), fetched.high_watermark)
+        self._book.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)
+        if not records:
+            await asyncio.sleep(0.05 + 0.1 * self._random.random())
+        # A log that lost its tail with the power, as weak flush policies may, ends before the reader's position.
+        return min(fetched.next_offset, fetched.high_watermark)
+
+
+async def create_topics(client: AsyncClient, topics: Sequence[tuple[str, int]]) -> None:
+    """Create the topics, whatever else happens meanwhile."""
+    for name, partitions in topics:
+        while True:
+            try:
+                await client.create_topic(name, partitions=partitions)
+                break
+            except PenstockError as error:
+                if error.code.name == "TOPIC_ALREADY_EXISTS":
+                    break
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+
+async def read_whole(client: AsyncClient, partition: TopicPartition, book: Book) -> FinalLog:
+    """Everything a partition holds; an error here is an error of the run."""
+    start = await client.list_offset(partition.topic, partition.partition, BEGINNING)
+    end = await client.list_offset(partition.topic, partition.partition, LATEST)
+    assert start is not None
+    assert end is not None
+    position = start.offset
+    records: list[tuple[int, bytes]] = []
+    while position < end.offset:
+        read = book.history.ask_read("final reader", partition, position)
+        fetched = await client.fetch(partition.topic, partition.partition, position, max_wait_ms=0)
+        found = [(record.offset, record.value or b"") for record in fetched.records]
+        book.history.answered(read, found, fetched.log_start_offset, fetched.high_watermark)
+        if fetched.next_offset <= position:
+            break
+        records += found
+        position = fetched.next_offset
+    book.note("final log", str(partition), start.offset, end.offset, len(records))
+    return FinalLog(start.offset, end.offset, tuple(records))

@@ -1,0 +1,241 @@
+"""One seed's world: a broker on its machine, clients around it, and the faults of the plan; from start to verdict."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from penstock.catalog.memory import MemoryCatalog
+from penstock.model.names import TopicPartition
+from penstock.node.settings import Settings
+from penstock.sdk.client import AsyncClient
+from penstock.testing.history import FinalLog, History
+from penstock.testing.plan import BROKER_HOST, Fault, FaultKind, Plan
+from penstock.testing.process import BrokerProcess, Machine
+from penstock.testing.simulated_clock import SimulatedClock
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_entropy import SimulatedEntropy, branch
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_network import SimulatedNetwork
+from penstock.testing.simulated_transport import Conditions
+from penstock.testing.simulated_workers import Slowness
+from penstock.testing.trace import Trace
+from penstock.testing.workload import Book, Producer, Reader, create_topics, read_whole
+
+T = TypeVar("T")
+
+KAFKA_PORT = 9092
+DATA_DIRECTORY = "/data"
+_ERROR_CHANCE = 0.2
+SETTLING_S = 200.0
+"""So long after the last fault everything must have come to its end by itself."""
+
+Sabotage = Callable[["World"], None]
+"""A bug planted by a test: changes the world, or the storage in it, before it begins."""
+
+
+class UnsettledError(Exception):
+    """Something did not come to an end although all faults were over."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run leaves to the checker."""
+
+    history: History
+    final: dict[TopicPartition, FinalLog]
+
+
+class World:
+    """Built from a plan; `run` plays it."""
+
+    def __init__(self, plan: Plan, loop: SimulatedLoop, trace: Trace) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.trace = trace
+        self.history = History()
+        self._random = Random(f"penstock/{plan.seed}/world")
+        self._process: BrokerProcess | None = None
+        self._lives = 0
+        self._restarting = True
+        self.machine = self._make_machine()
+        self._started_s = loop.time()
+        self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
+        self._book = Book(self.history, self.machine.note, self._is_durable if plan.flush == "always" else None)
+
+    def _make_machine(self) -> Machine:
+        plan, loop, random = self.plan, self.loop, self._random
+        conditions = Conditions(plan.latency_s, plan.jitter_s, plan.pieces_chance)
+        clock = SimulatedClock(loop)
+        return Machine(
+            loop=loop,
+            random=branch(random, "machine"),
+            trace=self.trace,
+            network=SimulatedNetwork(loop, branch(random, "network"), conditions=conditions, trace=self.trace),
+            clock=clock,
+            disk=SimulatedDisk(branch(random, "disk")),
+            catalog=MemoryCatalog(clock, SimulatedEntropy(branch(random, "catalog"))),
+            host=BROKER_HOST,
+            slowness=Slowness(usual_s=plan.slow_disk_s, rare_s=20 * plan.slow_disk_s),
+        )
+
+    def _settings(self) -> Settings:
+        return Settings(
+            data=(DATA_DIRECTORY,),
+            host=BROKER_HOST,
+            kafka_port=KAFKA_PORT,
+            http_port=-1,
+            flush=self.plan.flush,
+            retention_ms=-1,
+            segment_bytes=self.plan.segment_bytes,
+        )
+
+    async def run(self) -> Outcome:
+        """Workload and faults side by side; then everything heals, is read, and is read again after a power loss."""
+        keeper = self.loop.create_task(self._keep_running(), name="keeper")
+        admin = self._client("admin")
+        faults = self.loop.create_task(self._play_faults(), name="faults")
+        await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self._topics()), "making topics")
+        producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
+        readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
+        await faults
+        await self._heal()
+        await self._within(SETTLING_S, asyncio.gather(*producers), "writing")
+        await asyncio.sleep(1)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        await self._read_everything("first")
+        self._crash(power_loss=True)
+        final = await self._read_everything("second")
+        await self._end(keeper, admin)
+        return Outcome(self.history, final)
+
+    # The broker
+
+    async def _keep_running(self) -> None:
+        """Start the broker again whenever it is gone, as an init system does."""
+        while self._restarting:
+            self._lives += 1
+            process = BrokerProcess(self.machine, self._settings(), self._lives, self._note_crash)
+            self._process = process
+            if await process.start():
+                await process.ended
+            self._process = None
+            await asyncio.sleep(self.plan.restart_delay_s)
+
+    def _note_crash(self, power_loss: bool) -> None:
+        self.history.crashed(power_loss=power_loss)
+
+    def _crash(self, *, power_loss: bool) -> None:
+        if self._process is not None:
+            self._process.crash(power_loss=power_loss)
+
+    async def _end(self, keeper: asyncio.Task[None], admin: AsyncClient) -> None:
+        self._restarting = False
+        if self._process is not None:
+            await self._within(SETTLING_S, self._process.stop(), "stopping")
+        admin.close()
+        await keeper
+
+    # Faults
+
+    async def _play_faults(self) -> None:
+        for fault in self.plan.faults:
+            await asyncio.sleep(max(0.0, self._started_s + fault.at_s - self.loop.time()))
+            self.machine.note("fault", str(fault))
+            await self._play(fault)
+        await asyncio.sleep(max(0.0, self._started_s + self.plan.duration_s - self.loop.time()))
+
+    async def _play(self, fault: Fault) -> None:
+        machine, kind = self.machine, fault.kind
+        if kind in (FaultKind.KILL, FaultKind.POWER_LOSS):
+            self._crash(power_loss=kind is FaultKind.POWER_LOSS)
+        elif kind is FaultKind.CRASH_IN_WRITE:
+            if self._process is not None:
+                self._process.crash_in_write(int(fault.amount), power_loss=bool(fault.target))
+        elif kind is FaultKind.STOP:
+            if self._process is not None:
+                await self._within(SETTLING_S, self._process.stop(), "stopping")
+        elif kind is FaultKind.CUT:
+            machine.network.cut(fault.target)
+        elif kind is FaultKind.CLOCK_JUMP:
+            machine.clock.jump_ms(int(fault.amount * 1000))
+        else:
+            begin, end = self._lasting(fault)
+            begin()
+            self.loop.call_later(fault.amount, end)
+
+    def _lasting(self, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How a fault that lasts begins, and how it ends."""
+        network, disk = self.machine.network, self.machine.disk
+        if fault.kind is FaultKind.BLACK_HOLE:
+            return (lambda: network.block(fault.target)), (lambda: network.unblock(fault.target))
+        if fault.kind is FaultKind.REFUSE:
+            return (lambda: network.refuse(BROKER_HOST)), (lambda: network.accept(BROKER_HOST))
+        if fault.kind is FaultKind.DISK_FULL:
+            return (lambda: setattr(disk, "is_full", True)), (lambda: setattr(disk, "is_full", False))
+        chance = "write_error_chance" if fault.kind is FaultKind.WRITE_ERROR else "flush_error_chance"
+        return (lambda: setattr(disk, chance, _ERROR_CHANCE)), (lambda: setattr(disk, chance, 0.0))
+
+    async def _heal(self) -> None:
+        """All faults are over: those that last end by themselves, soon."""
+        longest = max((fault.amount for fault in self.plan.faults if fault.kind in _LASTING), default=0.0)
+        await asyncio.sleep(longest)
+        self.machine.note("healed")
+
+    # Clients
+
+    def _client(self, name: str) -> AsyncClient:
+        return AsyncClient(
+            f"{BROKER_HOST}:{KAFKA_PORT}",
+            network=self.machine.network.host(name),
+            clock=self.machine.clock,
+            entropy=SimulatedEntropy(branch(self._random, name)),
+        )
+
+    def _start_producer(self, number: int) -> asyncio.Task[None]:
+        plan = self.plan.producers[number]
+        random = branch(self._random, plan.name)
+        producer = Producer(plan, self._client(plan.name), self.partitions, self._book, random)
+        return self.loop.create_task(producer.run(), name=plan.name)
+
+    def _start_reader(self, number: int) -> asyncio.Task[None]:
+        plan = self.plan.readers[number]
+        random = branch(self._random, plan.name)
+        reader = Reader(plan, self._client(plan.name), self.partitions, self._book, random)
+        return self.loop.create_task(reader.run(), name=plan.name)
+
+    def _topics(self) -> list[tuple[str, int]]:
+        return [(topic.name, topic.partitions) for topic in self.plan.topics]
+
+    def _is_durable(self, value: bytes) -> bool:
+        return self.machine.disk.holds_durably(value)
+
+    async def _read_everything(self, which: str) -> dict[TopicPartition, FinalLog]:
+        client = self._client(f"{which} final reader")
+
+        async def read() -> dict[TopicPartition, FinalLog]:
+            return {partition: await read_whole(client, partition, self._book) for partition in self.partitions}
+
+        try:
+            return await self._within(SETTLING_S, read(), f"the {which} final read")
+        finally:
+            client.close()
+
+    async def _within(self, timeout_s: float, work: Awaitable[T], what: str) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await work
+        except TimeoutError:
+            raise UnsettledError(f"{what} did not come to an end within {timeout_s:g} s of simulated time") from None
+
+
+_LASTING = (
+    FaultKind.BLACK_HOLE,
+    FaultKind.REFUSE,
+    FaultKind.DISK_FULL,
+    FaultKind.WRITE_ERROR,
+    FaultKind.FLUSH_ERROR,
+)
