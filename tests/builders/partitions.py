@@ -1,23 +1,26 @@
 """A place where brokers run one after another: data directory, catalog and clock stay, partitions come and go."""
 
 import asyncio
-import shutil
+import copy
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
 from builders.batches import SOME_TIME_MS
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.entropy import SystemEntropy
-from penstock.model.workers import ThreadWorkers
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.records.batch import decode_batches
 from penstock.records.record import Record
-from penstock.storage.disk import Disk
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.store import FlushPolicy, Store
+from penstock.testing.simulated_disk import SimulatedDisk
+
+T = TypeVar("T")
 
 NODE_ID = 1
 
@@ -39,29 +42,42 @@ class TurnedClock:
         self.now_ms += milliseconds
 
 
-class Site:
-    """What stays when a broker ends."""
+class InlineWorkers:
+    """Workers that do everything at once, where it is asked for: then a killed broker has nothing under way."""
 
-    def __init__(self, directory: Path, *, policy: FlushPolicy = FlushPolicy.ALWAYS, disk: Disk | None = None) -> None:
-        self.directory = directory
-        self.data = directory / "data"
-        self.lives = 0
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+class Site:
+    """What stays when a broker ends: with a directory on the real disk and with threads, without one in memory."""
+
+    def __init__(self, directory: Path | None = None, *, policy: FlushPolicy = FlushPolicy.ALWAYS) -> None:
+        self.data = str(directory or "/data")
         self.policy = policy
-        self.disk: Disk = disk or LocalDisk()
         self.clock = TurnedClock()
         self.catalog: Catalog = MemoryCatalog(self.clock, SystemEntropy())
-        self.workers = ThreadWorkers(2, "work")
-        self.flush_workers = ThreadWorkers(1, "flush")
+        self.disk = SimulatedDisk()
+        self._real_disk = LocalDisk() if directory else None
+        self._workers: Workers = ThreadWorkers(2, "work") if directory else InlineWorkers()
         self.store: Store | None = None
         self.partitions: Partitions | None = None
 
     async def start(self, defaults: Mapping[str, str] | None = None, **options: Any) -> Partitions:
         self.store = await Store.open(
-            [str(self.data)],
-            disk=self.disk,
+            [self.data],
+            disk=self._real_disk or self.disk,
             clock=self.clock,
-            workers=self.workers,
-            flush_workers=self.flush_workers,
+            workers=self._workers,
+            flush_workers=self._workers,
             policy=self.policy,
             entropy=SystemEntropy(),
         )
@@ -69,7 +85,7 @@ class Site:
             self.catalog,
             self.store,
             clock=self.clock,
-            workers=self.workers,
+            workers=self._workers,
             node_id=NODE_ID,
             defaults=defaults,
             **options,
@@ -84,12 +100,16 @@ class Site:
         if store is not None:
             await store.close()
 
-    async def kill(self) -> None:
-        """End the broker as `kill -9` would: the files stay as they are at this moment, whatever it does at its end."""
-        self.lives += 1
-        shutil.copytree(self.data, self.directory / f"data-{self.lives}")
+    async def kill(self, *, power_loss: Random | None = None) -> None:
+        """End the broker as `kill -9` would, or as the plug would: the disk stays as it is at this moment."""
+        assert self._real_disk is None, "only a disk in memory stands still while somebody looks"
+        kept = copy.deepcopy(self.disk)
+        kept.locks.clear()
+        if power_loss is not None:
+            kept.power_loss(power_loss)
+        self.disk.before = None
         await self.stop()
-        self.data = self.directory / f"data-{self.lives}"
+        self.disk = kept
 
     async def restart(self, *, killed: bool = False, **options: Any) -> Partitions:
         await (self.kill() if killed else self.stop())
@@ -107,8 +127,7 @@ class Site:
         try:
             asyncio.run(whole())
         finally:
-            self.workers.close()
-            self.flush_workers.close()
+            self._workers.close()
 
 
 async def committed(partition: Partition, records: bytes | bytearray) -> int:

@@ -214,6 +214,10 @@ class Partitions:
         """
         return await self._change(name, partial(self._delete, name))
 
+    async def upkeep(self) -> None:
+        """One round of what otherwise happens from time to time: retention, forgetting, saving, trying again."""
+        await self._upkeep.round()
+
     async def finish_deletions(self) -> None:
         """Try again what a failing disk or catalog left of topics that are gone; used by upkeep."""
         for topic in list(self._leftovers.values()):
@@ -278,7 +282,7 @@ class Partitions:
         topic = self._topics.get(name)
         if topic is None:
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        await self._catalog.delete_topic(topic.topic_id)
+        await self._mark_deleted(topic)
         del self._topics[name], self._by_id[topic.topic_id]
         served = self._by_name.pop(name)
         self.version += 1
@@ -286,6 +290,15 @@ class Partitions:
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         await self._erase(topic)
         return topic
+
+    async def _mark_deleted(self, topic: Topic) -> None:
+        try:
+            await self._catalog.delete_topic(topic.topic_id)
+        except PenstockError:
+            # It may have happened all the same, now or in an attempt before: then there is no way back.
+            left = {found.topic_id: found.state for found in await self._catalog.topics()}
+            if left.get(topic.topic_id, TopicState.DELETING) is not TopicState.DELETING:
+                raise
 
     async def _erase(self, topic: Topic) -> None:
         """Remove what is left of a topic that is not served; what fails now is tried again by upkeep."""

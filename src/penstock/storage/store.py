@@ -185,6 +185,7 @@ class Store:
             try:
                 await directory.delete(log)
             except OSError as error:
+                self._logs[key] = found  # It is no log any more, but it must be possible to try again.
                 raise log.storage_error(error) from error
 
     # Durability.
