@@ -1,0 +1,141 @@
+"""A broker's listener over real partitions on a real disk, and a peer that speaks to it over a real socket."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from builders.batches import batch
+from builders.partitions import NODE_ID, Site
+from builders.requests import RawPeer
+from penstock.broker.apis import Served, build_table
+from penstock.broker.capabilities import Identity
+from penstock.broker.listener import Listener
+from penstock.broker.memory import Memory
+from penstock.catalog.catalog import Topic
+from penstock.catalog.producer_ids import ProducerIds
+from penstock.model.entropy import SystemEntropy
+from penstock.model.network import TcpNetwork
+from penstock.partition.partitions import Partitions
+from penstock.storage.store import FlushPolicy
+from penstock.wire.fetch import Fetched, FetchPartition
+from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
+from penstock.wire.produce import ProduceResult, TopicRef, parse_produce_response, write_produce_request
+
+HOST = "127.0.0.1"
+CLUSTER = "test-cluster"
+LONG_S = 60.0
+"""Longer than any test takes: a wait that is not ended by what it waits for fails the test."""
+
+
+class ServedBroker:
+    def __init__(self, site: Site, partitions: Partitions, memory: Memory, options: dict[str, Any]) -> None:
+        self.site = site
+        self.partitions = partitions
+        self.memory = memory
+        self.identity = Identity(NODE_ID, HOST, 0, CLUSTER)
+        served = Served(
+            partitions,
+            ProducerIds(site.catalog, NODE_ID),
+            self.identity,
+            site.clock,
+            SystemEntropy(),
+            memory,
+            "1.5.0",
+            **options,
+        )
+        self.table = build_table(served)
+        self.listener = Listener(self.table, site.clock, memory)
+        self._peers: list[RawPeer] = []
+
+    async def start(self) -> None:
+        listening = await self.listener.start(TcpNetwork(), HOST, 0)
+        self.identity.port = listening.port
+
+    async def stop(self) -> None:
+        for peer in self._peers:
+            peer.close()
+        await self.listener.stop(LONG_S)
+
+    async def peer(self) -> RawPeer:
+        peer = await RawPeer.connect(TcpNetwork(), HOST, self.identity.port)
+        self._peers.append(peer)
+        return peer
+
+    async def topic(self, name: str = "events", partitions: int = 1, **settings: str) -> Topic:
+        dotted = {key.replace("_", "."): value for key, value in settings.items()}
+        return await self.partitions.create(name, partitions, dotted)
+
+
+def serve(
+    directory: Path,
+    story: Callable[[ServedBroker], Awaitable[None]],
+    *,
+    policy: FlushPolicy = FlushPolicy.OS,
+    memory: Memory | None = None,
+    **options: Any,
+) -> None:
+    """Run a story against a broker of its own."""
+
+    async def run(site: Site) -> None:
+        partitions = await site.start()
+        broker = ServedBroker(site, partitions, memory or Memory(), options)
+        await broker.start()
+        try:
+            await asyncio.wait_for(story(broker), LONG_S)
+        finally:
+            await broker.stop()
+
+    Site(directory, policy=policy).run(run)
+
+
+async def produce(
+    peer: RawPeer,
+    topic: TopicRef,
+    records: bytes | bytearray | None = None,
+    *,
+    version: int = 9,
+    partition: int = 0,
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+) -> ProduceResult:
+    """One batch to one partition, and what became of it."""
+    data = batch() if records is None else records
+    body = write_produce_request(version, [(topic, [(partition, data)])], acks=acks, timeout_ms=timeout_ms)
+    answer = await peer.ask_raw("Produce", version, body)
+    ((_, (result,)),) = parse_produce_response(version, answer, 0)
+    return result
+
+
+async def fetch(
+    peer: RawPeer,
+    wants: Sequence[tuple[TopicRef, Sequence[FetchPartition]]],
+    *,
+    version: int = 12,
+    max_wait_ms: int = 0,
+    **options: Any,
+) -> FetchResponse:
+    body = write_fetch_request(version, wants, max_wait_ms=max_wait_ms, **options)
+    return parse_fetch_response(version, await peer.ask_raw("Fetch", version, [body]), 0)
+
+
+async def fetch_one(
+    peer: RawPeer, topic: TopicRef, offset: int, *, partition: int = 0, max_bytes: int = 1_000_000, **options: Any
+) -> Fetched:
+    """From one partition, without a session."""
+    answer = await fetch(peer, [(topic, [FetchPartition(partition, offset, max_bytes)])], **options)
+    assert answer.error == 0
+    ((_, (fetched,)),) = answer.topics
+    return fetched
+
+
+def topic_ref(topic: Topic, version: int, ids_from: int = 13) -> str | UUID:
+    """The topic as this version of Produce or Fetch names it."""
+    return topic.topic_id if version >= ids_from else topic.name
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let everybody have their turn until it is so; the story's own timeout ends what never will be."""
+    while not condition():  # noqa: ASYNC110  # what is watched is the broker's own state, which sets no event for tests
+        await asyncio.sleep(0)

@@ -1,0 +1,191 @@
+"""Produce: what is acknowledged, when, and with which error otherwise."""
+
+import asyncio
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from builders.batches import batch, damaged
+from builders.partitions import read_all
+from builders.requests import request_frame
+from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref
+from penstock.model.errors import ErrorCode
+from penstock.storage.store import FlushPolicy
+from penstock.wire.produce import parse_produce_response, write_produce_request
+
+EVERY_VERSION = range(3, 14)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.ALWAYS])
+@pytest.mark.parametrize("version", EVERY_VERSION)
+def test_batches_are_stored_in_order_and_their_offsets_answered(
+    version: int, policy: FlushPolicy, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        topic = topic_ref(await broker.topic(), version)
+        peer = await broker.peer()
+        for base_offset in (0, 2, 4):
+            result = await produce(peer, topic, batch(b"a", b"b"), version=version)
+            assert (result.error, result.base_offset, result.message) == (0, base_offset, None)
+        partition = broker.partitions.get("events", 0)
+        assert partition is not None
+        assert [record.value for record in await read_all(partition)] == [b"a", b"b"] * 3
+
+    serve(tmp_path, story, policy=policy)
+
+
+def test_requests_of_one_connection_are_appended_while_the_first_waits_for_its_flush(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        bodies = [
+            write_produce_request(9, [("events", [(0, batch(b"%d" % number))])], acks=-1, timeout_ms=30_000)
+            for number in range(50)
+        ]
+        peer.send(*[request_frame("Produce", 9, correlation_id=n, body=body) for n, body in enumerate(bodies)])
+        offsets = []
+        for _ in bodies:
+            ((_, (result,)),) = parse_produce_response(9, (await peer.frame())[5:], 0)
+            offsets.append(result.base_offset)
+        assert offsets == list(range(50))
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+@pytest.mark.parametrize(
+    ("topic", "partition", "code"),
+    [
+        ("unknown", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("events", 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("events", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("not a name", 0, ErrorCode.INVALID_TOPIC),
+    ],
+)
+def test_a_partition_that_is_not_there_is_named(
+    topic: str, partition: int, code: ErrorCode, version: int, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        result = await produce(await broker.peer(), topic, version=version, partition=partition)
+        assert result.error == code.number
+        assert (result.message is not None) == (version >= 8)
+
+    serve(tmp_path, story)
+
+
+def test_an_unknown_topic_id_is_told_as_such(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        result = await produce(await broker.peer(), UUID(int=5), version=13)
+        assert result.error == ErrorCode.UNKNOWN_TOPIC_ID.number
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 5])
+def test_acks_that_mean_nothing_are_refused_and_nothing_is_stored(acks: int, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        assert (await produce(peer, "events", acks=acks)).error == ErrorCode.INVALID_REQUIRED_ACKS.number
+        assert (await fetch_one(peer, "events", 0)).high_watermark == 0
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.ALWAYS])
+def test_acks_0_is_never_answered(policy: FlushPolicy, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        body = write_produce_request(9, [("events", [(0, batch())])], acks=0, timeout_ms=1000)
+        peer.send(request_frame("Produce", 9, correlation_id=77, body=body))
+        # The answer to the next request is the first thing that comes.
+        assert (await produce(peer, "events", acks=1)).base_offset == 1
+
+    serve(tmp_path, story, policy=policy)
+
+
+def test_acks_0_that_fails_ends_the_connection_so_that_the_client_looks_again(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        peer = await broker.peer()
+        body = write_produce_request(9, [("unknown", [(0, batch())])], acks=0, timeout_ms=1000)
+        peer.send(request_frame("Produce", 9, body=body))
+        await peer.lost()
+        assert not peer.received
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (damaged(batch(b"x" * 100)), ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"x" * 5000), ErrorCode.MESSAGE_TOO_LARGE),
+        (b"", ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_bad_batches_are_refused_with_a_text_and_good_ones_beside_them_stored(
+    records: bytes, code: ErrorCode, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=2, max_message_bytes="4000")
+        peer = await broker.peer()
+        body = write_produce_request(9, [("events", [(0, records), (1, batch())])], acks=-1, timeout_ms=1000)
+        ((_, (bad, good)),) = parse_produce_response(9, await peer.ask_raw("Produce", 9, body), 0)
+        assert bad.error == code.number
+        assert bad.message
+        assert (good.error, good.base_offset) == (0, 0)
+
+    serve(tmp_path, story)
+
+
+def test_a_flush_that_does_not_come_in_time_ends_in_outcome_unknown(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        result = await produce(peer, "events", timeout_ms=0)
+        assert result.error in (0, ErrorCode.REQUEST_TIMED_OUT.number)
+        if result.error:
+            assert result.message is not None
+            assert "unknown" in result.message
+        # Whatever the answer was, the connection goes on and the write stands.
+        assert (await produce(peer, "events")).base_offset == 1
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+
+
+def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_place(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        given = await peer.ask("InitProducerId", 4, {"transactional_id": None})
+        records = batch(producer_id=given["producer_id"], producer_epoch=given["producer_epoch"], base_sequence=0)
+        first, second = await produce(peer, "events", records), await produce(peer, "events", records)
+        assert (first.base_offset, second.base_offset, second.error) == (0, 0, 0)
+
+    serve(tmp_path, story)
+
+
+def test_a_write_within_a_transaction_is_refused_for_now(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        body = write_produce_request(9, [("events", [(0, batch())])], acks=-1, timeout_ms=1000, transactional_id="mine")
+        ((_, (result,)),) = parse_produce_response(9, await peer.ask_raw("Produce", 9, body), 0)
+        assert result.error == ErrorCode.INVALID_TXN_STATE.number
+
+    serve(tmp_path, story)
+
+
+def test_many_connections_share_flushes_and_all_are_answered(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=4)
+        peers = [await broker.peer() for _ in range(20)]
+        results = await asyncio.gather(
+            *[produce(peer, "events", partition=number % 4) for number, peer in enumerate(peers) for _ in range(1)]
+        )
+        assert sorted(result.base_offset for result in results) == sorted(list(range(5)) * 4)
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
