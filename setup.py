@@ -70,4 +70,5 @@ def uncompiled(problem: Exception) -> list[Extension]:
     return []
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

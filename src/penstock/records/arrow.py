@@ -181,14 +181,14 @@ def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _binary_source(array: pa.Array) -> Source:
-    array = array.cast(pa.large_binary())
+    array = _cast(array, pa.large_binary())
     validity, offsets, data = array.buffers()
     data_view = memoryview(b"") if data is None else memoryview(data).cast("B")
     return Source(_int64(offsets), _bits(validity), array.offset, len(data_view), data_view)
 
 
 def _headers_source(array: pa.Array) -> tuple[Source, Source, Source]:
-    array = array.cast(_LARGE_HEADERS)
+    array = _cast(array, _LARGE_HEADERS)
     validity, offsets = array.buffers()[:2]
     keys, values = array.values.flatten()
     lists = Source(_int64(offsets), _bits(validity), array.offset, len(keys), b"")
@@ -198,12 +198,19 @@ def _headers_source(array: pa.Array) -> tuple[Source, Source, Source]:
 def _milliseconds(array: pa.Array, instead: int | None) -> memoryview:
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
-    array = array.cast(pa.int64())
+    array = _cast(array, pa.int64())
     if array.null_count:
         if instead is None:
             raise ValueError(f"{array.null_count} rows have no timestamp, and none is given for them")
         array = array.fill_null(instead)
     return _int64(array.buffers()[1])[array.offset : array.offset + len(array)]
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(kind)
+    except pa.ArrowNotImplementedError:
+        raise TypeError(f"a column of {array.type} cannot be taken as {kind}") from None
 
 
 def _bits(buffer: pa.Buffer | None) -> memoryview | None:

@@ -169,18 +169,24 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     """The compressed blocks of one or more framed streams."""
-    position = len(_XERIAL_HEADER)
-    if len(data) < position:
-        raise CorruptBatch("the batch's snappy data ends within its header")
+    position = _after_header(data, 0)
     while position < len(data):
         if len(data) - position < _size.size:
             raise CorruptBatch("the batch's snappy data ends within a block's size")
         size = _size.unpack_from(data, position)[0]
         if size == _XERIAL_NEXT_STREAM:
-            position += len(_XERIAL_HEADER)
+            position = _after_header(data, position)
             continue
         position += _size.size
         if size <= 0 or size > len(data) - position:
             raise CorruptBatch(f"a block of {size} bytes is given where {len(data) - position} are left")
         yield data[position : position + size]
         position += size
+
+
+def _after_header(data: memoryview, position: int) -> int:
+    """Where the blocks of a stream begin whose header begins at `position`; any version can be read."""
+    end = position + len(_XERIAL_HEADER)
+    if end > len(data) or data[position : position + len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        raise CorruptBatch("the batch's snappy data ends within its header, or has a wrong one")
+    return end

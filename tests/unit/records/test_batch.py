@@ -1,0 +1,154 @@
+"""Batches from lists and back to records: what goes in comes out, in both lives of the codec."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.batches import batch, damaged, numbered_batch
+from builders.record_lists import RecordList, bounded, record_lists
+from penstock.records.batch import decode_batch, decode_batches, encode_batch
+from penstock.records.header import CorruptBatch, check, read_header
+from penstock.records.record import Record
+
+pytestmark = pytest.mark.usefixtures("codec")
+
+COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@given(made=record_lists(), compression=st.sampled_from(COMPRESSIONS), base_offset=st.integers(0, 2**62))
+@bounded(80)
+def test_what_is_encoded_is_decoded_again(made: RecordList, compression: str, base_offset: int) -> None:
+    encoded = made.encode(compression=compression, base_offset=base_offset)
+    check(encoded, 0, read_header(encoded))
+    assert decode_batch(encoded) == made.records(base_offset)
+
+
+def test_a_record_is_what_its_names_say() -> None:
+    (record,) = decode_batch(encode_batch([b"v"], keys=[b"k"], headers=[[("h", b"1")]], timestamps=5, base_offset=9))
+    assert isinstance(record, Record)
+    assert record.offset == 9
+    assert record.timestamp == 5
+    assert record.key == b"k"
+    assert record.value == b"v"
+    assert record.headers == (("h", b"1"),)
+
+
+def test_many_records_get_their_own_offsets_and_times() -> None:
+    count = 20_000
+    values = [b"%d" % number for number in range(count)]
+    records = decode_batch(encode_batch(values, timestamps=range(count, 0, -1), base_offset=7))
+    assert [record.value for record in records] == values
+    assert [record.offset for record in records] == list(range(7, 7 + count))
+    assert [record.timestamp for record in records] == list(range(count, 0, -1))
+
+
+def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
+    encoded = encode_batch([b"a", b"b"], timestamps=[5, 900], append_timestamp=1234)
+    assert read_header(encoded).is_log_append_time
+    assert [record.timestamp for record in decode_batch(encoded)] == [1234, 1234]
+
+
+@pytest.mark.parametrize(
+    "timestamps", [[0, -1], [-1, 5, -1], [-(2**63), -1], [2**63 - 1, 0], [2**62 - 1, -(2**62)], [0, 2**63 - 1]]
+)
+def test_times_can_go_back_and_be_far_away(timestamps: list[int]) -> None:
+    encoded = encode_batch([None] * len(timestamps), timestamps=timestamps)
+    assert [record.timestamp for record in decode_batch(encoded)] == timestamps
+    assert read_header(encoded).max_timestamp == max(timestamps)
+
+
+def test_a_batch_that_compaction_left_gaps_in_keeps_its_offsets() -> None:
+    encoded = encode_batch([b"a", b"b", b"c"], timestamps=0, offset_deltas=[2, 5, 2**31 - 1], base_offset=10)
+    assert [record.offset for record in decode_batch(encoded)] == [12, 15, 10 + 2**31 - 1]
+
+
+def test_a_batch_that_compaction_left_empty_has_no_records() -> None:
+    emptied = bytearray(numbered_batch(3)[:61])
+    struct.pack_into(">i", emptied, 8, 49)
+    struct.pack_into(">i", emptied, 57, 0)
+    assert decode_batch(emptied, verify=False) == []
+
+
+def test_a_control_batch_is_decoded_when_asked_for_and_left_out_of_a_stream_of_messages() -> None:
+    mark = encode_batch(
+        [struct.pack(">hi", 0, 3)], keys=[struct.pack(">hh", 0, 1)], timestamps=1, control=True, transactional=True
+    )
+    assert read_header(mark).is_control
+    assert decode_batch(mark)[0].key == b"\x00\x00\x00\x01"
+    stream = numbered_batch(1) + mark + numbered_batch(1)
+    assert [record.value for record in decode_batches(stream)] == [b"0", b"0"]
+    assert len(decode_batches(stream, control=True)) == 3
+
+
+def test_a_fetch_with_a_partial_batch_at_its_end_gives_the_whole_ones() -> None:
+    fetched = numbered_batch(2) + numbered_batch(2, first=2, base_offset=2) + numbered_batch(2, base_offset=4)[:70]
+    assert [(record.offset, record.value) for record in decode_batches(fetched)] == [
+        (number, b"%d" % number) for number in range(4)
+    ]
+
+
+def test_damage_is_noticed_unless_the_caller_has_looked_already() -> None:
+    harmed = damaged(batch(b"aaa"), -2)
+    with pytest.raises(CorruptBatch, match="CRC-32C"):
+        decode_batch(harmed)
+    assert decode_batch(harmed, verify=False)[0].value == b"aa`"
+
+
+def test_the_bytes_of_a_record_are_copied_out_of_the_buffer() -> None:
+    buffer = batch(b"value")
+    (record,) = decode_batch(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert record.value == b"value"
+
+
+def test_a_header_key_that_is_not_text_is_shown_with_replacement_characters() -> None:
+    odd = encode_batch([b""], headers=[[("ab", b"x")]], timestamps=0).replace(b"\x04ab\x02x", b"\x04\xffb\x02x")
+    assert decode_batch(odd, verify=False)[0].headers == (("\ufffdb", b"x"),)
+
+
+def test_the_limit_holds_for_all_batches_of_a_buffer_together() -> None:
+    one = numbered_batch(10, size_bytes=100)
+    body_bytes = len(one) - 61
+    assert len(decode_batches(one * 3, limit_bytes=3 * body_bytes)) == 30
+    with pytest.raises(CorruptBatch, match="more than the"):
+        decode_batches(one * 3, limit_bytes=3 * body_bytes - 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "complaint"),
+    [
+        ([], {"timestamps": 0}, "at least one record"),
+        ([b"a"], {"timestamps": []}, "1 values but 0 timestamps"),
+        ([b"a"], {"timestamps": 0, "keys": [b"a", b"b"]}, "1 values but 2 keys"),
+        ([b"a"], {"timestamps": 0, "headers": []}, "1 values but 0 headers"),
+        ([b"a"], {"timestamps": 0, "offset_deltas": [-1]}, "offset deltas"),
+        ([b"a", b"b"], {"timestamps": 0, "offset_deltas": [1, 1]}, "offset deltas"),
+        ([b"a"], {"timestamps": 0, "offset_deltas": [2**31]}, "offset deltas"),
+        ([b"a"], {"timestamps": 2**63}, "too far apart"),
+        ([b"a", b"b"], {"timestamps": [-(2**62), 2**62]}, "too far apart"),
+        ([b"a"], {"timestamps": 0, "compression": "brotli"}, "none, gzip, snappy, lz4, zstd"),
+        ([b"a"], {"timestamps": 0, "level": 3}, "no level"),
+    ],
+)
+def test_arguments_that_make_no_batch_are_refused(
+    values: list[bytes | None], arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        encode_batch(values, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"values": ["text"]},
+        {"values": [bytearray(b"a")]},
+        {"values": [b""], "keys": [1]},
+        {"values": [b""], "headers": [[("key", "text")]]},
+    ],
+)
+def test_what_is_not_bytes_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"bytes or None, not (str|bytearray|int)"):
+        encode_batch(**arguments, timestamps=0)

@@ -1,0 +1,78 @@
+"""The codec's two lives: compiled where it can be, plain where it must, and nobody's installation fails over it."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from setuptools import Distribution, Extension
+
+from penstock import records
+from penstock.records import COMPILED, _decode
+from penstock.records.header import HEADER_BYTES
+
+ROOT = Path(__file__).parents[3]
+
+
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The set-up script, in an empty directory that takes the project's place."""
+    module = load("penstock_setup", ROOT / "setup.py")
+    (tmp_path / module.RECORDS).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return module
+
+
+def test_it_is_told_whether_the_codec_is_compiled() -> None:
+    suffix = Path(str(_decode.__file__)).suffix
+    assert (suffix == ".so") == COMPILED
+
+
+def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cython", None)
+    folder = Path(str(records.__file__)).parent
+    encode, decode = (load(f"without{name}", folder / f"{name}.py") for name in ("_encode", "_decode"))
+    assert not encode.COMPILED
+    assert not decode.COMPILED
+    made = encode.encode_records([b"value", None], [None, b"key"], None, [5, 3], 5, None, HEADER_BYTES)
+    assert decode.decode_records(made[HEADER_BYTES:], 2, 0, 1, 5, None) == [
+        (0, 5, None, b"value", ()),
+        (1, 3, b"key", None, ()),
+    ]
+
+
+def test_arrow_is_imported_only_by_those_who_use_it() -> None:
+    script = "import sys, penstock.records.batch; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=100, check=False).returncode == 0
+
+
+def test_without_cython_the_package_is_installed_plain(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "Cython.Build", None)
+    with pytest.warns(UserWarning, match="will be slower"):
+        assert setup.extensions() == []
+
+
+def test_a_compiler_that_fails_leaves_a_plain_codec_and_no_stale_one(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stale = tmp_path / setup.RECORDS / "_decode.cpython-311-x86_64-linux-gnu.so"
+    stale.write_bytes(b"compiled from an older source")
+    (tmp_path / "broken.c").write_text("this is not C")
+    monkeypatch.setenv("CC", "false")
+    build = setup.OptionalBuild(Distribution({"ext_modules": [Extension("broken", ["broken.c"])]}))
+    build.build_lib = build.build_temp = str(tmp_path / "build")
+    build.ensure_finalized()
+    with pytest.warns(UserWarning, match="will be slower"):
+        build.run()
+    assert not stale.exists()

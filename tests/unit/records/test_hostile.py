@@ -1,0 +1,233 @@
+"""Batches made to hurt: each ends in a clear error, in both lives of the codec the same, and never in a crash."""
+
+import os
+import random
+import time
+from itertools import count as count_from
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.record_lists import RecordList, bounded, record_lists
+from penstock.model.errors import ErrorCode
+from penstock.records.arrow import decode_to_arrow
+from penstock.records.batch import batch_attributes, decode_batch, seal
+from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
+
+FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
+INT32_MAX = 2**31 - 1
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, seven bits a byte; written apart from the codec's, to judge it."""
+    rest = value * 2 if value >= 0 else -value * 2 - 1
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(0x80 | rest & 0x7F)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def record(
+    *, time_delta: int = 0, offset_delta: int = 0, key: bytes = b"\x01", value: bytes = b"\x01", headers: bytes = b"\0"
+) -> bytes:
+    """One record from encoded parts, under a length that is true."""
+    fields = b"\x00" + varint(time_delta) + varint(offset_delta) + key + value + headers
+    return varint(len(fields)) + fields
+
+
+def sealed(body: bytes, record_count: int, *, compression: str = "none", base_timestamp: int = 0) -> bytearray:
+    """A batch around any bytes, with a checksum that is true."""
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        leader_epoch=0,
+        magic=MAGIC,
+        crc=0,
+        attributes=batch_attributes(compression),
+        last_offset_delta=max(record_count - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=record_count,
+    )
+    return seal(bytearray(HEADER_BYTES) + body, header)
+
+
+LIES: dict[str, tuple[bytes, str]] = {
+    "a varint that never ends": (b"\xff" * 50, "more than 32 bits"),
+    "a varint of too many bits": (b"\xff\xff\xff\xff\x10" + bytes(20), "more than 32 bits"),
+    "a time that never ends": (varint(30) + b"\x00" + b"\xff" * 30, "more than 64 bits"),
+    "a time of 65 bits": (varint(30) + b"\x00" + b"\xff" * 9 + b"\x02" + bytes(30), "more than 64 bits"),
+    "a record longer than the batch": (varint(100) + bytes(20), "record length of 100 is given where 20 bytes"),
+    "a record of negative length": (varint(-1) + bytes(20), "record length of -1"),
+    "a record of the most negative length": (varint(-(2**31)) + bytes(20), "record length of -2147483648"),
+    "a record too short for its fields": (varint(5) + bytes(20), "record length of 5"),
+    "a key longer than its record": (record(key=varint(5) + b"ab"), "length of 5 is given where 4 bytes"),
+    "a key as long as can be": (record(key=varint(INT32_MAX)) + bytes(9), "length of 2147483647"),
+    "a key of negative length": (record(key=varint(-2)), "length of -2"),
+    "a value longer than its record": (record(value=varint(3) + b"ab", headers=b""), "length of 3 is given where 2"),
+    "a value of negative length": (record(value=varint(-(2**31))), "length of -2147483648"),
+    "headers without end": (record(headers=varint(INT32_MAX)), "header count of 2147483647"),
+    "headers of negative number": (record(headers=varint(-1)), "header count of -1"),
+    "more headers than bytes": (record(headers=varint(3) + b"\x00\x01" * 2), "header count of 3"),
+    "a header without a key": (record(headers=varint(1) + b"\x01\x01"), "no key"),
+    "a header key longer than its record": (record(headers=varint(1) + varint(9) + b"ab"), "length of 9"),
+    "a header value longer than its record": (record(headers=varint(1) + b"\x02a" + varint(9)), "length of 9"),
+    "a header value of negative length": (record(headers=varint(1) + b"\x02a" + varint(-7)), "length of -7"),
+    "a record that ends before its value": (record(headers=b"", value=b"") + bytes(9), "record length of 4"),
+    "a record that ends before its headers": (record(key=varint(3) + b"abc", headers=b""), "runs over the end"),
+    "a record that goes on": (record(headers=b"\x00\x00"), "goes on after its last field"),
+    "an offset before the batch": (record(offset_delta=-1), "offset delta -1"),
+    "an offset after the batch": (record(offset_delta=1), "offset delta 1 is not within 0 and 0"),
+    "a time before all times": (record(time_delta=-(2**63)), "beyond all time"),
+    "bytes after the last record": (record() + b"\x00", "1 bytes follow"),
+    "a second record": (record() * 2, "7 bytes follow"),
+}
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
+def test_a_batch_that_lies_is_corrupt(decode: Any, lie: str, compression: str) -> None:
+    body, complaint = LIES[lie]
+    with pytest.raises(CorruptBatch, match=complaint) as caught:
+        decode(sealed(body, 1, compression=compression, base_timestamp=-5))
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
+def test_a_compressed_batch_of_a_few_bytes_cannot_claim_two_billion_records(decode: Any) -> None:
+    with pytest.raises(CorruptBatch, match="2147483647 records do not fit into 7 bytes"):
+        decode(sealed(record(), INT32_MAX, compression="lz4"))
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
+def test_a_batch_with_fewer_records_than_it_claims_is_corrupt(decode: Any) -> None:
+    body = record(value=varint(40) + bytes(40)) + record(offset_delta=1)
+    with pytest.raises(CorruptBatch, match="runs over the end"):
+        decode(sealed(body, 3))
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("base_timestamp", [2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("time_delta", [1, -1, 2**63 - 1, -(2**63)])
+def test_a_time_is_right_up_to_the_ends_of_time_and_corrupt_beyond(base_timestamp: int, time_delta: int) -> None:
+    whole = sealed(record(time_delta=time_delta), 1, base_timestamp=base_timestamp)
+    timestamp = base_timestamp + time_delta
+    if -(2**63) <= timestamp < 2**63:
+        assert decode_batch(whole)[0].timestamp == timestamp
+    else:
+        with pytest.raises(CorruptBatch, match="beyond all time"):
+            decode_batch(whole)
+
+
+def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
+    """The records, or what was said to be wrong."""
+    try:
+        return decode.decode_records(body, record_count, 5, last_offset_delta, 1000, None)
+    except CorruptBatch as problem:
+        return str(problem)
+
+
+def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
+    """The buffers for Arrow, or what was said to be wrong."""
+    try:
+        sizes = decode.measure_records(body, record_count, last_offset_delta, 1000)
+    except CorruptBatch as problem:
+        return str(problem)
+    columns = decode.Columns(record_count, *sizes)
+    columns.add(body, record_count, 5, last_offset_delta, 1000, None)
+    return columns.buffers(), columns.binary_buffers()
+
+
+def check_alike(plain: ModuleType, compiled: ModuleType, body: bytes, record_count: int, last: int) -> None:
+    """Both codecs, both ways of decoding: the same records, or the same complaint."""
+    records = outcome(plain, body, record_count, last)
+    assert outcome(compiled, body, record_count, last) == records
+    columns = columns_outcome(plain, body, record_count, last)
+    assert columns_outcome(compiled, body, record_count, last) == columns
+    assert isinstance(records, str) == isinstance(columns, str)
+    if isinstance(records, str):
+        assert records == columns
+
+
+@given(body=st.binary(max_size=60), record_count=st.integers(-2, 6), last=st.integers(0, 6))
+@bounded(300)
+def test_both_codecs_say_the_same_of_garbage(
+    plain: Any, compiled: Any, body: bytes, record_count: int, last: int
+) -> None:
+    check_alike(plain.decode, compiled.decode, body, record_count, last)
+
+
+@given(made=record_lists(), data=st.data())
+@bounded(150)
+def test_both_codecs_say_the_same_of_damaged_records(
+    plain: Any, compiled: Any, made: RecordList, data: st.DataObject
+) -> None:
+    body = made.encode()[HEADER_BYTES:]
+    for position in data.draw(st.lists(st.integers(0, min(len(body) - 1, 200)), max_size=3)):
+        body[position] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    cut = data.draw(st.just(len(body)) | st.integers(0, len(body)))
+    check_alike(plain.decode, compiled.decode, bytes(body[:cut]), len(made.values), made.offset_deltas[-1])
+
+
+def _mutated(chance: random.Random, body: bytearray) -> bytes:
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        position = chance.randrange(len(body) + 1)
+        match chance.randrange(4):
+            case 0:
+                body[position : position + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))])
+            case 1:
+                body[position:position] = varint(chance.choice((-1, 0, 1, INT32_MAX, -(2**31), 2**63 - 1)))
+            case 2:
+                del body[position : position + chance.randrange(1, 9)]
+            case _:
+                body[position:position] = body[: chance.randrange(1, 40)]
+    return bytes(body)
+
+
+def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, compiled: Any) -> None:
+    """Seed after seed until the time is over (FUZZ_SECONDS, 2 unless set); a failure names its seed."""
+    begun = time.monotonic()
+    for seed in count_from():
+        chance = random.Random(seed)
+        body = bytearray()
+        count = chance.randrange(1, 6)
+        for number in range(count):
+            blob = chance.randbytes(chance.choice((0, 1, 3, 70)))
+            header = varint(1) + varint(2) + chance.choice((b"ab", b"\xc3\xbc", b"\xff\xfe")) + b"\x01"
+            body += record(
+                time_delta=chance.choice((0, 1, -1, 2**40)),
+                offset_delta=number,
+                key=chance.choice((b"\x01", varint(len(blob)) + blob)),
+                value=chance.choice((b"\x01", varint(len(blob)) + blob)),
+                headers=chance.choice((b"\x00", header)),
+            )
+        try:
+            check_alike(plain.decode, compiled.decode, _mutated(chance, body), count, count - 1)
+        except BaseException as problem:
+            raise AssertionError(f"seed {seed} fails: {problem!r}") from problem
+        if time.monotonic() - begun > FUZZ_SECONDS:
+            break
+
+
+def test_columns_made_too_small_refuse_instead_of_writing_beyond_their_end(compiled: Any) -> None:
+    body = record(key=varint(9) + b"x" * 9, value=varint(9) + b"y" * 9, headers=varint(1) + b"\x02a\x02b")
+    sizes = compiled.decode.measure_records(body, 1, 0, 0)
+    assert sizes == (9, 9, 1, 1, 1)
+    for index in range(len(sizes)):
+        smaller = [size - (number == index) for number, size in enumerate(sizes)]
+        with pytest.raises((AssertionError, IndexError)):
+            compiled.decode.Columns(1, *smaller).add(body, 1, 0, 0, 0, None)
+    with pytest.raises((AssertionError, IndexError)):
+        compiled.decode.Columns(0, *sizes).add(body, 1, 0, 0, 0, None)
