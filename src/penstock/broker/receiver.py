@@ -78,7 +78,10 @@ class Receiver:
             return self._staging.view
         if len(frame) < self._granted:
             # Grown here and not where the need is seen, because there the event loop still holds the old buffer.
-            frame += bytes(self._granted - len(frame))
+            if self._filled:
+                frame += bytes(self._granted - len(frame))
+            else:
+                frame = self._frame = bytearray(self._granted)
         return memoryview(frame)[self._filled :]
 
     def received(self, count: int) -> None:

@@ -23,6 +23,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import TcpNetwork
 from penstock.model.workers import ThreadWorkers
 from penstock.node import logs
+from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
 from penstock.node.process import process_metrics
 from penstock.node.settings import Settings
@@ -51,6 +52,7 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")
 def run(settings: Settings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
     logs.configure(settings.log_level, settings.log_format)
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, _in_full(settings)))

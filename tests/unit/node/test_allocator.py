@@ -1,0 +1,24 @@
+"""Freed buffers stay with the process, so that the kernel does not clear the same pages again for each frame."""
+
+import subprocess
+import sys
+
+PAGE_BYTES = 4096
+BUFFER_BYTES = 1024 * 1024
+ROUNDS = 200
+
+PROGRAM = f"""
+import resource
+from penstock.node.allocator import keep_freed_memory
+keep_freed_memory()
+bytearray({BUFFER_BYTES})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({ROUNDS}):
+    bytearray({BUFFER_BYTES})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_a_buffer_that_is_freed_and_taken_again_costs_no_new_pages() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) < ROUNDS * BUFFER_BYTES // PAGE_BYTES // 10
