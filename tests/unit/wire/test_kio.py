@@ -1,0 +1,96 @@
+"""The codec against kio, which shares no code and no author with kafka-python."""
+
+import io
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.api_versions.v3 import response as api_versions_3
+from kio.schema.create_topics.v7 import request as create_topics_7
+from kio.schema.list_offsets.v1 import request as list_offsets_1
+from kio.schema.metadata.v12 import response as metadata_12
+from kio.serial import entity_reader, entity_writer
+
+from penstock.wire.messages import read_request, read_response, write_request, write_response
+
+
+def kio_bytes(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def kio_object(kind: Any, data: bytes) -> Any:
+    value, end = entity_reader(kind)(data, 0)
+    assert end == len(data)
+    return value
+
+
+METADATA = {
+    "throttle_time_ms": 0,
+    "brokers": [{"node_id": 1, "host": "b", "port": 9092, "rack": None}],
+    "cluster_id": "c",
+    "controller_id": 1,
+    "topics": [
+        {
+            "error_code": 0,
+            "name": "t",
+            "topic_id": UUID(int=77),
+            "is_internal": False,
+            "partitions": [
+                {
+                    "error_code": 0,
+                    "partition_index": 0,
+                    "leader_id": 1,
+                    "leader_epoch": 3,
+                    "replica_nodes": [1],
+                    "isr_nodes": [1],
+                    "offline_replicas": [],
+                }
+            ],
+            "topic_authorized_operations": -(2**31),
+        }
+    ],
+}
+API_VERSIONS = {
+    "error_code": 0,
+    "api_keys": [{"api_key": 1000, "min_version": 0, "max_version": 0}],
+    "throttle_time_ms": 0,
+    "supported_features": [{"name": "f", "min_version": 1, "max_version": 2}],
+    "finalized_features_epoch": 7,
+}
+CREATE_TOPICS = {
+    "topics": [
+        {
+            "name": "t",
+            "num_partitions": 3,
+            "replication_factor": 1,
+            "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
+            "configs": [{"name": "retention.ms", "value": None}],
+        }
+    ],
+    "timeout_ms": 1000,
+    "validate_only": True,
+}
+LIST_OFFSETS = {
+    "replica_id": -1,
+    "topics": [{"name": "t", "partitions": [{"partition_index": 1, "timestamp": -2}]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_request", "api", "version", "fields"),
+    [
+        (metadata_12.MetadataResponse, False, "Metadata", 12, METADATA),
+        (api_versions_3.ApiVersionsResponse, False, "ApiVersions", 3, API_VERSIONS),
+        (create_topics_7.CreateTopicsRequest, True, "CreateTopics", 7, CREATE_TOPICS),
+        (list_offsets_1.ListOffsetsRequest, True, "ListOffsets", 1, LIST_OFFSETS),
+    ],
+)
+def test_kio_reads_what_we_write_and_writes_the_same_bytes(
+    kind: Any, is_request: bool, api: str, version: int, fields: dict[str, Any]
+) -> None:
+    data = (write_request if is_request else write_response)(api, version, fields)
+    assert kio_bytes(kio_object(kind, data)) == data
+    read = (read_request if is_request else read_response)(api, version, memoryview(data), 0)
+    assert (write_request if is_request else write_response)(api, version, read) == data
