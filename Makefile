@@ -30,12 +30,16 @@ run: $(READY) $(CODEC)
 test: needs $(READY) $(CODEC)
 	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --whole $(ARGS)
 
+# Each check runs also when one before it failed, so that one look shows everything.
 check: $(READY)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy $(TYPED)
-	$(VENV)/bin/lint-imports --no-cache
-	$(PYTHON) scripts/spec_coverage.py
+	@failed=; \
+	say() { echo "+ $$*"; "$$@" || failed="$$failed $$(basename "$$1")"; }; \
+	say $(VENV)/bin/ruff check .; \
+	say $(VENV)/bin/ruff format --check .; \
+	say $(VENV)/bin/mypy $(TYPED); \
+	say $(VENV)/bin/lint-imports --no-cache; \
+	say $(PYTHON) scripts/spec_coverage.py; \
+	[ -z "$$failed" ] || { echo "Failed:$$failed" >&2; exit 1; }
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ from penstock.sdk.client import AsyncClient
 from penstock.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
+_SERVE_PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text(encoding="utf-8")
+METRICS_DOCUMENTED = _SERVE_PAGE.partition("| metric | meaning |")[2].partition("## Logs")[0]
 
 
 def page(broker: RealBroker, path: str) -> tuple[int, str]:
@@ -66,7 +69,10 @@ def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
         health = json.loads(text)
         assert (status, health["status"], health["partitions"]) == (200, "ok", 1)
         assert page(broker, "/nothing")[0] == 404
-        families = {family.name: family for family in text_string_to_metric_families(page(broker, "/metrics")[1])}
+        metrics = page(broker, "/metrics")[1]
+    documented = set(re.findall(r"`((?:penstock|process)_\w+)`", METRICS_DOCUMENTED))
+    assert set(re.findall(r"^# TYPE (\w+) ", metrics, flags=re.MULTILINE)) == documented
+    families = {family.name: family for family in text_string_to_metric_families(metrics)}
     value = {name: family.samples[0].value for name, family in families.items()}
     assert value["penstock_ready"] == 1
     assert value["penstock_partitions"] == 1

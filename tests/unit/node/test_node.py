@@ -1,0 +1,107 @@
+"""A node holds what it opened and gives all of it back, whichever step fails."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.catalog.sqlite import SqliteCatalog
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.network import TcpNetwork
+from penstock.model.workers import ThreadWorkers
+from penstock.node.node import Node, topic_defaults
+from penstock.node.settings import Settings
+from penstock.partition.settings import TopicSettings
+from penstock.storage.local_disk import LocalDisk
+
+WAIT_S = 60.0
+
+
+def with_node(settings: Settings, work: Callable[[Node], Awaitable[None]]) -> None:
+    """Run `work` with a node that is not started; what runs underneath is ended afterwards."""
+
+    async def whole() -> None:
+        clock, entropy = SystemClock(), SystemEntropy()
+        workers, flush_workers = ThreadWorkers(2, "disk"), ThreadWorkers(2, "flush")
+        node = Node(
+            settings,
+            clock=clock,
+            disk=LocalDisk(),
+            network=TcpNetwork(),
+            workers=workers,
+            flush_workers=flush_workers,
+            catalog=SqliteCatalog(
+                Path(settings.data[0], "catalog.sqlite"), workers=workers, clock=clock, entropy=entropy
+            ),
+            entropy=entropy,
+        )
+        try:
+            await asyncio.wait_for(work(node), WAIT_S)
+        finally:
+            await node.stop()
+            workers.close()
+            flush_workers.close()
+
+    asyncio.run(whole())
+
+
+def settings_for(data: Path, kafka_port: int = 0, http_port: int = -1) -> Settings:
+    return Settings(data=(str(data),), kafka_port=kafka_port, http_port=http_port)
+
+
+def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        await node.start()
+        assert node.kafka_port > 0
+        assert node.http_port > 0
+        assert node.kafka_port != node.http_port
+
+    with_node(settings_for(tmp_path, http_port=0), work)
+
+
+@pytest.mark.parametrize("taken", ["kafka_port", "http_port"])
+def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: str) -> None:
+    async def fail(node: Node) -> None:
+        with pytest.raises(PenstockError) as raised:
+            await node.start()
+        assert raised.value.code is ErrorCode.ADDRESS_UNAVAILABLE
+
+    async def succeed(node: Node) -> None:
+        await node.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with_node(settings_for(tmp_path, **{taken: other.getsockname()[1]}), fail)
+    with_node(settings_for(tmp_path), succeed)
+
+
+def test_a_second_node_on_the_same_data_is_refused_until_the_first_has_stopped(tmp_path: Path) -> None:
+    async def refused(node: Node) -> None:
+        with pytest.raises(PenstockError) as raised:
+            await node.start()
+        assert raised.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+
+    async def work(node: Node) -> None:
+        await node.start()
+        await asyncio.to_thread(with_node, settings_for(tmp_path), refused)
+        await node.stop()
+        await asyncio.to_thread(with_node, settings_for(tmp_path), Node.start)
+
+    with_node(settings_for(tmp_path), work)
+
+
+def test_a_node_that_never_started_can_be_stopped(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        await node.stop()
+
+    with_node(settings_for(tmp_path), work)
+
+
+def test_the_brokers_settings_are_the_topics_defaults() -> None:
+    settings = Settings(retention_ms=60_000, retention_bytes=5, segment_bytes=20_000, segment_ms=2_000)
+    topic = TopicSettings.of({"retention.bytes": "7"}, topic_defaults(settings))
+    assert (topic.retention_ms, topic.retention_bytes) == (60_000, 7)
+    assert (topic.segment_bytes, topic.segment_ms) == (20_000, 2_000)

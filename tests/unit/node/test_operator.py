@@ -1,0 +1,54 @@
+"""The operator learns of partitions that refuse writes, and of a broker that is not ready."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.model.clock import SystemClock
+from penstock.node.node import no_metrics
+from penstock.node.operator import Operator
+
+
+def operator_over(*logs: Any) -> Operator:
+    partitions: Any = SimpleNamespace(
+        all=lambda: [SimpleNamespace(log=log) for log in logs],
+        topics=list,
+        count=len(logs),
+        producers_known=0,
+    )
+    counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
+    memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
+    listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
+    return Operator(partitions, listener, SystemClock(), no_metrics)
+
+
+def log(**changes: object) -> SimpleNamespace:
+    sound = {"broken": None, "quarantined": None, "size_bytes": 1, "start_offset": 0, "end_offset": 1}
+    return SimpleNamespace(**(sound | changes))
+
+
+@pytest.mark.parametrize(
+    ("logs", "status", "refusing"),
+    [
+        ([log(), log()], "ok", 0),
+        ([log(), log(broken=OSError("full"))], "degraded", 1),
+        ([log(quarantined="a checksum is wrong"), log(broken="waits")], "degraded", 2),
+    ],
+)
+def test_health_counts_partitions_that_refuse_writes(logs: list[object], status: str, refusing: int) -> None:
+    operator = operator_over(*logs)
+    answer = operator.pages()["/health"]()
+    told = json.loads(answer.body)
+    assert answer.status == 200
+    assert (told["status"], told["partitions"], told["partitions_refusing_writes"]) == (status, len(logs), refusing)
+    assert f"\npenstock_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
+
+
+def test_ready_is_said_only_while_it_is_true() -> None:
+    operator = operator_over()
+    ready = operator.pages()["/ready"]
+    assert ready().status == 503
+    operator.is_ready = True
+    assert ready().status == 200
