@@ -1,7 +1,6 @@
 """`penstock get`: read messages."""
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import shown, text_or_base64
+from penstock.cli.output import print_bytes, shown, text_or_base64
 from penstock.cli.positions import EXPECTED, Offset, parse_position
 from penstock.model.clock import SystemClock
 
@@ -66,9 +65,7 @@ class Printer:
         self._line = self._json_line if as_json else self._verbose_line if verbose else self._value_line
 
     def write(self, partition: int, records: "Sequence[Record]") -> None:
-        output = sys.stdout.buffer
-        output.write(b"".join([self._line(partition, record) for record in records]))
-        output.flush()
+        print_bytes(b"".join([self._line(partition, record) for record in records]))
 
     def _value_line(self, partition: int, record: "Record") -> bytes:
         return (record.value or b"") + b"\n"

@@ -15,6 +15,14 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def print_bytes(data: bytes) -> None:
+    """All of these bytes, now. Where Python was told not to buffer, one write may take only a part of them."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:
     """A table; the columns named in `numbers` are flush right. Into a pipe it is as wide as it needs to be."""
     from rich import box

@@ -1,0 +1,230 @@
+"""The real commands against a real broker."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builders.command import TIMEOUT_S, Command
+from penstock import __version__
+from penstock.sdk.client import AsyncClient
+from penstock.sdk.partitioner import partition_for
+from penstock.testing.real_broker import RealBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    with RealBroker(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def penstock(broker: RealBroker) -> Command:
+    return Command(broker.bootstrap)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic's name that no other test uses."""
+    return f"t-{abs(hash(request.node.nodeid))}"
+
+
+def test_what_is_put_is_got(penstock: Command, topic: str) -> None:
+    assert penstock.succeed("put", topic, "hello").output == f"Stored in {topic}, partition 0, at offset 0.\n".encode()
+    assert penstock.succeed("put", topic, "a", "b", "ü").output == f"Stored 3 messages in {topic}.\n".encode()
+    assert penstock.succeed("get", topic).lines == [b"hello", b"a", b"b", "ü".encode()]
+
+
+def test_each_line_of_standard_input_is_a_message(penstock: Command, topic: str) -> None:
+    lines = [b"", b"\xff\xfe", b"x" * 100_000, b"last"]
+    places = penstock.succeed("put", topic, "--json", given=b"\n".join(lines)).documents
+    assert [place["offset"] for place in places] == [0, 1, 2, 3]
+    assert penstock.succeed("get", topic).output == b"\n".join(lines) + b"\n"
+
+
+def test_many_lines_arrive_in_order(penstock: Command, topic: str) -> None:
+    lines = [b"line %d" % number for number in range(50_000)]
+    penstock.succeed("put", topic, "--compression", "lz4", given=b"\n".join(lines) + b"\n")
+    assert penstock.succeed("get", topic).lines == lines
+
+
+def test_what_is_typed_is_sent_before_the_next_line_comes(penstock: Command, topic: str) -> None:
+    with penstock.running("put", topic, "--json") as put:
+        assert put.stdin is not None
+        assert put.stdout is not None
+        for number in range(3):
+            put.stdin.write(b"line\n")
+            put.stdin.flush()
+            assert b'"offset": %d' % number in put.stdout.readline()
+        put.stdin.close()
+        assert put.wait(TIMEOUT_S) == 0
+
+
+def test_keys_headers_and_times_are_shown(penstock: Command, topic: str) -> None:
+    penstock.succeed("put", topic, "value", "--key", "key", "--header", "a=1", "--header", "b=x=y")
+    (document,) = penstock.succeed("get", topic, "--json").documents
+    assert (document["key"], document["value"]) == ("key", "value")
+    assert document["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": "x=y"}]
+    line = penstock.succeed("get", topic, "--verbose").output
+    assert b"0:0  key  value a=1 b=x=y" in line
+
+
+def test_keys_before_a_separator_decide_the_partition(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "--partitions", "4")
+    lines = b"".join(b"key-%d:value:%d\n" % (number, number) for number in range(20))
+    penstock.succeed("put", topic, "--key-separator", ":", given=lines)
+    documents = penstock.succeed("get", topic, "--json").documents
+    assert len(documents) == 20
+    for document in documents:
+        assert document["partition"] == partition_for(document["key"].encode(), 4)
+        assert document["value"] == "value:" + document["key"].removeprefix("key-")
+
+
+def test_a_line_without_the_separator_is_named(penstock: Command, topic: str) -> None:
+    ended = penstock.run("put", topic, "--key-separator", ":", given=b"k:v\nnothing\n")
+    assert ended.code == 2
+    assert "message 2 has no ':'" in ended.errors
+
+
+def test_a_partition_can_be_chosen_for_writing_and_reading(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "3")
+    penstock.succeed("put", topic, "two", "--partition", "2")
+    assert penstock.succeed("get", topic, "--partition", "2").lines == [b"two"]
+    assert penstock.succeed("get", topic, "--partition", "1").lines == []
+    ended = penstock.run("get", topic, "--partition", "7")
+    assert ended.code == 1
+    assert "has no partition 7; it has 0 to 2" in ended.errors
+
+
+@pytest.fixture(scope="module")
+def timed(broker: RealBroker) -> str:
+    """A topic of six messages, `0` to `5`, a second apart from the epoch on."""
+
+    async def fill() -> None:
+        async with await AsyncClient.connect(broker.bootstrap) as client:
+            values = [b"%d" % number for number in range(6)]
+            await client.create_topic("timed", settings={"retention.ms": "-1"})
+            await client.put("timed", values, timestamps_ms=[1000 * number for number in range(6)])
+
+    asyncio.run(fill())
+    return "timed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--from", "1", "--to", "3"), "12"),
+        (("--from", "@1500", "--to", "@3500"), "23"),
+        (("--from", "4", "--count", "2", "--follow"), "45"),
+        (("--from", "100"), ""),
+    ],
+)
+def test_a_part_of_a_topic_is_read(penstock: Command, timed: str, flags: tuple[str, ...], expected: str) -> None:
+    ended = penstock.succeed("get", timed, *flags)
+    assert b"".join(ended.lines).decode() == expected
+
+
+@pytest.mark.parametrize("partitions", ["1", "3"])
+def test_following_shows_messages_as_they_come_and_ctrl_c_ends_it_quietly(
+    penstock: Command, topic: str, partitions: str
+) -> None:
+    penstock.succeed("topic", "create", topic, "--partitions", partitions)
+    with penstock.running("get", topic, "--follow") as get:
+        assert get.stdout is not None
+        for number in range(3):
+            penstock.succeed("put", topic, f"message {number}")
+            assert get.stdout.readline() == b"message %d\n" % number
+        get.send_signal(signal.SIGINT)
+        output, errors = get.communicate(timeout=TIMEOUT_S)
+        assert (get.returncode, output, errors) == (130, b"", b"")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(penstock: Command, topic: str) -> None:
+    penstock.succeed("put", topic, given=b"0123456789\n" * 50_000)
+    with penstock.running("get", topic) as get:
+        assert get.stdout is not None
+        assert get.stderr is not None
+        assert get.stdout.readline() == b"0123456789\n"
+        get.stdout.close()
+        assert get.stderr.read() == b""
+        assert get.wait(TIMEOUT_S) == 141
+
+
+def test_topics_are_created_listed_and_deleted(penstock: Command, topic: str) -> None:
+    (created,) = penstock.succeed(
+        "topic", "create", topic, "--partitions", "2", "--set", "retention.ms=3600000", "--json"
+    ).documents
+    assert (created["name"], created["partitions"]) == (topic, 2)
+    penstock.succeed("put", topic, "a", "b", "c")
+    (documents,) = penstock.succeed("topic", "list", "--json").documents
+    (row,) = [document for document in documents if document["name"] == topic]
+    assert (row["id"], row["partitions"], row["messages"]) == (created["id"], 2, 3)
+    assert topic.encode() in penstock.succeed("topic", "list").output
+    assert penstock.succeed("topic", "delete", topic).output == f"Deleted topic {topic}.\n".encode()
+    assert topic.encode() not in penstock.succeed("topic", "list").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("topic", "create", "timed"), "TOPIC_ALREADY_EXISTS"),
+        (("topic", "create", "__mine"), "INVALID_TOPIC"),
+        (("topic", "create", "new", "--set", "retention.ms=soon"), "INVALID_CONFIG"),
+        (("topic", "create", "new", "--replication-factor", "3"), "INVALID_REPLICATION_FACTOR"),
+        (("get", "missing"), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+@pytest.mark.usefixtures("timed")
+def test_a_refusal_is_explained_and_exits_with_1(penstock: Command, arguments: tuple[str, ...], error: str) -> None:
+    ended = penstock.run(*arguments, "--json")
+    assert ended.code == 1
+    assert json.loads(ended.errors)["error"] == error
+    assert "Traceback" not in ended.errors
+
+
+def test_a_message_that_is_too_large_is_refused_with_what_to_do(penstock: Command, topic: str) -> None:
+    ended = penstock.run("put", topic, given=b"x" * 3_000_000)
+    assert ended.code == 1
+    assert "max.message.bytes" in ended.errors
+
+
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_weaker_acknowledgements_can_be_asked_for(penstock: Command, topic: str, acks: str) -> None:
+    penstock.succeed("put", topic, "a", "b", "--acks", acks)
+    assert penstock.succeed("get", topic).lines == [b"a", b"b"]
+
+
+def test_info_tells_what_the_broker_says_of_itself(penstock: Command) -> None:
+    (document,) = penstock.succeed("info", "--json").documents
+    assert document["broker"]["version"] == __version__
+    assert abs(document["broker"]["drift_ms"]) < 60_000
+    assert document["local"]["penstock"] == __version__
+    assert b"record codec" in penstock.succeed("info").output
+
+
+def test_a_name_that_is_no_text_is_refused_without_a_traceback(penstock: Command) -> None:
+    ended = penstock.run("put", os.fsdecode(b"\xff"), "message")
+    assert ended.code == 1
+    assert "bad topic name" in ended.errors
+    assert "Traceback" not in ended.errors
+
+
+def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        penstock = Command(broker.bootstrap)
+        with penstock.running("put", "t", "--json") as put:
+            assert put.stdin is not None
+            assert put.stdout is not None
+            for number in range(3):
+                put.stdin.write(b"line %d\n" % number)
+                put.stdin.flush()
+                assert json.loads(put.stdout.readline())["offset"] == number
+                broker.kill()
+                broker.start()
+            put.stdin.close()
+            assert put.wait(TIMEOUT_S) == 0
+        assert penstock.succeed("get", "t").lines == [b"line 0", b"line 1", b"line 2"]
