@@ -55,6 +55,7 @@ class Store:
         self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
+        self._closing = asyncio.Event()
 
     @classmethod
     async def open(
@@ -212,9 +213,11 @@ class Store:
                 self._tasks.append(loop.create_task(self._keep_flushing(directory, flush_interval_ms / 1000)))
 
     async def _keep_checkpoints(self, directory: DataDirectory, interval_s: float) -> None:
-        while True:
+        while not self._closing.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(directory.wants_checkpoint.wait(), interval_s)
+            if self._closing.is_set():
+                return
             if not directory.needs_checkpoint():
                 directory.wants_checkpoint.clear()
                 continue
@@ -222,20 +225,28 @@ class Store:
                 await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
             except OSError as error:
                 _logger.error("a checkpoint failed", extra={"directory": directory.path, "why": str(error)})
-                await asyncio.sleep(min(interval_s, 1.0))
+                await self._pause(min(interval_s, 1.0))
 
     async def _keep_flushing(self, directory: DataDirectory, interval_s: float) -> None:
-        while True:
-            await asyncio.sleep(interval_s)
+        while not self._closing.is_set():
+            await self._pause(interval_s)
             await directory.flush_dirty()
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not longer than until the store is closed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
 
     async def close(self) -> None:
         """Flush everything, write clean checkpoints, let go of the directories. Appends must have ended."""
         if self._is_closed:
             return
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
+        # The tasks end by themselves. Cancelled in the middle of a checkpoint, they would leave a worker that writes
+        # the same file as the last checkpoint, at the same time.
+        self._closing.set()
+        for directory in self._directories:
+            directory.wants_checkpoint.set()
         if self._tasks:
             await asyncio.wait(self._tasks)
         for directory in self._directories:
