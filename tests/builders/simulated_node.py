@@ -1,0 +1,64 @@
+"""A whole broker and a client in simulated time: hours pass in no time, on a disk in memory."""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from penstock.catalog.memory import MemoryCatalog
+from penstock.node.node import Node
+from penstock.node.settings import Settings
+from penstock.sdk.client import AsyncClient
+from penstock.testing.simulated_clock import SimulatedClock
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_entropy import SimulatedEntropy
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_network import SimulatedNetwork
+from penstock.testing.simulated_workers import SimulatedWorkers
+
+HOST = "broker"
+
+
+class SimulatedMachine:
+    """What outlives a broker: start one, stop it, start the next on the same data."""
+
+    def __init__(self, loop: SimulatedLoop, settings: Settings) -> None:
+        self._random = Random(1)
+        self._loop = loop
+        self._settings = settings
+        self._clock = SimulatedClock(loop)
+        self._entropy = SimulatedEntropy(Random(2))
+        self._network = SimulatedNetwork(loop, Random(3))
+        self._catalog = MemoryCatalog(self._clock, self._entropy)
+        self.disk = SimulatedDisk()
+
+    async def start(self) -> Node:
+        node = Node(
+            self._settings,
+            clock=self._clock,
+            disk=self.disk,
+            network=self._network.host(HOST),
+            workers=SimulatedWorkers(self._loop, self._random),
+            flush_workers=SimulatedWorkers(self._loop, self._random, count=2),
+            catalog=self._catalog,
+            entropy=self._entropy,
+        )
+        await node.start()
+        return node
+
+    async def client(self) -> AsyncClient:
+        network = self._network.host("client")
+        return await AsyncClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+
+
+def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:
+    """Run a story to its end."""
+    loop = SimulatedLoop()
+    machine = SimulatedMachine(loop, settings)
+
+    async def whole() -> None:
+        await story(machine)
+
+    try:
+        loop.run_until_complete(whole())
+        assert loop.failures == []
+    finally:
+        loop.end()

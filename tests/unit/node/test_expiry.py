@@ -1,0 +1,79 @@
+"""Messages go when the broker's settings, or their topic's, say so: not before, not much later; numbering goes on."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from builders.simulated_node import HOST, SimulatedMachine, simulate
+from penstock.model.names import TopicPartition
+from penstock.node.settings import Settings
+from penstock.sdk.client import AsyncClient
+from penstock.sdk.requests import BEGINNING, LATEST
+
+HOUR_S = 3600
+ROUND_S = 60
+"""More than one round of the cleaner takes."""
+
+
+SETTINGS = Settings(data=("/data",), host=HOST, http_port=-1, retention_ms=HOUR_S * 1000)
+
+
+async def ends(client: AsyncClient, topic: str) -> tuple[int, int]:
+    """The first offset that is there, and the next one to be given."""
+    where = TopicPartition(topic, 0)
+    first = await client.list_offsets({where: BEGINNING})
+    last = await client.list_offsets({where: LATEST})
+    return first[where].offset, last[where].offset
+
+
+def test_messages_go_after_the_retention_time_and_offsets_are_not_used_again() -> None:
+    async def story(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        client = await machine.client()
+        await client.create_topic("kept", settings={"retention.ms": "-1"})
+        for topic in ("default", "kept"):
+            await client.put(topic, [b"1", b"2", b"3"])
+        await asyncio.sleep(HOUR_S - ROUND_S)
+        assert await ends(client, "default") == (0, 3)
+        # A file takes messages for as long as they are kept, so its first one waits for its last one.
+        await asyncio.sleep(HOUR_S + 2 * ROUND_S)
+        assert await ends(client, "default") == (3, 3)
+        assert await ends(client, "kept") == (0, 3)
+        (place,) = await client.put("default", [b"4"])
+        assert place.offset == 3
+        client.close()
+        await node.stop()
+
+        node = await machine.start()
+        client = await machine.client()
+        assert await ends(client, "default") == (3, 4)
+        assert [record.value for record in (await client.fetch("default", 0, 3)).records] == [b"4"]
+        client.close()
+        await node.stop()
+
+    simulate(SETTINGS, story)
+
+
+@pytest.mark.parametrize("by_topic", [False, True])
+def test_a_partition_beyond_its_size_loses_its_oldest_messages(by_topic: bool) -> None:
+    limit_bytes, segment_bytes = 64 * 1024, 16 * 1024
+
+    async def story(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        client = await machine.client()
+        wanted = {"retention.bytes": str(limit_bytes), "segment.bytes": str(segment_bytes)} if by_topic else {}
+        await client.create_topic("events", settings=wanted)
+        for number in range(100):
+            await client.put("events", [bytes([number]) * 2000])
+        await asyncio.sleep(ROUND_S)
+        first, end = await ends(client, "events")
+        assert end == 100
+        kept_bytes = (end - first) * 2000
+        assert limit_bytes - segment_bytes <= kept_bytes <= limit_bytes + 2 * segment_bytes
+        assert (await client.fetch("events", 0, first)).records[0].value == bytes([first]) * 2000
+        client.close()
+        await node.stop()
+
+    small = msgspec.structs.replace(SETTINGS, retention_bytes=limit_bytes, segment_bytes=segment_bytes)
+    simulate(SETTINGS if by_topic else small, story)
