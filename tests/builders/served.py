@@ -63,6 +63,10 @@ class ServedBroker:
         self._peers.append(peer)
         return peer
 
+    async def settle(self) -> None:
+        """Wait until no request is under way."""
+        await until(lambda: not self.listener.shared.tasks and self.memory.incoming_bytes == 0)
+
     async def topic(self, name: str = "events", partitions: int = 1, **settings: str) -> Topic:
         dotted = {key.replace("_", "."): value for key, value in settings.items()}
         return await self.partitions.create(name, partitions, dotted)
@@ -74,6 +78,7 @@ def serve(
     *,
     policy: FlushPolicy = FlushPolicy.OS,
     memory: Memory | None = None,
+    timeout_s: float = LONG_S,
     **options: Any,
 ) -> None:
     """Run a story against a broker of its own."""
@@ -83,7 +88,7 @@ def serve(
         broker = ServedBroker(site, partitions, memory or Memory(), options)
         await broker.start()
         try:
-            await asyncio.wait_for(story(broker), LONG_S)
+            await asyncio.wait_for(story(broker), timeout_s)
         finally:
             await broker.stop()
 

@@ -16,26 +16,26 @@ MEMORY_PATIENCE_S = 5.0
 
 class Listener:
     def __init__(self, table: Table, clock: Clock, memory: Memory) -> None:
-        self._shared = Shared(table, memory, PeerLog(clock))
+        self.shared = Shared(table, memory, PeerLog(clock))
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._short_since: float | None = None
 
     @property
     def counters(self) -> Counters:
-        return self._shared.counters
+        return self.shared.counters
 
     @property
     def memory(self) -> Memory:
-        return self._shared.memory
+        return self.shared.memory
 
     @property
     def connection_count(self) -> int:
-        return len(self._shared.connections)
+        return len(self.shared.connections)
 
     async def start(self, network: Network, host: str, port: int) -> Listening:
         """Listen; OSError when the address cannot be had."""
-        self._listening = await network.listen(lambda: Connection(self._shared), host, port)
+        self._listening = await network.listen(lambda: Connection(self.shared), host, port)
         self._timer = asyncio.get_running_loop().call_later(MEMORY_PERIOD_S, self._look_after_memory)
         return self._listening
 
@@ -45,7 +45,7 @@ class Listener:
             self._listening.close()
         if self._timer is not None:
             self._timer.cancel()
-        connections = self._shared.connections
+        connections = self.shared.connections
         for connection in connections:
             connection.drain()
         try:
@@ -53,23 +53,23 @@ class Listener:
         except TimeoutError:
             for connection in connections:
                 connection.abort()
-        for task in list(self._shared.tasks):
+        for task in list(self.shared.tasks):
             task.cancel()
         await asyncio.sleep(0)
-        self._shared.watch.close()
+        self.shared.watch.close()
 
     def _look_after_memory(self) -> None:
         """When frames have waited for memory for a while, end the one that has been half there for longest."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if not self._shared.memory.is_waited_for:
+        if not self.shared.memory.is_waited_for:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
         elif now - self._short_since >= MEMORY_PATIENCE_S:
             halves = [
                 (since, order, each)
-                for order, each in enumerate(self._shared.connections)
+                for order, each in enumerate(self.shared.connections)
                 if (since := each.partial_since) is not None
             ]
             if halves:

@@ -1,0 +1,167 @@
+"""Mutated requests against the real dispatch table: whatever comes is answered or cut off, quickly, and leaves nothing.
+
+Runs for a few seconds; PENSTOCK_FUZZ_SECONDS sets how long. A failure names the seed of its frame.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from builders.batches import batch, numbered_batch
+from builders.requests import request_frame
+from builders.served import ServedBroker, produce, serve
+from penstock.broker.connection import Connection
+from penstock.wire.fetch import FetchPartition
+from penstock.wire.fetch_client import write_fetch_request
+from penstock.wire.framing import SIZE
+from penstock.wire.produce import write_produce_request
+
+SECONDS = float(os.environ.get("PENSTOCK_FUZZ_SECONDS", "3"))
+SLOWEST_S = 10.0
+"""No frame may hold the loop for long; generous, because test machines are busy."""
+
+NASTY = (b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00\x00\x00\x00")
+
+
+class Sink(asyncio.Transport):
+    """The other end: takes everything, and knows when it was hung up on."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("fuzzer", 1)})
+        self.sent_bytes = 0
+        self.is_over = False
+
+    def write(self, data: Any) -> None:
+        self.sent_bytes += len(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def abort(self) -> None:
+        self.is_over = True
+
+    def close(self) -> None:
+        self.is_over = True
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def seeds_of_frames() -> list[bytes]:
+    """Good requests of every API, to be made bad."""
+    topics = {"topics": [{"name": "events"}, {"name": "other"}]}
+    frames = [request_frame("Metadata", version, topics) for version in (1, 9, 12)]
+    frames += [request_frame("ApiVersions", version) for version in (0, 3, 4)]
+    for version in (3, 9, 12):
+        body = write_produce_request(version, [("events", [(0, numbered_batch(3))])], acks=-1, timeout_ms=100)
+        frames.append(request_frame("Produce", version, body=body))
+    for version in (4, 7, 12):
+        wants = [("events", [FetchPartition(0, 0, 1000), FetchPartition(1, 5, 1000)])]
+        body = [write_fetch_request(version, wants, max_wait_ms=5, session_epoch=0)]
+        frames.append(request_frame("Fetch", version, body=body))
+    offsets = {"topics": [{"name": "events", "partitions": [{"partition_index": 0, "timestamp": -2}]}]}
+    frames += [request_frame("ListOffsets", version, {"replica_id": -1, **offsets}) for version in (1, 7)]
+    frames.append(request_frame("FindCoordinator", 4, {"coordinator_keys": ["a", "b"]}))
+    frames.append(request_frame("InitProducerId", 4, {"transactional_id": None}))
+    made = {"name": "fuzzed", "num_partitions": 1, "replication_factor": 1}
+    frames.append(request_frame("CreateTopics", 7, {"topics": [made], "validate_only": True}))
+    frames.append(request_frame("DeleteTopics", 6, {"topics": [{"name": "nothing"}]}))
+    epochs = {"topics": [{"topic": "events", "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
+    frames.append(request_frame("OffsetForLeaderEpoch", 4, epochs))
+    frames.append(request_frame("Info", 0, {"client_version": "0.1"}))
+    return frames
+
+
+def mutated(random: Random, frame: bytes) -> bytes:
+    """The frame with some of its bytes changed, cut or doubled; mostly with a size that fits again."""
+    data = bytearray(frame[4:])
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(data)) if data else 0
+        match random.randrange(6):
+            case 0 if data:
+                data[at] = random.randrange(256)
+            case 1:
+                data[at : at + 4] = random.choice(NASTY)
+            case 2:
+                del data[at:]
+            case 3:
+                data[at:at] = random.randbytes(random.randint(1, 20))
+            case 4:
+                data[at:at] = data[: random.randint(0, 200)]
+            case _ if data:
+                data[at] ^= 1 << random.randrange(8)
+    size = len(data) if random.random() < 0.95 else random.randint(-5, 200_000)
+    return SIZE.pack(size) + data
+
+
+def feed(connection: Connection, data: bytes) -> None:
+    while data:
+        buffer = connection.get_buffer(-1)
+        piece = data[: len(buffer)]
+        buffer[: len(piece)] = piece
+        connection.buffer_updated(len(piece))
+        data = data[len(piece) :]
+
+
+async def attack(broker: ServedBroker, seed: int, frames: list[bytes]) -> float:
+    """One connection with a few mutated frames; gives the longest time that one of them held the loop."""
+    random = Random(f"penstock/fuzz/{seed}")
+    connection, transport, slowest = Connection(broker.listener.shared), Sink(), 0.0
+    connection.connection_made(transport)
+    for _ in range(random.randint(1, 5)):
+        data = mutated(random, random.choice(frames))
+        began = time.perf_counter()
+        feed(connection, data)
+        slowest = max(slowest, time.perf_counter() - began)
+        if transport.is_over:
+            break
+        if random.random() < 0.5:
+            await asyncio.sleep(0)
+    connection.connection_lost(None)
+    return slowest
+
+
+@pytest.mark.timeout(SECONDS + 120)
+def test_mutated_requests_are_answered_or_cut_off_and_leave_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=2)
+        peer = await broker.peer()
+        await produce(peer, "events", batch())
+        frames = seeds_of_frames()
+        first, tried, slowest = Random().randrange(2**32), 0, 0.0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            seed = first + tried
+            slowest = max(slowest, await attack(broker, seed, frames))
+            tried += 1
+            errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+            assert not errors, f"seed {seed}: {errors[0].exc_info}"
+            if tried % 200 == 0:
+                assert (await produce(peer, "events", batch())).error == 0, f"up to seed {seed}"
+        await broker.settle()
+        assert broker.memory.incoming_bytes == 0, f"seeds {first} to {first + tried}"
+        assert broker.memory.outgoing_bytes == 0, f"seeds {first} to {first + tried}"
+        assert slowest < SLOWEST_S, f"seeds {first} to {first + tried}"
+
+    serve(tmp_path, story, timeout_s=SECONDS + 60, auto_create=False)
