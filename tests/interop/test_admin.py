@@ -1,0 +1,117 @@
+"""Topics made and removed by each client, and refusals as each of them sees them."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from interop.clients.client import AdminClient, Message, RefusedError
+
+ADMINS = ("confluent-kafka", "aiokafka", "kafka-python", "java", "penstock")
+
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+INVALID_TOPIC = 17
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+INVALID_REPLICATION_FACTOR = 38
+INVALID_CONFIG = 40
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+def test_a_topic_is_made_seen_by_all_and_removed(
+    admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
+) -> None:
+    topic = new_name()
+    admins[admin].create_topic(topic, 3, settings={"retention.ms": "3600000"})
+    assert {name: client.topics().get(topic) for name, client in admins.items()} == dict.fromkeys(admins, 3)
+    admins[admin].delete_topic(topic)
+    assert {name: client.topics().get(topic) for name, client in admins.items()} == dict.fromkeys(admins)
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+def test_a_topic_made_again_under_its_name_begins_empty(
+    admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
+) -> None:
+    topic = new_name()
+    client = admins[admin]
+    client.create_topic(topic, 1)
+    client.write(topic, 0, [Message(b"old", timestamp_ms=1), Message(b"old", timestamp_ms=1)])
+    client.delete_topic(topic)
+    client.create_topic(topic, 1)
+    assert client.ends(topic, 0) == (0, 0)
+    client.write(topic, 0, [Message(b"new", timestamp_ms=1)])
+    assert [stored.message.value for stored in client.read(topic, 0, 0, 1)] == [b"new"]
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+def test_a_topic_that_exists_is_not_made_again(
+    admins: Mapping[str, AdminClient], new_topic: Callable[..., str], admin: str
+) -> None:
+    topic = new_topic()
+    with pytest.raises(RefusedError) as refused:
+        admins[admin].create_topic(topic, 1)
+    assert refused.value.number == TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+def test_a_topic_that_is_not_there_is_not_deleted(
+    admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        admins[admin].delete_topic(new_name())
+    assert refused.value.number == UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+@pytest.mark.parametrize(
+    ("name", "partitions", "replication_factor", "settings", "number"),
+    [
+        ("no spaces, no commas".replace(" ", "~"), 1, 1, {}, INVALID_TOPIC),
+        ("ok", 0, 1, {}, INVALID_PARTITIONS),
+        ("ok", 1, 3, {}, INVALID_REPLICATION_FACTOR),
+        ("ok", 1, 1, {"retention.ms": "soon"}, INVALID_CONFIG),
+        ("ok", 1, 1, {"no.such.setting": "1"}, INVALID_CONFIG),
+    ],
+    ids=["name", "partitions", "replication factor", "value", "unknown setting"],
+)
+def test_a_topic_that_cannot_be_is_refused_by_name(
+    admins: Mapping[str, AdminClient],
+    new_name: Callable[[], str],
+    admin: str,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    settings: Mapping[str, str],
+    number: int,
+) -> None:
+    topic = f"{new_name()}-{name}"
+    with pytest.raises(RefusedError) as refused:
+        admins[admin].create_topic(topic, partitions, replication_factor=replication_factor, settings=settings)
+    assert refused.value.number == number
+    assert topic not in admins["confluent-kafka"].topics()
+
+
+@pytest.mark.parametrize("client", ADMINS)
+def test_a_message_larger_than_its_topic_allows_is_refused_and_the_log_goes_on(
+    admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: str
+) -> None:
+    topic = new_topic(settings={"max.message.bytes": "20000"})
+    with pytest.raises(RefusedError) as refused:
+        admins[client].write(topic, 0, [Message(b"x" * 50_000, timestamp_ms=1)])
+    assert refused.value.number == MESSAGE_TOO_LARGE
+    assert admins[client].ends(topic, 0) == (0, 0)
+    admins[client].write(topic, 0, [Message(b"x" * 5_000, timestamp_ms=1)])
+    assert admins[client].ends(topic, 0) == (0, 1)
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "aiokafka", "kafka-python", "java"])
+def test_a_position_far_beyond_the_end_is_an_error_for_a_client_that_names_no_other(
+    admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: str
+) -> None:
+    topic = new_topic()
+    admins[client].write(topic, 0, [Message(b"only", timestamp_ms=1)])
+    with pytest.raises(RefusedError) as refused:
+        admins[client].read(topic, 0, 1_000_000, 1)
+    # librdkafka and Java wrap the broker's error into their own "no place to begin".
+    assert refused.value.number in (OFFSET_OUT_OF_RANGE, -140)
