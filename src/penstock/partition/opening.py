@@ -4,6 +4,7 @@ Everything is looked at before anything is changed, so a start that is refused l
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from penstock.partition.settings import TopicSettings
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.store import Store
 
+_log = logging.getLogger(__name__)
+
 _AT_ONCE = 16
 """Logs made or removed at the same time: enough to keep a disk busy, few enough to leave workers for others."""
 
@@ -25,12 +28,12 @@ _LOADED_AT_ONCE = 64
 
 
 class Opened(NamedTuple):
-    """One partition with all that is needed to serve it."""
+    """One partition with all that is needed to serve it; `derived` is None when the disk would not give its log."""
 
     topic: Topic
     placement: Placement
     log: Log
-    derived: state.DerivedState
+    derived: state.DerivedState | None
 
 
 def keys_of(topic: Topic) -> list[PartitionKey]:
@@ -124,7 +127,7 @@ class Opening:
             topic, log = topics[placement.key.topic_id], self._store.get(placement.key)
             if log is not None:
                 log.settings = log_settings(self._settings_of(topic))
-                found = derived.get(placement.key) or state.nothing(self._limits)
+                found = derived.get(placement.key, state.nothing(self._limits))
                 opened.append(Opened(topic, placement, log, found))
         return opened
 
@@ -148,17 +151,30 @@ class Opening:
                 "put their data directory back, or delete the topics' rows from the catalog to give them up",
             )
 
-    async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, state.DerivedState]:
-        def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, state.DerivedState]]:
-            logs = [(key, self._store.get(key)) for key in some]
-            return [(key, state.load(log, self._now_ms, self._limits)) for key, log in logs if log is not None]
+    async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, state.DerivedState | None]:
+        """The state of each log; None where the disk fails, which must not keep all the others from being served."""
+
+        def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, state.DerivedState | None]]:
+            return [(key, self._load_one(key)) for key in some]
 
         slices = [keys[start : start + _LOADED_AT_ONCE] for start in range(0, len(keys), _LOADED_AT_ONCE)]
         jobs = [self._workers.run(partial(load_some, some)) for some in slices]
         return dict(pair for pairs in await asyncio.gather(*jobs) for pair in pairs)
 
+    def _load_one(self, key: PartitionKey) -> state.DerivedState | None:
+        log = self._store.get(key)
+        assert log is not None, "only logs that are there are loaded"
+        try:
+            return state.load(log, self._now_ms, self._limits)
+        except OSError as error:
+            _log.error("a log cannot be read", extra={"path": log.path, "why": str(error)})
+            return None
+
     def _check_epochs(
-        self, mine: Iterable[Placement], derived: Mapping[PartitionKey, state.DerivedState], names: Mapping[Any, str]
+        self,
+        mine: Iterable[Placement],
+        derived: Mapping[PartitionKey, state.DerivedState | None],
+        names: Mapping[Any, str],
     ) -> None:
         """Before new epochs begin: otherwise an old catalog would catch up by being started often enough."""
         for placement in mine:

@@ -82,7 +82,7 @@ class Partition:
         self,
         topic: str,
         log: Log,
-        derived: state.DerivedState,
+        derived: state.DerivedState | None,
         *,
         settings: TopicSettings,
         placement: Placement,
@@ -90,7 +90,7 @@ class Partition:
         clock: Clock,
         workers: Workers,
         budget: ProducerBudget,
-        on_cut: Callable[["Partition"], None],
+        on_suspended: Callable[["Partition"], None],
     ) -> None:
         self.key: PartitionKey = log.key
         self.topic = topic
@@ -107,17 +107,19 @@ class Partition:
         self._clock = clock
         self._workers = workers
         self._budget = budget
-        self._tell_cut = on_cut
+        self._tell_suspended = on_suspended
         self._waiters = Waiters()
         self._refusal: PenstockError | None = None
         self.is_closed = False
         self.unsaved_batches = 0
         """Batches that came after the last snapshot was taken."""
-        self._last: state.LastBatch | BatchHeader = derived.last
-        self._take_over(derived)
+        self._last: state.LastBatch | BatchHeader = state.NO_BATCH
+        self._take_over(derived or state.nothing(state.ProducerLimits()))
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
         self._advance(self._acknowledged_end())
+        if derived is None:
+            self._suspend("could not be read at the start")
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
@@ -225,8 +227,7 @@ class Partition:
 
     async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """The first message at or after a time, or what one of the special times stands for."""
-        if self.is_closed:
-            raise self._refused()
+        self._check_readable()
         if timestamp_ms == LATEST:
             return FoundOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
@@ -314,11 +315,15 @@ class Partition:
         """A failed flush took back the end of the log: refuse writes until the state was read from it again."""
         self.cuts += 1
         self.high_watermark = min(self.high_watermark, log.end_offset)
+        self._suspend("is being read back after a disk error")
+
+    def _suspend(self, reason: str) -> None:
         self.is_suspended = True
         self._refusal = PenstockError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"partition {self.topic}-{self.number} is being read back after a disk error"
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"partition {self.topic}-{self.number} {reason}; it takes no writes until then",
         )
-        self._tell_cut(self)
+        self._tell_suspended(self)
 
     def _on_durable(self, log: Log) -> None:
         self._advance(log.durable_offset)
@@ -330,14 +335,20 @@ class Partition:
                 self._waiters.wake_below(offset)
 
     def _check_offset(self, offset: int) -> None:
-        if self.is_closed:
-            raise self._refused()
+        self._check_readable()
         log = self.log
         if not log.start_offset <= offset <= log.end_offset:
             raise PenstockError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not within {log.start_offset} to {log.end_offset} of {self.topic}-{self.number}",
             )
+
+    def _check_readable(self) -> None:
+        """A quarantined log knows neither of its ends: whatever were said about them would be believed."""
+        if self.is_closed:
+            raise self._refused()
+        if self.log.quarantined is not None:
+            raise PenstockError(ErrorCode.PARTITION_QUARANTINED, self.log.quarantined)
 
     def _refused(self) -> PenstockError:
         assert self._refusal is not None

@@ -344,7 +344,7 @@ class Partitions:
             clock=self._clock,
             workers=self._workers,
             budget=self._budget,
-            on_cut=self._upkeep.heal_soon,
+            on_suspended=self._upkeep.heal_soon,
         )
 
     def _settings_of(self, topic: Topic) -> TopicSettings:

@@ -258,6 +258,22 @@ def test_a_write_that_wants_no_answer_becomes_visible_all_the_same() -> None:
     Site().run(story)
 
 
+def test_of_a_quarantined_log_nothing_is_said_that_a_client_could_believe() -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, batch())
+        partition.log.quarantined = "a batch is damaged"
+        for use in (lambda: partition.append(memoryview(batch())), lambda: partition.read(0, 1000)):
+            with pytest.raises(PenstockError, match="a batch is damaged") as error:
+                use()
+            assert error.value.code is ErrorCode.PARTITION_QUARANTINED
+        for asked in (-1, -2, -3, 0):
+            with pytest.raises(PenstockError, match="a batch is damaged"):
+                await partition.offset_for_time(asked)
+
+    Site().run(story)
+
+
 def test_waiting_readers_wake_when_their_offset_is_reached_and_not_before() -> None:
     async def story(site: Site) -> None:
         partition = await _made(site)

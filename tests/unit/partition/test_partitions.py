@@ -15,9 +15,10 @@ from penstock.catalog.catalog import Topic, TopicState
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition import state
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
-from penstock.storage.log import LogSettings
+from penstock.storage.log import Log, LogSettings
 from penstock.testing.simulated_disk import Operation
 
 
@@ -416,6 +417,38 @@ def test_a_catalog_that_went_back_in_time_is_refused_however_often_it_is_tried()
         await _refused_start(site, ErrorCode.CATALOG_REFUSED)
         site.catalog = kept
         assert len(await read_all(_get(await site.start()))) == 3
+
+    Site().run(story)
+
+
+def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        for number in (0, 1):
+            await committed(_get(partitions, number=number), numbered_batch(3))
+        await site.kill()
+        whole = state.load
+
+        def failing(log: Log, now_ms: int, limits: state.ProducerLimits) -> state.DerivedState:
+            if log.key.partition == 0:
+                raise OSError(5, "Input/output error")
+            return whole(log, now_ms, limits)
+
+        monkeypatch.setattr(state, "load", failing)
+        partitions = await site.start()
+        assert await committed(_get(partitions, number=1), batch()) == 3
+        assert len(await read_all(_get(partitions))) == 3
+        with pytest.raises(PenstockError) as error:
+            _get(partitions).append(memoryview(batch()))
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await partitions.upkeep()
+        assert _get(partitions).is_suspended
+        monkeypatch.setattr(state, "load", whole)
+        await partitions.upkeep()
+        assert await committed(_get(partitions), batch()) == 3
 
     Site().run(story)
 
