@@ -36,11 +36,11 @@ def test_a_topic_made_again_under_its_name_begins_empty(
     topic = new_name()
     client = admins[admin]
     client.create_topic(topic, 1)
-    client.write(topic, 0, [Message(b"old", timestamp_ms=1), Message(b"old", timestamp_ms=1)])
+    client.write(topic, 0, [Message(b"old"), Message(b"old")])
     client.delete_topic(topic)
     client.create_topic(topic, 1)
     assert client.ends(topic, 0) == (0, 0)
-    client.write(topic, 0, [Message(b"new", timestamp_ms=1)])
+    client.write(topic, 0, [Message(b"new")])
     assert [stored.message.value for stored in client.read(topic, 0, 0, 1)] == [b"new"]
 
 
@@ -98,10 +98,10 @@ def test_a_message_larger_than_its_topic_allows_is_refused_and_the_log_goes_on(
 ) -> None:
     topic = new_topic(settings={"max.message.bytes": "20000"})
     with pytest.raises(RefusedError) as refused:
-        admins[client].write(topic, 0, [Message(b"x" * 50_000, timestamp_ms=1)])
+        admins[client].write(topic, 0, [Message(b"x" * 50_000)])
     assert refused.value.number == MESSAGE_TOO_LARGE
     assert admins[client].ends(topic, 0) == (0, 0)
-    admins[client].write(topic, 0, [Message(b"x" * 5_000, timestamp_ms=1)])
+    admins[client].write(topic, 0, [Message(b"x" * 5_000)])
     assert admins[client].ends(topic, 0) == (0, 1)
 
 
@@ -110,8 +110,8 @@ def test_a_position_far_beyond_the_end_is_an_error_for_a_client_that_names_no_ot
     admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: str
 ) -> None:
     topic = new_topic()
-    admins[client].write(topic, 0, [Message(b"only", timestamp_ms=1)])
+    admins[client].write(topic, 0, [Message(b"only")])
     with pytest.raises(RefusedError) as refused:
         admins[client].read(topic, 0, 1_000_000, 1)
-    # librdkafka and Java wrap the broker's error into their own "no place to begin".
+    # librdkafka tells of it as its own "no place to begin".
     assert refused.value.number in (OFFSET_OUT_OF_RANGE, -140)

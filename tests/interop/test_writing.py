@@ -11,7 +11,7 @@ TELLING = tuple(name for name in NAMES if name != "kcat")
 
 
 def numbered(count: int, mark: str) -> list[Message]:
-    return [Message(f"{mark} {number}".encode(), b"k", (), 1_700_000_000_000 + number) for number in range(count)]
+    return [Message(f"{mark} {number}".encode(), b"k") for number in range(count)]
 
 
 @pytest.mark.parametrize("writer", NAMES)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 Headers = tuple[tuple[str, bytes | None], ...]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 30.0
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

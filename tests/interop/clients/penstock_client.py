@@ -26,13 +26,17 @@ class PenstockClient(AdminClient):
     ) -> list[int]:
         """The SDK is idempotent in any case."""
 
+        times = [message.timestamp_ms for message in messages]
+        chosen = [time_ms for time_ms in times if time_ms is not None]
+        assert len(chosen) in (0, len(messages)), "time stamps are given for all messages or for none"
+
         async def put(client: AsyncClient) -> list[int]:
             places = await client.put(
                 topic,
                 [message.value for message in messages],
                 keys=[message.key for message in messages],
                 headers=[message.headers for message in messages],
-                timestamps_ms=[message.timestamp_ms or 0 for message in messages],
+                timestamps_ms=chosen or None,
                 partition=partition,
                 compression=compression,
                 timeout_s=TIMEOUT_S,

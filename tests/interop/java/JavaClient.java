@@ -19,6 +19,7 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -35,7 +36,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * One process serves all tests, since starting Java costs more than most of them.
  */
 public final class JavaClient {
-    private static final long TIMEOUT_S = 60;
+    private static final long TIMEOUT_S = 30;
 
     private final String bootstrap;
     private final BufferedReader in;
@@ -59,10 +60,16 @@ public final class JavaClient {
             } catch (Exception failure) {
                 Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
                 String text = String.valueOf(cause).replace('\n', ' ');
-                out.println("refused " + Errors.forException(cause).code() + " " + text);
+                out.println("refused " + code(cause) + " " + text);
             }
             out.flush();
         }
+    }
+
+    /** The consumer has an exception of its own for what the broker calls OFFSET_OUT_OF_RANGE. */
+    private static short code(Throwable cause) {
+        boolean outOfRange = cause instanceof OffsetOutOfRangeException;
+        return outOfRange ? Errors.OFFSET_OUT_OF_RANGE.code() : Errors.forException(cause).code();
     }
 
     private void answer(String[] words) throws Exception {
@@ -90,7 +97,7 @@ public final class JavaClient {
         settings.put("linger.ms", "20");
         settings.put("batch.size", "1000000");
         settings.put("max.request.size", "20000000");
-        settings.put("delivery.timeout.ms", "60000");
+        settings.put("delivery.timeout.ms", "35000");
         try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
             List<Future<RecordMetadata>> waiting = new ArrayList<>();
             for (var record : records) {
