@@ -11,7 +11,7 @@ from setuptools.command.build_ext import build_ext
 
 CODEC = ("_encode", "_decode")
 RECORDS = Path("src", "penstock", "records")
-COMPILE_ARGS = ["-O3", "-fwrapv"]
+COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
 DIRECTIVES = {
     "language_level": 3,
     # Reads and writes through memory views stay checked, however sure the code is of its positions.

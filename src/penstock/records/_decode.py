@@ -4,6 +4,7 @@ One source, two lives: compiled by Cython it runs as C, otherwise as the Python 
 understand, and whatever is read here has been bounded first: every field must end within its record, every record
 within the body, and no count is believed that the bytes at hand could not hold.
 
+`Reader` and those who use it share this file because the C compiler puts a function into its caller only within one.
 C functions that give nothing are declared to give an int, which is 0 then: from -1 Cython tells that an exception is on
 its way, where it would have to ask after every call of a void function.
 """
