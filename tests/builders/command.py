@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 TIMEOUT_S = 90
 
@@ -50,12 +50,14 @@ class Command:
         return ended
 
     @contextmanager
-    def running(self, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    def running(
+        self, *arguments: str, output: int | IO[bytes] = subprocess.PIPE
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         """A command that goes on; it is ended with the block."""
         process = subprocess.Popen(
             _line(arguments),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.PIPE,
             env=self._environment,
         )

@@ -66,13 +66,20 @@ class Silence:
 
 
 @dataclass(frozen=True)
+class Late:
+    """Do it, and answer after so many seconds."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
 class Say:
     """Answer with these bytes, whatever they are."""
 
     data: bytes
 
 
-Fault = Refuse | Cut | Silence | Say
+Fault = Refuse | Cut | Silence | Late | Say
 
 
 @dataclass
@@ -158,6 +165,8 @@ class ScriptedBroker(asyncio.Protocol):
             else:
                 answer = getattr(self.cluster, f"on_{NAME_OF[key]}")
                 response = await answer(self.node_id, request, fault.code if isinstance(fault, Refuse) else None)
+            if isinstance(fault, Late):
+                await asyncio.sleep(fault.delay_s)
             if isinstance(fault, Cut):
                 self._transport.abort()
             elif response is not None:

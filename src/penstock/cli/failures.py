@@ -48,9 +48,17 @@ def failures_explained(as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it flushes at exit, so it gets a new output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_output()
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
+    except OSError as error:
+        _silence_output()
+        sys.stderr.write(f"penstock: {error.strerror or error}\n")
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+def _silence_output() -> None:
+    """Python would complain once more when it flushes at exit, so it gets another output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(error: PenstockError, as_json: bool) -> None:

@@ -84,6 +84,8 @@ def put(
             raise usage_error("--key-separator must not be empty")
         _check_choice("--compression", compression, COMPRESSIONS)
         _check_choice("--acks", acks, tuple(ACKS))
+        if not values and sys.stdin is None:
+            raise usage_error("there are no messages: neither arguments nor a standard input")
         rows = [_header(text) for text in headers or ()]
         from penstock.cli.session import connected
 

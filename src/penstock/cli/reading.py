@@ -11,6 +11,7 @@ from penstock.sdk.client import AsyncClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
 FOLLOW_WAIT_MS = 5_000
+END_WAIT_MS = 500
 _NO_END = 2**63 - 1
 
 Write = Callable[[int, Sequence[Record]], None]
@@ -99,7 +100,7 @@ class Reading:
     async def _portions(self, span: Span) -> AsyncGenerator[Portion, None]:
         offset = span.start
         while offset < span.end:
-            wait_ms = FOLLOW_WAIT_MS if self._follow else 0
+            wait_ms = FOLLOW_WAIT_MS if self._follow else END_WAIT_MS
             fetched = await self._client.fetch(
                 self._topic, span.partition, offset, max_wait_ms=wait_ms, timeout_s=self._timeout_s + wait_ms / 1000
             )
@@ -108,6 +109,8 @@ class Reading:
                 records = [record for record in records if record.offset < span.end]
             if records:
                 yield Portion(span.partition, records)
+            if not self._follow and fetched.next_offset == offset >= fetched.high_watermark:
+                return  # The log is shorter than it was when the reading began.
             offset = fetched.next_offset
 
 

@@ -189,5 +189,11 @@ class Cluster:
         def make_core() -> ConnectionCore:
             return ConnectionCore(self._settings.client_id, requests.api_versions("penstock", __version__))
 
-        timeout_s = deadline.within(self._settings.connect_timeout_s)
-        return await Connection.open(self._network, address.host, address.port, make_core, timeout_s)
+        return await Connection.open(
+            self._network,
+            address.host,
+            address.port,
+            make_core,
+            timeout_s=deadline.within(self._settings.connect_timeout_s),
+            overdue_s=self._settings.request_timeout_s,
+        )

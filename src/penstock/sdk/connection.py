@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
@@ -17,33 +17,46 @@ class ConnectionLostError(PenstockError):
     """The connection ended, or was ended, with the answer outstanding: what became of the request is not known."""
 
 
+class _Waiting(NamedTuple):
+    future: asyncio.Future[Any]
+    sent_s: float
+
+
 class Connection(asyncio.Protocol):
     """Requests are sent at once and answered in order; when the connection ends, every waiting request fails.
 
-    A request that is not answered in time ends the connection: the answers behind it could not be trusted to come
-    either, and a fresh connection is cheap.
+    Whoever asked may give up early, and the late answer is thrown away. But a connection whose oldest question has
+    waited for `overdue_s` is taken for dead: the answers behind it would not come either, and a new one is cheap.
     """
 
-    def __init__(self, core: ConnectionCore, address: str) -> None:
+    def __init__(self, core: ConnectionCore, address: str, overdue_s: float) -> None:
         self.address = address
+        self._overdue_s = overdue_s
         self._core = core
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._room: asyncio.Future[None] | None = None
         self._end: PenstockError | None = None
 
     @classmethod
     async def open(
-        cls, network: Network, host: str, port: int, make_core: Callable[[], ConnectionCore], timeout_s: float
+        cls,
+        network: Network,
+        host: str,
+        port: int,
+        make_core: Callable[[], ConnectionCore],
+        *,
+        timeout_s: float,
+        overdue_s: float,
     ) -> "Connection":
         """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                protocol = await network.connect(lambda: cls(make_core(), address), host, port)
+                protocol = await network.connect(lambda: cls(make_core(), address, overdue_s), host, port)
                 connection = cast("Connection", protocol)
                 await connection._ready
         except TimeoutError:
@@ -68,7 +81,7 @@ class Connection(asyncio.Protocol):
     @property
     def waiting(self) -> int:
         """How many requests wait for their answers."""
-        return len(self._answers)
+        return len(self._waiting)
 
     async def request(self, request: Request[T], timeout_s: float) -> T:
         """Send, and give the answer; a broker's refusal, a lost connection or the time being over is raised."""
@@ -81,7 +94,7 @@ class Connection(asyncio.Protocol):
             self._flush()
             return cast("T", None)
         future: asyncio.Future[T | PenstockError] = self._loop.create_future()
-        self._answers[correlation_id] = future
+        self._waiting[correlation_id] = _Waiting(future, self._loop.time())
         self._flush()
         timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
         try:
@@ -110,7 +123,9 @@ class Connection(asyncio.Protocol):
         try:
             events = self._core.receive(data)
         except PenstockError as error:
-            self._finish(error.code, f"{self.address}: {error.detail}")
+            # A peer that never spoke our language will not learn it; one that lost step may be asked afresh.
+            code = ErrorCode.NETWORK_EXCEPTION if self._ready.done() else error.code
+            self._finish(code, f"{self.address}: {error.detail}")
             return
         for event in events:
             self._handle(event)
@@ -135,14 +150,16 @@ class Connection(asyncio.Protocol):
                 while self._room is not None:
                     await asyncio.shield(self._room)
         except TimeoutError:
-            self._finish(ErrorCode.NETWORK_EXCEPTION, f"{self.address} took no data for {timeout_s:g} s")
+            self._end_if_overdue()
+            text = f"{self.address} took no data for {timeout_s:g} s"
+            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, text) from None
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Ready):
             if not self._ready.done():
                 self._ready.set_result(None)
             return
-        future = self._answers.pop(event.correlation_id)
+        future = self._waiting.pop(event.correlation_id).future
         if not future.done():  # Somebody who no longer waits does not mind the answer.
             future.set_result(event.value)
 
@@ -155,9 +172,13 @@ class Connection(asyncio.Protocol):
         if not future.done():
             text = f"{self.address} did not answer {name} in {timeout_s:g} s; the outcome is unknown"
             future.set_exception(ConnectionLostError(ErrorCode.REQUEST_TIMED_OUT, text))
-        self._finish(
-            ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was given up: an answer is overdue"
-        )
+        self._end_if_overdue()
+
+    def _end_if_overdue(self) -> None:
+        oldest = next(iter(self._waiting.values()), None)
+        if oldest is not None and self._loop.time() - oldest.sent_s >= self._overdue_s:
+            text = f"the connection to {self.address} was given up: it has not answered for {self._overdue_s:g} s"
+            self._finish(ErrorCode.NETWORK_EXCEPTION, text)
 
     def _finish(self, code: ErrorCode, detail: str) -> None:
         """End the connection, once, and fail what waits."""
@@ -166,8 +187,8 @@ class Connection(asyncio.Protocol):
         self._end = PenstockError(code, detail)
         self._core.close()
         self.resume_writing()
-        answers, self._answers = self._answers, {}
-        for future in (self._ready, *answers.values()):
+        waiting, self._waiting = self._waiting, {}
+        for future in (self._ready, *(each.future for each in waiting.values())):
             if not future.done():
                 future.set_exception(ConnectionLostError(code, detail))
         if self._ready.done() and not self._ready.cancelled():

@@ -56,6 +56,12 @@ class Rows:
     headers: Sequence[Iterable[RecordHeader] | None] | None
     timestamps_ms: Sequence[int] | int
 
+    def __post_init__(self) -> None:
+        for name in ("keys", "headers", "timestamps_ms"):
+            column = getattr(self, name)
+            if isinstance(column, Sequence) and len(column) != len(self.values):
+                raise ValueError(f"there are {len(self.values)} values but {len(column)} {name}")
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -112,6 +118,9 @@ class Producer:
         """
         line = self._lines.setdefault(where, _Line())
         async with line.lock:
+            if deadline.is_over:
+                text = f"{where}: nothing was sent; the time was over before its turn came"
+                raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text)
             settled = False
             try:
                 produced = await self._see_through(line, where, rows, compression, acks, deadline)

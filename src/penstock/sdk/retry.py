@@ -7,10 +7,11 @@ from penstock.model.errors import ErrorCode, PenstockError
 
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
-UNKNOWN_ATTEMPTS = 4
-"""How often a topic is asked for that nobody knows: news of a new one may be under way, a typing error stays."""
+FEW_ATTEMPTS = 4
+"""How often what may pass, but mostly does not, is tried: news of a new topic may be under way, a typing error stays;
+bytes may have been damaged on their way, or on a disk."""
 
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_FEW = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE)
 
 
 class Deadline:
@@ -23,6 +24,10 @@ class Deadline:
     @property
     def left_s(self) -> float:
         return max(0.0, self._end_s - self._loop.time())
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s == 0
 
     def within(self, limit_s: float) -> float:
         """What is left, but no more than `limit_s` and never quite nothing: a timer needs something to run on."""
@@ -39,15 +44,15 @@ class Attempts:
         self._entropy = entropy
         self._deadline = deadline
         self._wait_s = BACKOFF_FIRST_S
-        self._unknown = 0
+        self._few = 0
 
     async def again(self, error: PenstockError) -> bool:
         """True after the wait; False, at once, when the error is final or the wait would outlast the deadline."""
         if not error.code.retriable:
             return False
-        if error.code in _UNKNOWN:
-            self._unknown += 1
-            if self._unknown >= UNKNOWN_ATTEMPTS:
+        if error.code in _FEW:
+            self._few += 1
+            if self._few >= FEW_ATTEMPTS:
                 return False
         return await self.pause()
 

@@ -228,3 +228,10 @@ def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
             put.stdin.close()
             assert put.wait(TIMEOUT_S) == 0
         assert penstock.succeed("get", "t").lines == [b"line 0", b"line 1", b"line 2"]
+
+
+def test_an_output_that_cannot_be_written_is_named(penstock: Command, timed: str) -> None:
+    with open("/dev/full", "wb") as full, penstock.running("get", timed, output=full) as get:
+        assert get.stderr is not None
+        assert get.stderr.read() == b"penstock: No space left on device\n"
+        assert get.wait(TIMEOUT_S) == 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from builders.scripted_broker import NAMES, Cut, Fault, Refuse, Say, Scene, Silence, play
+from builders.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.cluster import UnreachableError
@@ -402,5 +402,61 @@ def test_a_raw_batch_is_sent_in_one_attempt() -> None:
         error = await failure_of(client.produce("t", 0, batch(b"c")))
         assert isinstance(error, ConnectionLostError)
         assert scene.cluster.topics["t"][0].values == [b"a", b"b", b"c"]
+
+    play(body)
+
+
+def test_an_impatient_caller_does_not_cost_others_their_connection() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        scene.cluster.topic("t")
+        await client.put("t", [b"a"])
+        connections = scene.cluster.connections
+        scene.cluster.then("Metadata", Late(2.0))
+        error = await failure_of(client.metadata(timeout_s=0.5))
+        assert error.code is ErrorCode.REQUEST_TIMED_OUT
+        await client.put("t", [b"b"])
+        assert scene.cluster.connections == connections
+
+    play(body)
+
+
+def test_a_broker_that_takes_no_more_data_is_left_after_a_while() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client("broker1:9092,broker2:9092", request_timeout_s=3.0)
+        logs = scene.cluster.topic("t", 2)
+        await client.put("t", [b"a"], partition=0)
+        scene.network.block("broker1")
+        stuck = [asyncio.ensure_future(client.put("t", [bytes(400_000)], partition=number)) for number in (0, 1)]
+        await asyncio.sleep(1)
+        for log in logs:
+            log.leader = 2
+        await asyncio.gather(*stuck)
+        assert [len(log.values) for log in logs] == [2, 1]
+
+    play(body, nodes=2)
+
+
+def test_damaged_data_is_reported_after_a_few_attempts() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        await client.put("t", [b"a"])
+        log = scene.cluster.topics["t"][0]
+        log.batches[0] = log.batches[0][:-1] + b"\x55"
+        begun_s = scene.loop.time()
+        error = await failure_of(client.fetch("t", 0, 0))
+        assert error.code is ErrorCode.CORRUPT_MESSAGE
+        assert scene.loop.time() - begun_s < 5
+
+    play(body)
+
+
+def test_a_connection_that_lost_step_is_replaced_and_nothing_is_stored_twice() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        await client.put("t", [b"a"])
+        scene.cluster.then("Produce", Say(b"\0\0\0\x04\0\0\0\x7f"))
+        await client.put("t", [b"b"])
+        assert scene.cluster.topics["t"][0].values == [b"a", b"b"]
 
     play(body)

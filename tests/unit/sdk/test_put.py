@@ -2,6 +2,7 @@
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ def test_a_retry_stores_nothing_twice(fault: Fault) -> None:
     play(body)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(RETRIED), max_size=4), min_size=1, max_size=6))
 def test_order_and_number_are_kept_under_any_mix_of_faults(script: list[list[Fault]]) -> None:
     async def body(scene: Scene) -> None:
@@ -285,3 +286,29 @@ def test_batches_cover_all_messages_and_stay_below_their_bound(sizes: list[int],
     assert [index for start, end in bounds for index in range(start, end)] == list(range(len(sizes)))
     for start, end in bounds:
         assert end - start == 1 or sum(size + 32 for size in sizes[start:end]) <= bound
+
+
+def test_a_put_whose_turn_does_not_come_in_time_is_known_not_to_be_stored() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client(request_timeout_s=5.0)
+        await client.put("t", [b"a"])
+        scene.cluster.then("Produce", Silence())
+        first = asyncio.ensure_future(client.put("t", [b"b"]))
+        await asyncio.sleep(0.1)
+        error = await put_fails(client.put("t", [b"c"], timeout_s=1))
+        assert error.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not error.outcome_unknown
+        await first
+        assert scene.cluster.topics["t"][0].values == [b"a", b"b"]
+
+    play(body)
+
+
+@pytest.mark.parametrize("columns", [{"keys": [b"k"]}, {"headers": [[]]}, {"timestamps_ms": [1, 2, 3]}])
+def test_columns_of_different_length_are_refused_before_anything_is_sent(columns: dict[str, Any]) -> None:
+    async def body(scene: Scene) -> None:
+        with pytest.raises(ValueError, match="there are 2 values but"):
+            await scene.client().put("t", [b"a", b"b"], **columns)
+        assert scene.cluster.seen == []
+
+    play(body)
