@@ -1,0 +1,208 @@
+"""Producers and readers that go on through whatever happens to the broker, and write down what they were told."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as KafkaMessage
+
+from faults.record import SharedHistory
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.client import AsyncClient
+from penstock.sdk.requests import BEGINNING, LATEST
+from penstock.testing.history import FinalLog, Write
+
+PATIENCE_S = 90.0
+_OUTSTANDING_MAX = 200
+
+
+class Worker(ABC):
+    """One client in a thread of its own; what it dies of is told by `stop`."""
+
+    def __init__(self, name: str, bootstrap: str, partition: TopicPartition, history: SharedHistory) -> None:
+        self.name = name
+        self.bootstrap = bootstrap
+        self.partition = partition
+        self.history = history
+        self.stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    @abstractmethod
+    def run(self) -> None:
+        """Work until `stopping` is set, then finish what is under way."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE_S + 30)
+        assert not self._thread.is_alive(), f"{self.name} does not come to an end"
+        if self._failure is not None:
+            raise AssertionError(f"{self.name} failed: {self._failure!r}") from self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as failure:
+            self._failure = failure
+
+
+class LibrdkafkaWriter(Worker):
+    """An idempotent producer of confluent-kafka: many single messages under way, in batches of its own making."""
+
+    def run(self) -> None:
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "message.timeout.ms": int(PATIENCE_S * 1000),
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 200,
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        producer = Producer(settings)
+        number = 0
+        while not self.stopping.is_set():
+            if len(producer) >= _OUTSTANDING_MAX:
+                producer.poll(0.05)
+                continue
+            self._send(producer, b"%s/%d" % (self.name.encode(), number))
+            number += 1
+            producer.poll(0.0005)
+        left = producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} messages have no outcome"
+
+    def _send(self, producer: Producer, value: bytes) -> None:
+        write = self.history.ask_write(self.name, self.partition, [value])
+
+        def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                self.history.stored(write, offset)
+            else:
+                self.history.abandoned(write, str(error))
+
+        producer.produce(self.partition.topic, value, partition=self.partition.partition, on_delivery=delivered)
+
+
+class SdkWriter(Worker):
+    """Our own SDK: one put after the other, of a few messages each."""
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        number = 0
+        async with AsyncClient(self.bootstrap) as client:
+            while not self.stopping.is_set():
+                count = 1 + number % 5
+                values = [b"%s/%d" % (self.name.encode(), number + i) for i in range(count)]
+                number += count
+                await self._put(client, self.history.ask_write(self.name, self.partition, values))
+
+    async def _put(self, client: AsyncClient, write: Write) -> None:
+        topic, partition = self.partition
+        try:
+            places = await client.put(topic, write.values, partition=partition, timeout_s=PATIENCE_S)
+        except PenstockError as error:
+            self.history.abandoned(write, str(error))
+        else:
+            self.history.stored(write, places[0].offset)
+
+
+class SdkReader(Worker):
+    """Reads from the beginning to the end, again and again, so that it also sees what lies further back."""
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        async with AsyncClient(self.bootstrap) as client:
+            offset = 0
+            while not self.stopping.is_set():
+                offset = await self._fetch(client, offset)
+
+    async def _fetch(self, client: AsyncClient, offset: int) -> int:
+        topic, partition = self.partition
+        read = self.history.ask_read(self.name, self.partition, offset)
+        try:
+            fetched = await client.fetch(topic, partition, offset, max_wait_ms=100, timeout_s=5)
+        except PenstockError:
+            return offset  # Unanswered: the history then claims nothing about it.
+        records = [(record.offset, record.value or b"") for record in fetched.records]
+        self.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)
+        return fetched.next_offset if records else 0
+
+
+class Load:
+    """Several workers at once: `with Load([...]):` they run, and at its end all have finished without an error."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            worker.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.stopping.set()
+        if error is None:
+            for worker in self._workers:
+                worker.join()
+
+
+def mixed_load(bootstrap: str, partitions: Sequence[TopicPartition], history: SharedHistory) -> Load:
+    """On each partition two foreign producers, one of ours, and a reader."""
+    workers: list[Worker] = []
+    for partition in partitions:
+        mark = f"{partition.topic}-{partition.partition}"
+        workers.append(LibrdkafkaWriter(f"librdkafka {mark} a", bootstrap, partition, history))
+        workers.append(LibrdkafkaWriter(f"librdkafka {mark} b", bootstrap, partition, history))
+        workers.append(SdkWriter(f"sdk {mark}", bootstrap, partition, history))
+        workers.append(SdkReader(f"reader {mark}", bootstrap, partition, history))
+    return Load(workers)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int) -> list[TopicPartition]:
+    """A topic that keeps everything."""
+
+    async def create() -> None:
+        async with AsyncClient(bootstrap) as client:
+            await client.create_topic(name, partitions=partitions, settings={"retention.ms": "-1"})
+
+    asyncio.run(create())
+    return [TopicPartition(name, number) for number in range(partitions)]
+
+
+def final_logs(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, FinalLog]:
+    """What the partitions hold now, read whole."""
+
+    async def read_one(client: AsyncClient, where: TopicPartition) -> FinalLog:
+        first = await client.list_offset(where.topic, where.partition, BEGINNING)
+        end = await client.list_offset(where.topic, where.partition, LATEST)
+        assert first is not None
+        assert end is not None
+        records: list[tuple[int, bytes]] = []
+        offset = first.offset
+        while offset < end.offset:
+            fetched = await client.fetch(where.topic, where.partition, offset)
+            records += [(record.offset, record.value or b"") for record in fetched.records]
+            assert fetched.next_offset > offset, f"{where} gives nothing at {offset} of {end.offset}"
+            offset = fetched.next_offset
+        return FinalLog(first.offset, end.offset, tuple(records))
+
+    async def read_all() -> dict[TopicPartition, FinalLog]:
+        async with AsyncClient(bootstrap) as client:
+            return {where: await read_one(client, where) for where in partitions}
+
+    return asyncio.run(read_all())

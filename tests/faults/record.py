@@ -1,0 +1,64 @@
+"""What the clients of one run asked for and were told, written down by several threads for the one checker."""
+
+import threading
+from collections.abc import Sequence
+
+from penstock.model.names import TopicPartition
+from penstock.testing.checker import check
+from penstock.testing.history import FinalLog, History, Outcome, Read, Write
+
+
+class SharedHistory:
+    """A history whose moments are in order although threads write it: each entry is made under one lock."""
+
+    def __init__(self) -> None:
+        self._history = History()
+        self._lock = threading.Lock()
+
+    def ask_write(self, producer: str, partition: TopicPartition, values: Sequence[bytes]) -> Write:
+        with self._lock:
+            return self._history.ask_write(producer, partition, values)
+
+    def stored(self, write: Write, base_offset: int) -> None:
+        with self._lock:
+            self._history.stored(write, base_offset)
+
+    def refused(self, write: Write, detail: str) -> None:
+        with self._lock:
+            self._history.refused(write, detail)
+
+    def abandoned(self, write: Write, detail: str) -> None:
+        with self._lock:
+            self._history.abandoned(write, detail)
+
+    def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> Read:
+        with self._lock:
+            return self._history.ask_read(reader, partition, offset)
+
+    def answered(self, read: Read, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
+        with self._lock:
+            self._history.answered(read, records, log_start, log_end)
+
+    def crashed(self) -> None:
+        with self._lock:
+            self._history.crashed(power_loss=False)
+
+    def acknowledged(self, producer: str = "") -> int:
+        """How many messages were acknowledged so far, to one producer or to all whose names begin so."""
+        with self._lock:
+            return sum(
+                len(write.values)
+                for write in self._history.writes
+                if write.outcome is Outcome.STORED and write.producer.startswith(producer)
+            )
+
+    def given_up(self) -> list[str]:
+        """Why producers gave up on messages, where they did."""
+        with self._lock:
+            return [f"{write.producer}: {write.detail}" for write in self._history.writes if write.abandoned]
+
+    def assert_kept(self, final: dict[TopicPartition, FinalLog]) -> None:
+        """Nothing that was acknowledged or seen is lost, doubled, altered or out of order."""
+        with self._lock:
+            violations = check(self._history, final)
+        assert not violations, "\n".join(map(str, violations[:20]))
