@@ -78,24 +78,16 @@ def put(
     Each message is stored once, however often it had to be sent. What was typed is sent at once, line by line.
     """
     with failures_explained(as_json):
-        if key is not None and key_separator is not None:
-            raise usage_error("--key and --key-separator exclude each other")
-        if key_separator == "":
-            raise usage_error("--key-separator must not be empty")
-        _check_choice("--compression", compression, COMPRESSIONS)
-        _check_choice("--acks", acks, tuple(ACKS))
+        _check_flags(key, key_separator, compression, acks)
         if not values and sys.stdin is None:
             raise usage_error("there are no messages: neither arguments nor a standard input")
         rows = [_header(text) for text in headers or ()]
         from penstock.cli.session import connected
 
         summary = Summary(topic, as_json)
+        portions = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
         with connected(bootstrap) as session:
-            batches = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
-            done = 0
-            for batch in batches:
-                keys, messages = _split(batch, key, key_separator, done)
-                done += len(batch)
+            for keys, messages in _split_all(portions, key, key_separator):
                 operation = session.client.put(
                     topic,
                     messages,
@@ -111,6 +103,15 @@ def put(
                 # Nobody answers for these; the answer to a later question shows that the broker has read them.
                 session.run(session.client.metadata([], timeout_s=timeout))
         summary.end()
+
+
+def _check_flags(key: str | None, key_separator: str | None, compression: str, acks: str) -> None:
+    if key is not None and key_separator is not None:
+        raise usage_error("--key and --key-separator exclude each other")
+    if key_separator == "":
+        raise usage_error("--key-separator must not be empty")
+    _check_choice("--compression", compression, COMPRESSIONS)
+    _check_choice("--acks", acks, tuple(ACKS))
 
 
 def lines_as_they_come(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
@@ -137,20 +138,27 @@ def _read_input(size: int) -> bytes:
     return os.read(sys.stdin.fileno(), size)
 
 
-def _split(
-    lines: list[bytes], key: str | None, separator: str | None, before: int
-) -> tuple[list[bytes | None] | None, list[bytes]]:
-    """Keys and messages; an error tells which line (counted from 1, `before` of them came earlier) has no separator."""
-    if separator is None:
-        return (None if key is None else [os.fsencode(key)] * len(lines)), lines
-    mark = os.fsencode(separator)
+def _split_all(
+    portions: Iterator[list[bytes]], key: str | None, separator: str | None
+) -> Iterator[tuple[list[bytes | None] | None, list[bytes]]]:
+    """Keys and messages; an error tells which message, counted from 1, has no separator."""
+    done = 0
+    for lines in portions:
+        if separator is None:
+            yield None if key is None else [os.fsencode(key)] * len(lines), lines
+        else:
+            yield _split(lines, os.fsencode(separator), done)
+        done += len(lines)
+
+
+def _split(lines: list[bytes], separator: bytes, done: int) -> tuple[list[bytes | None], list[bytes]]:
     keys: list[bytes | None] = []
     messages: list[bytes] = []
-    for number, line in enumerate(lines, before + 1):
-        here, found, message = line.partition(mark)
+    for number, line in enumerate(lines, done + 1):
+        key, found, message = line.partition(separator)
         if not found:
-            raise usage_error(f"message {number} has no {separator!r} between key and message")
-        keys.append(here)
+            raise usage_error(f"message {number} has no {os.fsdecode(separator)!r} between key and message")
+        keys.append(key)
         messages.append(message)
     return keys, messages
 

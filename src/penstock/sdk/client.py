@@ -18,10 +18,10 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
 from penstock.sdk import requests
 from penstock.sdk.address import Address, parse_bootstrap
+from penstock.sdk.administration import DoneBeforeError, administer
 from penstock.sdk.answers import BrokerInfo, ClusterView, ListedOffset, Produced, ProducerIdentity, TopicView
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
-from penstock.sdk.core import Request
 from penstock.sdk.fetching import Fetched, read_batches
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
@@ -41,10 +41,6 @@ class DriftInfo(NamedTuple):
     broker: BrokerInfo
     drift_ms: int
     round_trip_ms: int
-
-
-class _DoneBeforeError(Exception):
-    """A retry found done what the attempt before it, whose answer was lost, must have done."""
 
 
 class AsyncClient:
@@ -160,11 +156,13 @@ class AsyncClient:
         check_topic_name(name)
         deadline = Deadline(timeout_s)
         request = requests.create_topic(
-            name, partitions, replication_factor, settings or {}, self._broker_timeout_ms(deadline)
+            name, partitions, replication_factor, settings or {}, self._cluster.broker_timeout_ms(deadline)
         )
         try:
-            return await self._administer(request, deadline, name, ErrorCode.TOPIC_ALREADY_EXISTS)
-        except _DoneBeforeError:
+            return await administer(
+                self._cluster, self._entropy, request, deadline, name, ErrorCode.TOPIC_ALREADY_EXISTS
+            )
+        except DoneBeforeError:
             view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
             if partitions not in (-1, len(view.partitions)):
                 text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
@@ -175,10 +173,12 @@ class AsyncClient:
         """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
         check_topic_name(name)
         deadline = Deadline(timeout_s)
-        request = requests.delete_topic(name, self._broker_timeout_ms(deadline))
+        request = requests.delete_topic(name, self._cluster.broker_timeout_ms(deadline))
         try:
-            await self._administer(request, deadline, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        except _DoneBeforeError:
+            await administer(
+                self._cluster, self._entropy, request, deadline, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        except DoneBeforeError:
             pass
 
     # Writing.
@@ -318,33 +318,13 @@ class AsyncClient:
                 if not await attempts.again(error):
                     raise
 
-    async def _administer(self, request: Request[T], deadline: Deadline, topic: str, done: ErrorCode) -> T:
-        """Ask the controller. `done` is the refusal that says it is done: final, and fine after a lost answer."""
-        attempts = Attempts(self._entropy, deadline)
-        in_doubt = False
-        while True:
-            try:
-                connection = await self._cluster.controller(deadline)
-                answer = await connection.request(request, self._cluster.timeout_s(deadline))
-                self._cluster.forget(topic)
-                return answer
-            except PenstockError as error:
-                if error.code is done:
-                    if in_doubt:
-                        raise _DoneBeforeError from error
-                    raise
-                lost = isinstance(error, ConnectionLostError) or error.code is ErrorCode.REQUEST_TIMED_OUT
-                in_doubt = in_doubt or lost
-                if not await attempts.again(error):
-                    raise
-
     async def _send_batch(
         self, where: TopicPartition, batch: bytes | bytearray, acks: int, deadline: Deadline
     ) -> Produced:
         try:
             address = await self._cluster.leader(where.topic, where.partition, deadline, auto_create=True)
             connection = await self._cluster.to(address, deadline)
-            request = requests.produce(where, batch, acks=acks, timeout_ms=self._broker_timeout_ms(deadline))
+            request = requests.produce(where, batch, acks=acks, timeout_ms=self._cluster.broker_timeout_ms(deadline))
             produced = await connection.request(request, self._cluster.timeout_s(deadline))
         except PenstockError:
             self._cluster.forget(where.topic)
@@ -373,7 +353,3 @@ class AsyncClient:
                 f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
             )
         return Fetched([], offset, latest.offset if latest else start, start)
-
-    def _broker_timeout_ms(self, deadline: Deadline) -> int:
-        """What the broker is told, a little less than what we wait ourselves, so that it can still say so."""
-        return max(1, int(self._cluster.timeout_s(deadline) * 900))

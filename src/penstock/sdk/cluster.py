@@ -182,6 +182,10 @@ class Cluster:
         """How long one answer may take within the deadline."""
         return deadline.within(self._settings.request_timeout_s + extra_s)
 
+    def broker_timeout_ms(self, deadline: Deadline) -> int:
+        """What a broker is told, a little less than what we wait ourselves, so that it can still say so."""
+        return max(1, int(self.timeout_s(deadline) * 900))
+
     async def _open(self, address: Address, deadline: Deadline) -> Connection:
         if self._closed:
             raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "the client is closed")
