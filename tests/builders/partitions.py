@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from builders.batches import SOME_TIME_MS
-from penstock.catalog.catalog import Catalog
+from penstock.catalog.catalog import Catalog, TopicState
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.entropy import SystemEntropy
 from penstock.model.workers import ThreadWorkers, Workers
@@ -151,3 +151,13 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
         found = [record for record in decode_batches(data) if record.offset >= position]
         records += found
         position = found[-1].offset + 1
+
+
+async def check_in_step(site: Site, partitions: Partitions) -> None:
+    """What memory serves is what the catalog has as ready, and there are logs for just that."""
+    ready = {topic.topic_id: topic for topic in await site.catalog.topics() if topic.state is TopicState.READY}
+    assert {topic.topic_id: topic.name for topic in partitions.topics()} == {i: t.name for i, t in ready.items()}
+    served = {partition.key for partition in partitions.all()}
+    assert served == {placement.key for placement in await site.catalog.placements() if placement.key.topic_id in ready}
+    assert site.store is not None
+    assert set(site.store.keys()) == served

@@ -122,11 +122,12 @@ class Opening:
         self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
         await self._finish_what_was_begun(topics.values())
         mine = await self._catalog.begin_leadership(self._node_id)
+        settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
         opened = []
         for placement in mine:
             topic, log = topics[placement.key.topic_id], self._store.get(placement.key)
             if log is not None:
-                log.settings = log_settings(self._settings_of(topic))
+                log.settings = settings[topic.topic_id]
                 found = derived.get(placement.key, state.nothing(self._limits))
                 opened.append(Opened(topic, placement, log, found))
         return opened

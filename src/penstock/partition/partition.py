@@ -94,15 +94,14 @@ class Partition:
     ) -> None:
         self.key: PartitionKey = log.key
         self.topic = topic
-        self.number = log.key.partition
+        self.number = self.key.partition
         self.log = log
         self.settings = settings
         self.placement = placement
         self.leader_epoch = placement.leader_epoch
         self.high_watermark = log.start_offset
         self.is_suspended = False
-        self.cuts = 0
-        """How often the log has lost its end."""
+        self.cuts = 0  # How often the log has lost its end.
         self._store = store
         self._clock = clock
         self._workers = workers
@@ -111,8 +110,7 @@ class Partition:
         self._waiters = Waiters()
         self._refusal: PenstockError | None = None
         self.is_closed = False
-        self.unsaved_batches = 0
-        """Batches that came after the last snapshot was taken."""
+        self.unsaved_batches = 0  # Those that came after the last snapshot was taken.
         self._last: state.LastBatch | BatchHeader = state.NO_BATCH
         self._take_over(derived or state.nothing(state.ProducerLimits()))
         log.on_durable = self._on_durable
@@ -147,10 +145,7 @@ class Partition:
             raise self._refused()
         settings = self.settings
         if acks == ACKS_ALL and settings.min_insync_replicas > len(self.placement.in_sync):
-            raise PenstockError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {settings.min_insync_replicas}",
-            )
+            raise self._too_few_replicas()
         now_ms = self._clock.wall_ms()
         header = check_produced(records, settings, now_ms)
         producer_id = header.producer_id
@@ -159,7 +154,7 @@ class Partition:
                 producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
             )
             if first is not None:
-                return self._duplicate(first)
+                return self._duplicate(first, acks)
         log = self.log
         base_offset = log.end_offset
         timestamp = NO_TIMESTAMP
@@ -174,19 +169,28 @@ class Partition:
         if producer_id >= 0:
             batch = StoredBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset, timestamp)
             self._producers.record(producer_id, header.producer_epoch, batch, self._now_ms())
-        committed = self._store.commit(log)
+        return Appended(base_offset, log.start_offset, self._commit(acks), False, timestamp)
+
+    def _commit(self, acks: int) -> asyncio.Future[None] | None:
+        committed = self._store.commit(self.log)
         if committed is None:
-            self._advance(log.end_offset)
+            self._advance(self.log.end_offset)
         elif acks == ACKS_NONE:
             # Nobody will ask how the flush went; without this the loop would complain that nobody did.
             committed.add_done_callback(_heard)
-            committed = None
-        return Appended(base_offset, log.start_offset, committed, False, timestamp)
+            return None
+        return committed
 
-    def _duplicate(self, first: StoredBatch) -> Appended:
+    def _duplicate(self, first: StoredBatch, acks: int) -> Appended:
         """The first copy may still be on its way to the disk: the second is not acknowledged before it either."""
-        committed = None if first.last_offset < self.high_watermark else self._store.commit(self.log)
+        committed = None if first.last_offset < self.high_watermark else self._commit(acks)
         return Appended(first.base_offset, self.log.start_offset, committed, True, first.timestamp)
+
+    def _too_few_replicas(self) -> PenstockError:
+        return PenstockError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {self.settings.min_insync_replicas}",
+        )
 
     # Reading.
 

@@ -6,6 +6,7 @@ Rounds go over the partitions in slices and let the event loop run in between, s
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -16,8 +17,10 @@ from penstock.partition.partition import SNAPSHOT_AFTER_BATCHES, Partition
 INTERVAL_S = 10.0
 """How late retention looks at the latest."""
 
-_SAVE_ALL_EVERY = 60
-"""Every so many rounds even partitions with few new batches are saved, so that many small ones start fast too."""
+_SAVE_MORE_EVERY = 60
+_SAVE_MORE_FROM = 100
+"""Every so many rounds partitions with this few new batches are saved too, so that many of them start fast as well.
+Fewer are not worth the flushes: they are replayed sooner than their snapshots are read."""
 
 _SLICE = 100
 _SAVED_AT_ONCE = 8
@@ -42,6 +45,7 @@ class Upkeep:
         self._kept = kept
         self._clock = clock
         self._interval_s = interval_s
+        self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
         self._healing: set[asyncio.Task[None]] = set()
 
@@ -50,8 +54,10 @@ class Upkeep:
 
     async def stop(self) -> None:
         """No more rounds; save what fits into a short time."""
+        # The round ends by itself, at the next partition: cancelled, it could leave a worker that writes the same
+        # snapshot as the last save, at the same time.
+        self._stopping.set()
         if self._rounds is not None:
-            self._rounds.cancel()
             await asyncio.wait([self._rounds])
         if self._healing:
             await asyncio.wait(self._healing)
@@ -69,10 +75,12 @@ class Upkeep:
 
     async def round(self, number: int = 0) -> None:
         """Look at every partition once."""
-        save_from = 1 if number % _SAVE_ALL_EVERY == 0 else SNAPSHOT_AFTER_BATCHES
+        save_from = SNAPSHOT_AFTER_BATCHES if number % _SAVE_MORE_EVERY else _SAVE_MORE_FROM
         for count, partition in enumerate(self._kept.all()):
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
+            if self._stopping.is_set():
+                return
             if partition.is_closed:
                 continue
             if partition.is_suspended:
@@ -88,8 +96,9 @@ class Upkeep:
 
     async def _run(self) -> None:
         number = 1
-        while True:
-            await asyncio.sleep(self._interval_s)
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._interval_s)
             await self._try("upkeep", partial(self.round, number))
             number += 1
 

@@ -1,7 +1,6 @@
 """The registry: catalog, logs and memory stay in step, whoever goes away and whatever fails on the way."""
 
 import asyncio
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,14 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, numbered_batch
-from builders.partitions import NODE_ID, Site, committed, read_all
+from builders.partitions import NODE_ID, Site, check_in_step, committed, read_all
 from penstock.catalog.catalog import Topic, TopicState
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition import state
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
-from penstock.storage.log import Log, LogSettings
+from penstock.storage.store import FlushPolicy
 from penstock.testing.simulated_disk import Operation
 
 
@@ -78,16 +76,6 @@ def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Part
     return partition
 
 
-async def _in_step(site: Site, partitions: Partitions) -> None:
-    """What memory serves is what the catalog has as ready, and there are logs for just that."""
-    ready = {topic.topic_id: topic for topic in await site.catalog.topics() if topic.state is TopicState.READY}
-    assert {topic.topic_id: topic.name for topic in partitions.topics()} == {i: t.name for i, t in ready.items()}
-    served = {partition.key for partition in partitions.all()}
-    assert served == {placement.key for placement in await site.catalog.placements() if placement.key.topic_id in ready}
-    assert site.store is not None
-    assert set(site.store.keys()) == served
-
-
 def test_a_topic_is_found_by_name_and_by_id() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
@@ -120,7 +108,7 @@ def test_a_real_disk_with_threads_serves_as_well(tmp_path: Path) -> None:
         partitions = await site.restart()
         assert len(await read_all(_get(partitions, number=1))) == 3
         await partitions.upkeep()
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site(tmp_path).run(story)
 
@@ -138,7 +126,7 @@ def test_topics_and_messages_are_there_after_a_restart(killed: bool) -> None:
         partition = _get(partitions, number=1)
         assert len(await read_all(partition)) == 3
         assert (partition.log.settings.retention_ms, partition.log.settings.retention_bytes) == (5000, 77)
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -149,7 +137,7 @@ def test_of_those_who_create_one_name_at_once_one_makes_it() -> None:
         results = await asyncio.gather(*(partitions.create("orders") for _ in range(5)), return_exceptions=True)
         codes = [result.code for result in results if isinstance(result, PenstockError)]
         assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -197,7 +185,7 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(
             await partitions.create(name, **options, validate_only=validate_only)
         assert error.value.code is code
         assert [topic.name for topic in partitions.topics()] == ["there"]
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -208,7 +196,7 @@ def test_asking_whether_a_topic_could_be_made_makes_none() -> None:
         assert (await partitions.create("orders", 5, validate_only=True)).partitions == 5
         assert partitions.topics() == []
         await partitions.create("__offsets", internal=True)
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -235,7 +223,7 @@ def test_a_deleted_topic_is_gone_and_its_name_begins_anew() -> None:
         assert new.topic_id != old.topic_id
         partitions = await site.restart(killed=True)
         assert await read_all(_get(partitions)) == []
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -257,7 +245,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_half_done(what: st
                 await (partitions.create("orders") if what == "create" else partitions.delete("orders"))
             expected = ErrorCode.TOPIC_ALREADY_EXISTS if what == "create" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert error.value.code is expected
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -276,9 +264,9 @@ def test_a_full_disk_fails_the_creation_and_the_name_stays_free(first_refused: i
             await partitions.upkeep()
         else:
             partitions = await site.restart(killed=True)
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
         await partitions.create("orders", 3)
-        await _in_step(site, await site.restart(killed=True))
+        await check_in_step(site, await site.restart(killed=True))
 
     Site().run(story)
 
@@ -298,7 +286,7 @@ def test_files_that_the_disk_will_not_remove_are_removed_later(heals_by: str) ->
             assert await site.catalog.topics() == []
         partitions = await site.restart(killed=True)
         assert await site.catalog.topics() == []
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
@@ -324,142 +312,23 @@ def test_a_catalog_that_fails_once_does_no_lasting_harm(call: str, done: bool, h
             assert partitions.topic(name) == topic
             await committed(_get(partitions, name), batch())
         await partitions.upkeep()
-        await _in_step(site, partitions)
+        await check_in_step(site, partitions)
 
     Site().run(story)
 
 
-@pytest.mark.parametrize("logs_made", range(4))
-def test_a_crash_while_a_topic_is_made_is_finished_at_the_next_start(logs_made: int) -> None:
-    async def story(site: Site) -> None:
-        await site.start()
-        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
-        await _make_logs(site, topic, logs_made)
-        partitions = await site.restart(killed=True)
-        assert len(partitions.of("orders")) == 3
-        await committed(_get(partitions, number=2), batch())
-        await _in_step(site, partitions)
-
-    Site().run(story)
-
-
-@pytest.mark.parametrize("logs_left", range(4))
-def test_a_crash_while_a_topic_is_deleted_is_finished_at_the_next_start(logs_left: int) -> None:
-    async def story(site: Site) -> None:
-        await site.start()
-        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
-        await _make_logs(site, topic, logs_left)
-        await site.catalog.delete_topic(topic.topic_id)
-        partitions = await site.restart(killed=True)
-        assert partitions.topics() == []
-        assert await site.catalog.topics() == []
-        await _in_step(site, partitions)
-
-    Site().run(story)
-
-
-async def _make_logs(site: Site, topic: Topic, count: int) -> None:
-    assert site.store is not None
-    placements = [p for p in await site.catalog.placements() if p.key.topic_id == topic.topic_id]
-    for placement in placements[:count]:
-        await site.store.create(placement.key, LogSettings())
-
-
-async def _refused_start(site: Site, code: ErrorCode) -> None:
-    """The start is refused as often as it is tried, and changes nothing."""
-    before = await site.catalog.topics(), await site.catalog.placements()
-    for _ in range(4):
-        with pytest.raises(PenstockError) as error:
-            await site.start()
-        assert error.value.code is code
-        await site.stop()
-    assert (await site.catalog.topics(), await site.catalog.placements()) == before
-
-
-def test_a_topic_whose_data_directory_is_missing_does_not_begin_again_empty() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders")
-        await committed(_get(partitions), numbered_batch(3))
-        await site.stop()
-        kept, site.data = site.data, "/empty"
-        await _refused_start(site, ErrorCode.DATA_DIRECTORY_MISSING)
-        site.data = kept
-        assert len(await read_all(_get(await site.start()))) == 3
-
-    Site().run(story)
-
-
-def test_data_of_topics_that_the_catalog_does_not_know_is_left_alone() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders")
-        await committed(_get(partitions), numbered_batch(3))
-        await site.stop()
-        kept, site.catalog = site.catalog, MemoryCatalog(site.clock, SystemEntropy())
-        await _refused_start(site, ErrorCode.CATALOG_REFUSED)
-        site.catalog = kept
-        assert len(await read_all(_get(await site.start()))) == 3
-
-    Site().run(story)
-
-
-def test_a_catalog_that_went_back_in_time_is_refused_however_often_it_is_tried() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders")
-        old = copy.deepcopy(site.catalog)
-        for _ in range(3):
-            await committed(_get(partitions), batch())
-            partitions = await site.restart()
-        await site.stop()
-        kept, site.catalog = site.catalog, old
-        await _refused_start(site, ErrorCode.CATALOG_REFUSED)
-        site.catalog = kept
-        assert len(await read_all(_get(await site.start()))) == 3
-
-    Site().run(story)
-
-
-def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_upkeep_saves_what_would_take_long_to_replay() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2)
-        for number in (0, 1):
-            await committed(_get(partitions, number=number), numbered_batch(3))
-        await site.kill()
-        whole = state.load
-
-        def failing(log: Log, now_ms: int, limits: state.ProducerLimits) -> state.DerivedState:
-            if log.key.partition == 0:
-                raise OSError(5, "Input/output error")
-            return whole(log, now_ms, limits)
-
-        monkeypatch.setattr(state, "load", failing)
-        partitions = await site.start()
-        assert await committed(_get(partitions, number=1), batch()) == 3
-        assert len(await read_all(_get(partitions))) == 3
-        with pytest.raises(PenstockError) as error:
-            _get(partitions).append(memoryview(batch()))
-        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        for number, count in enumerate((100, 99)):
+            for _ in range(count):
+                _get(partitions, number=number).append(memoryview(batch()))
         await partitions.upkeep()
-        assert _get(partitions).is_suspended
-        monkeypatch.setattr(state, "load", whole)
-        await partitions.upkeep()
-        assert await committed(_get(partitions), batch()) == 3
+        partitions = await site.restart(killed=True)
+        assert [partition.unsaved_batches for partition in partitions.of("orders")] == [0, 99]
 
-    Site().run(story)
-
-
-def test_a_bad_default_setting_stops_the_start() -> None:
-    async def story(site: Site) -> None:
-        with pytest.raises(PenstockError) as error:
-            await site.start(defaults={"retention.ms": "soon"})
-        assert error.value.code is ErrorCode.INVALID_CONFIG
-
-    Site().run(story)
+    Site(policy=FlushPolicy.OS).run(story)
 
 
 def test_upkeep_comes_by_itself() -> None:
@@ -488,6 +357,6 @@ def test_closing_finishes_what_was_begun_and_takes_no_more() -> None:
         with pytest.raises(PenstockError) as error:
             _get(partitions).append(memoryview(batch()))
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await _in_step(site, await site.restart())
+        await check_in_step(site, await site.restart())
 
     Site().run(story)
