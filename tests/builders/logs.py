@@ -1,20 +1,26 @@
 """Stores on a simulated disk, and logs filled with values that can be told apart."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
+from penstock.model.clock import Clock
 from penstock.model.names import PartitionKey
 from penstock.records.batch import decode_batches, encode_batch
 from penstock.records.header import each_batch, stamp
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.store import FlushPolicy, Store
+from penstock.testing.simulated_clock import ManualClock
+from penstock.testing.simulated_entropy import SimulatedEntropy
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_workers import SimulatedWorkers
 
 T = TypeVar("T")
 TOPIC = UUID(int=1)
+_ENTROPY = SimulatedEntropy(Random(0))
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=256)
 
 
@@ -22,75 +28,30 @@ def key(number: int) -> PartitionKey:
     return PartitionKey(TOPIC, number)
 
 
-class LaterWorkers:
-    """Does the work on the event loop, a few turns later; how many, chance decides."""
-
-    def __init__(self, random: Random | None = None) -> None:
-        self._random = random or Random(0)
-
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._later(loop, self._random.randrange(3), work, future)
-        return future
-
-    def _later(
-        self, loop: asyncio.AbstractEventLoop, turns: int, work: Callable[[], T], future: asyncio.Future[T]
-    ) -> None:
-        if turns:
-            loop.call_soon(self._later, loop, turns - 1, work, future)
-            return
-        try:
-            result = work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            loop.call_soon(lambda: future.cancelled() or future.set_result(result))
-
-    def close(self) -> None:
-        pass
-
-
-class HandClock:
-    """Stands still unless a test moves it."""
-
-    def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_s(self) -> float:
-        return self.now_ms / 1000
-
-
-class CountingEntropy:
-    """Random numbers that are none."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def token(self, size_bytes: int) -> bytes:
-        self._count += 1
-        return self._count.to_bytes(size_bytes, "big")
-
-
-_ENTROPY = CountingEntropy()
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run in simulated time; what still waits when `main` has ended is thrown away, as by a crash."""
+    loop = SimulatedLoop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.end()
 
 
 async def open_store(
     disk: Disk,
     *directories: str,
     policy: FlushPolicy = FlushPolicy.ALWAYS,
-    clock: HandClock | None = None,
+    clock: Clock | None = None,
     random: Random | None = None,
     open_files_max: int = 64,
 ) -> Store:
-    workers = LaterWorkers(random)
+    """A store on simulated workers, by default in the directory `/data`."""
+    chance = random or Random(0)
+    workers = SimulatedWorkers(asyncio.get_running_loop(), chance)
     return await Store.open(
         directories or ("/data",),
         disk=disk,
-        clock=clock or HandClock(),
+        clock=clock or ManualClock(),
         workers=workers,
         flush_workers=workers,
         policy=policy,

@@ -10,6 +10,7 @@ forgotten segments only after a checkpoint has the new start of their log.
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -204,9 +205,7 @@ class DataDirectory:
                 await asyncio.sleep(0)
             if log.is_deleted or not log.is_named or log.key in self.kept_states:
                 continue
-            states = tuple(segment.state() for segment in log.segments if segment.is_named)
-            end_offset = states[-1].next_offset if states else log.durable_offset
-            encoded.append(checkpoint.encode_log(LogState(log.key, log.start_offset, end_offset, states)))
+            encoded.append(checkpoint.encode_log(_flushed_state(log)))
             if log.doomed:
                 doomed.append((log, log.doomed))
                 log.doomed = list(log.doomed)
@@ -258,6 +257,16 @@ class DataDirectory:
 
     def close(self) -> None:
         self._lock.close()
+
+
+def _flushed_state(log: Log) -> LogState:
+    """What of the log is known to be on stable storage; where it goes on when none of its segments is."""
+    states = tuple(segment.state() for segment in takewhile(lambda segment: segment.is_named, log.segments))
+    if states:
+        end_offset = states[-1].next_offset
+    else:
+        end_offset = log.segments[0].base_offset if log.segments else log.end_offset
+    return LogState(log.key, log.start_offset, end_offset, states)
 
 
 def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:

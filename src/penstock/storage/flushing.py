@@ -17,34 +17,32 @@ class Capture:
     end_offset: int
     place: tuple[Segment, int] | None
     parts: list[tuple[Segment, Mark]]
-    """Segments with unflushed bytes or an unflushed name, oldest first, and how far the flush reaches."""
+    """Segments with unflushed bytes, oldest first, and how far the flush reaches."""
+    unnamed: list[Segment]
+    """Segments with an unflushed name."""
     names_log: bool
     """Whether the log's own directory has an unflushed name."""
 
     @classmethod
     def of(cls, log: Log, *, closed_only: bool = False) -> "Capture":
         """What is not flushed of `log` now; with `closed_only`, the active segment is left to the kernel."""
-        parts: list[tuple[Segment, Mark]] = []
-        for segment in reversed(log.segments):
-            if segment.is_named and segment.flushed.position == segment.end.position:
-                break
-            if not closed_only or segment.is_closed:
-                parts.append((segment, segment.end))
-        parts.reverse()
+        parts = [(segment, segment.end) for segment in log.unflushed]
+        if log.segments and not closed_only:
+            active = log.segments[-1]
+            if active.flushed.position < active.end.position:
+                parts.append((active, active.end))
         place = (log.segments[-1], log.segments[-1].end.position) if log.segments else None
         end_offset = log.end_offset
         if closed_only:
             place, end_offset = None, parts[-1][1].offset if parts else log.durable_offset
-        return cls(log, log.generation, end_offset, place, parts, not log.is_named)
+        return cls(log, log.generation, end_offset, place, parts, list(log.unnamed), not log.is_named)
 
     def flush(self, disk: Disk) -> None:
         """Bring it to stable storage (blocking); raises OSError."""
-        named = True
         for segment, mark in self.parts:
             if segment.flushed.position < mark.position:
                 segment.flush()
-            named = named and segment.is_named
-        if not named:
+        if self.unnamed:
             disk.flush_directory(self.log.path)
         if self.names_log:
             disk.flush_directory(os.path.dirname(self.log.path))
@@ -56,7 +54,12 @@ class Capture:
             return False
         for segment, mark in self.parts:
             segment.flush_to(mark)
+        if log.unflushed:
+            log.unflushed = [segment for segment in log.unflushed if segment.flushed.position < segment.end.position]
+        for segment in self.unnamed:
             segment.is_named = True
+        if self.unnamed:
+            log.unnamed = [segment for segment in log.unnamed if not segment.is_named]
         if self.names_log:
             log.is_named = True
         log.advance(self.end_offset, self.place)

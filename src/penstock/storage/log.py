@@ -72,6 +72,10 @@ class Log:
         self.durable_place: tuple[Segment, int] | None = None
         """Segment and position at which durable_offset begins, where known: it spares readers a search."""
         self.segments: list[Segment] = []
+        self.unflushed: list[Segment] = []
+        """Closed segments that were not flushed to their end when they were closed, oldest first."""
+        self.unnamed: list[Segment] = []
+        """Segments whose file names have not been flushed yet."""
         self.doomed: list[Segment] = []
         """Segments below start_offset, whose files go once the new start is on disk."""
         self.broken: OSError | str | None = None
@@ -151,8 +155,12 @@ class Log:
             raise self.storage_error(error) from error
         segment.pins = self._pins_files
         if self.segments:
-            self.segments[-1].is_closed = True
+            closed = self.segments[-1]
+            closed.is_closed = True
+            if closed.flushed.position < closed.end.position:
+                self.unflushed.append(closed)
         self.segments = [*self.segments, segment]
+        self.unnamed.append(segment)
         self.mark_dirty()
         return segment
 
@@ -210,6 +218,7 @@ class Log:
         gone = self.segments[: len(self.segments) - len(kept)]
         for segment in gone:
             segment.pins = False
+        self.unflushed = [segment for segment in self.unflushed if segment in kept]
         self.segments = kept
         self.doomed.extend(gone)
 

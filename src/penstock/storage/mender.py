@@ -63,7 +63,7 @@ class Mender:
     async def _try(self, log: Log) -> None:
         if all(segment.failed is None for segment in log.segments):
             if log.segments:
-                await self._cut_back(log)
+                await self._workers.run(partial(repair.cut_back, log.segments[-1]))
             log.broken = None
             return
         entries = await self._workers.run(partial(self._entries_of, log))
@@ -82,15 +82,6 @@ class Mender:
             while not await self._directory.checkpoint():
                 await asyncio.sleep(FIRST_WAIT_S)
         log.broken = None
-
-    async def _cut_back(self, log: Log) -> None:
-        active = log.segments[-1]
-        try:
-            await self._workers.run(partial(repair.cut_back, self._directory.disk, active))
-        except OSError as error:
-            active.failed = error
-            log.fence(error)
-            raise
 
     def _entries_of(self, log: Log) -> list[JournalEntry]:
         directory = self._directory
@@ -120,6 +111,9 @@ class Mender:
             )
             return
         log.segments = kept + made
+        for segment in kept:
+            segment.is_named = True  # The directory has been flushed with all that is in it.
+        log.unnamed, log.unflushed = [], []
         log.forget_hints()
         log.end_offset = rebuilt.end_offset
         log.pending, log.pending_bytes = [], 0

@@ -129,6 +129,7 @@ async def _in_slices(
 def _remove_unfinished(directory: DataDirectory, inventory: Inventory) -> None:
     for name in inventory.unfinished:
         directory.disk.remove(f"{directory.path}/{name}")
+    directory.disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
 
 
 def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.batch import decode_batch
-from penstock.records.header import HEADER_BYTES, BatchHeader
+from penstock.records.header import HEADER_BYTES, BatchHeader, CorruptBatch, check, each_batch
 from penstock.storage.index import Place
 from penstock.storage.segment import NO_TIME, Segment
 
@@ -65,15 +65,18 @@ class LogReader:
             segment, position = hint if hint is not None else self._find(offset, cold)
             if position == segment.end.position and segment.is_closed:
                 segment, position = self._find(offset, cold)
-            return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
+            data = self._read_from(segment, position, max_bytes, end_offset, cold)
+            if _start_of(data)[0] > offset:
+                self._distrust(segment, offset, cold)
+                segment, position = self._find(offset, cold)
+                data = self._read_from(segment, position, max_bytes, end_offset, cold)
+            return data
         except NotInMemory:
             return None
         except OSError as error:
             raise log.storage_error(error) from error
 
-    def _read_from(
-        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool
-    ) -> bytes:
+    def _read_from(self, segment: Segment, position: int, max_bytes: int, end_offset: int, cold: bool) -> bytes:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if limit - position > max_bytes:
             place = segment.index.last_at_position(position + max_bytes)
@@ -81,10 +84,6 @@ class LogReader:
                 return self._read_few(segment, position, max_bytes, limit, cold)
             next_offset, limit = place
         data = self._bytes(segment, limit - position, position, cold)
-        base_offset, length = _start_of(data)
-        if base_offset > offset or length + _LENGTH_END > len(data):
-            self._distrust(segment, offset, cold)
-            return self._read_from(*self._find(offset, cold), offset, max_bytes, end_offset, cold)
         self._remember(next_offset, segment, limit)
         return data
 
@@ -94,8 +93,7 @@ class LogReader:
         size = _start_of(data)[1] + _LENGTH_END
         if size > len(data):
             if size > limit - position:
-                self._distrust(segment, segment.base_offset, cold)
-                raise NotInMemory
+                raise self._damaged(segment, f"the batch at byte {position} is longer than the segment")
             data = self._bytes(segment, size, position, cold)
         end, next_offset = 0, 0
         while end + HEADER_BYTES <= len(data):
@@ -147,7 +145,7 @@ class LogReader:
             if position is not None:
                 return segment, position
             self._distrust(segment, offset, cold)
-        raise self._quarantine(f"{segment.path}: offset {offset} cannot be found")
+        raise self._damaged(segment, f"offset {offset} cannot be found")
 
     def _seek(self, segment: Segment, place: Place, offset: int, cold: bool) -> int | None:
         """Walk from an index entry to the batch with `offset`; None when the entry does not point at a batch."""
@@ -177,10 +175,14 @@ class LogReader:
         try:
             segment.rebuild_index()
         except PenstockError as error:
-            raise self._quarantine(f"offset {offset}: {error.detail}") from error
+            raise self._damaged(segment, f"offset {offset}: {error.detail}") from error
 
-    def _quarantine(self, reason: str) -> PenstockError:
-        self._log.quarantined = reason
+    def _damaged(self, segment: Segment, what: str) -> PenstockError:
+        """What has been flushed and is wrong is lost, and said so; what had not been flushed may yet be repaired."""
+        log, reason = self._log, f"{segment.path}: {what}"
+        if segment.failed is not None or segment not in log.segments:
+            return log.storage_error(reason)
+        log.quarantined = reason
         return PenstockError(ErrorCode.PARTITION_QUARANTINED, reason)
 
     def _bytes(self, segment: Segment, size: int, position: int, cold: bool) -> bytes:
@@ -194,13 +196,21 @@ class LogReader:
             data = file.read_cached(size, position)
             if data is None:
                 raise NotInMemory
-            return data
-        data = file.read(size, position)
-        if len(data) != size:
-            raise self._quarantine(
-                f"{segment.path} ends at byte {position + len(data)}, but held {segment.end.position} bytes once"
-            )
+        else:
+            data = file.read(size, position)
+            if len(data) != size:
+                raise self._damaged(segment, f"it ends at byte {position + len(data)}, though more was written")
+        if segment.failed is not None and position + size > segment.flushed.position:
+            self._check(segment, data)
         return data
+
+    def _check(self, segment: Segment, data: bytes) -> None:
+        """After a failed flush the file may show older bytes than were written; none of them may be handed out."""
+        try:
+            for position, header in each_batch(data):
+                check(data, position, header)
+        except CorruptBatch as error:
+            raise self._damaged(segment, error.detail) from error
 
     # Times and headers: blocking, for workers.
 

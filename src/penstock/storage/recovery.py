@@ -26,6 +26,7 @@ from penstock.storage.sealed import UNFINISHED
 from penstock.storage.segment import NO_TIME, SEGMENT_SUFFIX, SegmentState, segment_name
 
 CUT_SUFFIX = ".cut"
+_REWRITE_BYTES = 1024 * 1024
 _NOBODY = PartitionKey(NO_TOPIC_ID, 0)
 CUT_KEPT_BYTES = 1024 * 1024
 
@@ -53,12 +54,14 @@ class LogPlan:
     """Names of segments behind the end."""
     unneeded: list[str] = field(default_factory=list)
     """Names of leftovers that nobody misses."""
-    to_flush: list[int] = field(default_factory=list)
-    """Base offsets of segments that were read beyond what was known as flushed."""
+    to_flush: list[tuple[int, int, int]] = field(default_factory=list)
+    """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
+    has_new_names: bool = False
+    """Whether there are segments that the checkpoint does not know, whose names may not have been flushed."""
     quarantined: str | None = None
 
     def changes_anything(self) -> bool:
-        return bool(self.writes or self.cut or self.set_aside or self.unneeded or self.to_flush)
+        return bool(self.writes or self.cut or self.set_aside or self.unneeded or self.to_flush or self.has_new_names)
 
 
 def follow(
@@ -126,6 +129,7 @@ def plan_log(
         first = max((base for base in bases if base < first), default=first)
     plan.unneeded += [segment_name(base) for base in bases if base < first]
     bases = [base for base in bases if base >= first]
+    plan.has_new_names = len(bases) > len(known.segments)
     plan.quarantined = _missing(disk, path, known.segments, bases)
     if plan.quarantined is None:
         _Walk(disk, path, bases, entries, now_ms, plan).run(list(known.segments), first)
@@ -221,7 +225,7 @@ class _Walk:
             if header.max_timestamp > max_timestamp:
                 max_timestamp, max_offset = header.max_timestamp, header.last_offset
         if position > state.size_bytes or file is None:
-            plan.to_flush.append(base)
+            plan.to_flush.append((base, state.size_bytes, position))
         if size > position and offset != following:
             plan.cut = (base, position)
         if file is not None:
@@ -238,15 +242,26 @@ def apply(disk: Disk, path: str, plan: LogPlan) -> None:
         file.close()
     if plan.cut is not None:
         _cut(disk, path, *plan.cut)
-    for base in plan.to_flush:
-        file = disk.open(f"{path}/{segment_name(base)}", create=True)
-        file.flush()
-        file.close()
+    for base, first, last in plan.to_flush:
+        _flush_again(disk, f"{path}/{segment_name(base)}", first, last)
     for name in plan.set_aside:
         disk.rename(f"{path}/{name}", f"{path}/{name}{CUT_SUFFIX}")
     for name in plan.unneeded:
         disk.remove(f"{path}/{name}")
     disk.flush_directory(path)
+
+
+def _flush_again(disk: Disk, path: str, first: int, last: int) -> None:
+    """Make durable what was found there.
+
+    A flush alone would not do: when one failed before the process ended, the kernel may hold these bytes as clean although
+    they never reached the disk. Written once more, they are dirty again.
+    """
+    file = disk.open(path, create=True)
+    for position in range(first, last, _REWRITE_BYTES):
+        file.write(file.read(min(_REWRITE_BYTES, last - position), position), position)
+    file.flush()
+    file.close()
 
 
 def _cut(disk: Disk, path: str, base: int, position: int) -> None:

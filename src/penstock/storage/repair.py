@@ -30,12 +30,10 @@ class Rebuilt(NamedTuple):
     end_offset: int
 
 
-def cut_back(disk: Disk, segment: Segment) -> None:
+def cut_back(segment: Segment) -> None:
     """Drop what a failed write left behind the segment's end (blocking); raises OSError."""
-    file = disk.open(segment.path)
-    file.truncate(segment.size_bytes)
-    file.flush()
-    file.close()
+    segment.open().truncate(segment.size_bytes)
+    segment.flush()
 
 
 def rebuild(disk: Disk, path: str, segments: Sequence[Segment], entries: Sequence[JournalEntry]) -> Rebuilt:
@@ -49,7 +47,7 @@ def rebuild(disk: Disk, path: str, segments: Sequence[Segment], entries: Sequenc
         if flushed.position:
             states.append(segment.state())
             end_offset = flushed.offset
-        if segment.failed is None and flushed.position == end.position:
+        if flushed.position == end.position:
             if not flushed.position:
                 states.append(segment.state())
             continue

@@ -142,7 +142,7 @@ class SimulatedDisk:
         self.open_count = 0
         self.boot = 0
         self.locks: set[str] = set()
-        self._is_dead = False
+        self.is_dead = False
         self._root = Directory()
 
     # What files ask.
@@ -151,7 +151,7 @@ class SimulatedDisk:
         return probability > 0 and self.random is not None and self.random.random() < probability
 
     def check_power(self, boot: int) -> None:
-        if self._is_dead or boot != self.boot:
+        if self.is_dead or boot != self.boot:
             raise PowerLoss
 
     def step(self, kind: str, path: str) -> float | None:
@@ -164,7 +164,7 @@ class SimulatedDisk:
         try:
             return self.before(Operation(self.operations, kind, path))
         except PowerLoss:
-            self._is_dead = True
+            self.is_dead = True
             raise
 
     def fate_of_write(self, path: str, grows: bool) -> tuple[float, OSError | None]:
@@ -185,7 +185,7 @@ class SimulatedDisk:
         """Power was lost and is back: only what was flushed is sure to be there; files and locks are gone."""
         chance = random or self.random or Random(0)
         self.boot += 1
-        self._is_dead = False
+        self.is_dead = False
         self.locks.clear()
         seen: set[int] = set()
         pending = [self._root]

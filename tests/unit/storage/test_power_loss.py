@@ -5,7 +5,7 @@ from collections import defaultdict
 from random import Random
 
 import pytest
-from builders.logs import SMALL, append, key, open_store, values_of
+from builders.logs import SMALL, append, key, open_store, run, values_of
 
 from penstock.model.names import PartitionKey
 from penstock.storage.store import FlushPolicy, Store
@@ -93,7 +93,7 @@ def run_until(disk: SimulatedDisk, book: Book, number: int) -> bool:
 
     disk.before = before
     try:
-        asyncio.run(script(disk, book))
+        run(script(disk, book))
     except PowerLoss:
         return True
     finally:
@@ -126,4 +126,4 @@ def test_nothing_acknowledged_is_lost_wherever_power_is_lost(seed: int) -> None:
         assert run_until(disk, book, number)
         for _ in range(2):
             disk.power_loss()
-            asyncio.run(recover_and_go_on(disk, book))
+            run(recover_and_go_on(disk, book))

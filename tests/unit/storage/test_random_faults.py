@@ -1,0 +1,152 @@
+"""Failing writes, failing flushes, a full disk and lost power in any order: what was acknowledged stays, once."""
+
+import asyncio
+from collections import defaultdict
+from contextlib import suppress
+from random import Random
+
+import pytest
+from builders.logs import SMALL, append, key, open_store, run, values_of
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
+from penstock.storage.log import Log
+from penstock.storage.store import FlushPolicy, Store
+from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+
+LOGS = 4
+
+
+class Chaos:
+    """Writes to several logs while the disk has its moods, and remembers what was acknowledged."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = SimulatedDisk(Random(seed + 1))
+        self.acknowledged: dict[PartitionKey, dict[int, bytes]] = defaultdict(dict)
+        self.ever_written: dict[PartitionKey, set[bytes]] = defaultdict(set)
+        self.started: dict[PartitionKey, int] = defaultdict(int)
+        self.count = 0
+
+    async def life(self) -> None:
+        """One run of a store, until power is lost or it is closed."""
+        store = await open_store(self.disk, random=Random(self.random.random()), open_files_max=8)
+        await self.check(store)
+        self.moods()
+        try:
+            await asyncio.gather(*(self.writer(store, number) for number in range(LOGS)), self.keeper(store))
+            self.calm()
+            if self.random.random() < 0.5:
+                await store.close()
+        finally:
+            self.calm()
+
+    def moods(self) -> None:
+        random, disk = self.random, self.disk
+        disk.write_error_chance = random.choice((0, 0, 0.02, 0.2))
+        disk.flush_error_chance = random.choice((0, 0, 0.02, 0.2))
+        disk.is_full = random.random() < 0.1
+        last = disk.operations + random.randrange(400)
+
+        def before(operation: Operation) -> None:
+            if operation.number == last:
+                raise PowerLoss
+
+        disk.before = before
+
+    def calm(self) -> None:
+        self.disk.before = None
+        self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
+        self.disk.is_full = False
+
+    async def keeper(self, store: Store) -> None:
+        for _ in range(6):
+            await asyncio.sleep(0.001)
+            self.disk.is_full = self.random.random() < 0.1
+            try:
+                if self.random.random() < 0.5:
+                    await store.checkpoint()
+                log = store.get(key(self.random.randrange(LOGS)))
+                if log is not None and self.random.random() < 0.5:
+                    self.trim(log)
+            except OSError:
+                continue
+            except PenstockError as error:
+                assert error.code is ErrorCode.KAFKA_STORAGE_ERROR, error
+
+    def trim(self, log: Log) -> None:
+        if log.durable_offset > log.start_offset:
+            new_start = self.random.randint(log.start_offset, log.durable_offset)
+            self.started[log.key] = max(self.started[log.key], new_start)
+            log.trim(new_start)
+
+    async def writer(self, store: Store, number: int) -> None:
+        log = await self.log_of(store, number)
+        for _ in range(15):
+            if log is None:
+                log = await self.log_of(store, number)
+                continue
+            size = self.random.choice((5, 50, 50, 500, 5000))
+            values = [self.value(log, size) for _ in range(self.random.randint(1, 4))]
+            base = log.end_offset
+            try:
+                append(log, values, batches=self.random.randint(1, 2))
+                committed = store.commit(log)
+                if committed is not None and self.random.random() < 0.8:
+                    await committed
+                    self.acknowledged[log.key] |= dict(enumerate(values, base))
+                elif committed is not None:
+                    committed.add_done_callback(lambda done: done.cancelled() or done.exception())
+            except PenstockError as error:
+                assert error.code is ErrorCode.KAFKA_STORAGE_ERROR, error
+                await asyncio.sleep(0.002)
+
+    async def log_of(self, store: Store, number: int) -> Log | None:
+        log = store.get(key(number))
+        try:
+            if log is None:
+                log = await store.create(key(number), SMALL)
+        except PenstockError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR, error
+            return None
+        log.settings = SMALL
+        return log
+
+    def value(self, log: Log, size: int) -> bytes:
+        self.count += 1
+        value = b"%d." % self.count
+        value = value.ljust(size, b".")
+        self.ever_written[log.key].add(value)
+        return value
+
+    async def check(self, store: Store) -> None:
+        for one, acknowledged in self.acknowledged.items():
+            log = store.get(one)
+            assert log is not None, f"{one} is gone"
+            assert log.quarantined is None, log.quarantined
+            found = values_of(log)
+            assert log.start_offset <= self.started[one], "more was trimmed than asked for"
+            assert len(set(found.values())) == len(found), "a message came twice"
+            assert set(found.values()) <= self.ever_written[one], "something was made up"
+            for offset, value in acknowledged.items():
+                if offset >= log.start_offset:
+                    assert found.get(offset) == value, f"{log} lost offset {offset}"
+
+
+async def last_look(chaos: Chaos) -> None:
+    store = await open_store(chaos.disk)
+    await chaos.check(store)
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_acknowledged_survives_any_mixture_of_faults(seed: int) -> None:
+    chaos = Chaos(seed)
+    for _ in range(4):
+        with suppress(PowerLoss):
+            run(chaos.life())
+        if chaos.disk.is_dead:
+            chaos.disk.power_loss()
+        else:
+            chaos.disk.locks.clear()
+    run(last_look(chaos))
