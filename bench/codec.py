@@ -1,8 +1,8 @@
 """`python -m bench.codec`: records a second through the codec, compiled and plain, against aiokafka's Cython codec.
 
 All contenders take turns, round after round, in one process and one thread, so that a slow moment of the machine hits
-them alike; the median round counts. They encode from, and decode to, what their users hold in their hands: lists of
-bytes and `Record`s here, calls per record and record objects there.
+them alike; time is the thread's CPU time, and the median round counts. They encode from, and decode to, what their
+users hold in their hands: lists of bytes and `Record`s here, calls per record and record objects there.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from penstock import records
 from penstock.records import COMPILED, _decode, _encode
 from penstock.records.arrow import decode_to_arrow, encode_table
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.header import HEADER_BYTES, read_header
+from penstock.records.batch import decode_batches, encode_batch
+from penstock.records.header import HEADER_BYTES
 
 SOME_TIME_MS = 1_700_000_000_000
 REPEAT_S = 0.05
@@ -56,46 +56,58 @@ def aiokafka_encode(values: list[bytes | None], keys: list[bytes | None], timest
     return bytes(builder.build())
 
 
-def aiokafka_decode(batch: bytes) -> list[object]:
-    whole = DefaultRecordBatch(batch)
-    if not whole.validate_crc():
-        raise ValueError("the batch is damaged")
-    return list(whole)
+def aiokafka_decode(batches: list[bytes]) -> list[object]:
+    records: list[object] = []
+    for batch in batches:
+        whole = DefaultRecordBatch(batch)
+        if not whole.validate_crc():
+            raise ValueError("the batch is damaged")
+        records += whole
+    return records
 
 
-def contenders(count: int, size_bytes: int) -> tuple[Contenders, Contenders]:
-    """Who encodes and who decodes `count` records of `size_bytes`."""
+def material(count: int, size_bytes: int) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
+    """Values, keys and times of `count` records."""
     values: list[bytes | None] = [b"%0*d" % (size_bytes, number) for number in range(count)]
     keys: list[bytes | None] = [b"key-%d" % number for number in range(count)]
-    timestamps = [SOME_TIME_MS + number // 10 for number in range(count)]
+    return values, keys, [SOME_TIME_MS + number // 10 for number in range(count)]
+
+
+def encoders(count: int, size_bytes: int) -> Contenders:
+    values, keys, timestamps = material(count, size_bytes)
     table = pa.table({"key": keys, "value": values, "timestamp": timestamps})
-    batch = bytes(encode_batch(values, keys=keys, timestamps=timestamps))
-    header = read_header(batch)
-    body = batch[HEADER_BYTES:]
-    plain_encode, plain_decode = plain(_encode), plain(_decode)
-    encoders: Contenders = {
+    encode_records = plain(_encode).encode_records
+    return {
         "aiokafka": lambda: aiokafka_encode(values, keys, timestamps),
-        "plain": lambda: plain_encode.encode_records(values, keys, None, timestamps, timestamps[0], None, HEADER_BYTES),
+        "plain": lambda: encode_records(values, keys, None, timestamps, timestamps[0], None, HEADER_BYTES),
         "compiled": lambda: encode_batch(values, keys=keys, timestamps=timestamps),
         "Arrow": lambda: encode_table(table, batch_bytes=1 << 30),
     }
-    decoders: Contenders = {
-        "aiokafka": lambda: aiokafka_decode(batch),
-        "plain": lambda: plain_decode.decode_records(body, count, 0, count - 1, header.base_timestamp, None),
-        "compiled": lambda: decode_batch(batch),
-        "Arrow": lambda: decode_to_arrow(batch),
+
+
+def decoders(count: int, size_bytes: int, batches: int) -> Contenders:
+    """Of a buffer with several batches, as a fetch brings it."""
+    values, keys, timestamps = material(count, size_bytes)
+    batch = bytes(encode_batch(values, keys=keys, timestamps=timestamps))
+    fetched = batch * batches
+    body = batch[HEADER_BYTES:]
+    decode_records = plain(_decode).decode_records
+    return {
+        "aiokafka": lambda: aiokafka_decode([batch] * batches),
+        "plain": lambda: [decode_records(body, count, 0, count - 1, SOME_TIME_MS, None) for _ in range(batches)],
+        "compiled": lambda: decode_batches(fetched),
+        "Arrow": lambda: decode_to_arrow(fetched),
     }
-    return encoders, decoders
 
 
 def rate(work: Callable[[], object], count: int) -> float:
     """Records a second over about `REPEAT_S`."""
-    begun = now = time.perf_counter()
+    begun = now = time.thread_time()
     calls = 0
     while now - begun < REPEAT_S:
         work()
         calls += 1
-        now = time.perf_counter()
+        now = time.thread_time()
     return calls * count / (now - begun)
 
 
@@ -105,6 +117,12 @@ def measure(field: Contenders, count: int, rounds: int) -> dict[str, float]:
         for name, work in field.items():
             rates[name].append(rate(work, count))
     return {name: statistics.median(each) for name, each in rates.items()}
+
+
+def show(what: str, found: dict[str, float]) -> None:
+    cells = " | ".join(f"{found[name] / 1e6:.2f}" for name in ("aiokafka", "plain", "compiled", "Arrow"))
+    ratios = " | ".join(f"{found[name] / found['aiokafka']:.1f}" for name in ("compiled", "Arrow"))
+    print(f"| {what} | {cells} | {ratios} |")
 
 
 def main() -> int:
@@ -117,12 +135,12 @@ def main() -> int:
         return 1
     print("| million records/s | aiokafka | plain | compiled | Arrow | compiled / aiokafka | Arrow / aiokafka |")
     print("|---|---|---|---|---|---|---|")
+    count = arguments.records
     for size_bytes in (100, 1000):
-        for what, field in zip(("encode", "decode"), contenders(arguments.records, size_bytes), strict=True):
-            found = measure(field, arguments.records, arguments.rounds)
-            cells = " | ".join(f"{found[name] / 1e6:.2f}" for name in ("aiokafka", "plain", "compiled", "Arrow"))
-            ratios = " | ".join(f"{found[name] / found['aiokafka']:.1f}" for name in ("compiled", "Arrow"))
-            print(f"| {what} {arguments.records:,} × {size_bytes} B | {cells} | {ratios} |")
+        show(f"encode {count:,} × {size_bytes} B", measure(encoders(count, size_bytes), count, arguments.rounds))
+        for batches in (1, 10):
+            found = measure(decoders(count, size_bytes, batches), count * batches, arguments.rounds)
+            show(f"decode {batches} × {count:,} × {size_bytes} B", found)
     return 0
 
 
