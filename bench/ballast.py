@@ -14,7 +14,7 @@ from typing import Self
 
 _PIECE_BYTES = 32 * 1024 * 1024
 _GAP_S = 0.05
-_WANTED_BYTES = 2560 * 1024 * 1024
+_WANTED_BYTES = 3072 * 1024 * 1024
 
 
 class Ballast:
