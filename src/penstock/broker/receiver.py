@@ -78,10 +78,7 @@ class Receiver:
             return self._staging.view
         if len(frame) < self._granted:
             # Grown here and not where the need is seen, because there the event loop still holds the old buffer.
-            if self._filled:
-                frame += bytes(self._granted - len(frame))
-            else:
-                frame = self._frame = bytearray(self._granted)
+            frame = self._frame = _grown(frame, self._filled, self._granted)
         return memoryview(frame)[self._filled :]
 
     def received(self, count: int) -> None:
@@ -145,10 +142,10 @@ class Receiver:
         return False
 
     def _checked(self, head: bytes | memoryview) -> int:
-        (size,) = SIZE.unpack(head)
+        size: int = SIZE.unpack(head)[0]
         if not 0 <= size <= self._frame_bytes_max:
             raise MalformedError(f"a frame of {size} bytes was announced, {self._frame_bytes_max} are allowed")
-        return size  # type: ignore[no-any-return]  # struct gives Any
+        return size
 
     def _complete(self, frame: bytearray) -> None:
         self.frames.append(frame)
@@ -172,3 +169,14 @@ class Receiver:
         self._granted = self._wanted
         self.needs_room = False
         self._when_free()
+
+
+def _grown(frame: bytearray, filled: int, size: int) -> bytearray:
+    if not filled:
+        return bytearray(size)
+    try:
+        frame += bytes(size - len(frame))
+    except BufferError:
+        # Somebody still holds what was handed out before; that may cost a copy, but not the connection.
+        frame = frame[:filled] + bytes(size - filled)
+    return frame

@@ -85,7 +85,7 @@ def read_response_header(api: str, version: int, frame: memoryview) -> tuple[int
 def read_correlation_id(frame: Buffer) -> int:
     """The correlation id alone: by it a client finds which request is answered."""
     try:
-        (correlation_id,) = _CORRELATION.unpack_from(frame)
+        correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     except error:
         raise MalformedError(f"a frame of {len(frame)} bytes has no room for an answer") from None
-    return correlation_id  # type: ignore[no-any-return]  # struct gives Any
+    return correlation_id

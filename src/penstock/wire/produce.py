@@ -65,7 +65,7 @@ def parse_produce_request(version: int, frame: memoryview, position: int) -> Pro
     transactional_id = source.string(flexible)
     acks = source.int16()
     timeout_ms = source.int32()
-    topics = []
+    topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
     for _ in range(source.count(flexible, 2)):
         topic = source.uuid() if version >= TOPIC_IDS_FROM else _name(source, flexible)
         topics.append((topic, _parse_partitions(source, flexible)))
@@ -121,7 +121,9 @@ def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: b
         out += _RESULT_WITH_START.pack(*result[:5])
     else:
         out += _RESULT.pack(*result[:4])
-    if version >= _MESSAGES_FROM:
+    if flexible and not result.record_errors and result.message is None:
+        out += b"\x01\0\0"  # What a success says, which is nearly all that is ever said.
+    elif version >= _MESSAGES_FROM:
         put_count(out, len(result.record_errors), flexible)
         for index, message in result.record_errors:
             out += INT32.pack(index)
