@@ -1,6 +1,7 @@
 """What only the SQLite catalog can get wrong: its file, its owner, its versions."""
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -64,6 +65,45 @@ def test_anybody_may_read_the_tables_while_the_broker_runs(tmp_path: Path) -> No
             reader.close()
 
     _with_workers(work, path)
+
+
+def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    text = (Path(__file__).parents[3] / "docs" / "catalog.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    topics, leaders, producers = block.strip().split("\n\n")
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        topic = await catalog.create_topic("orders", 1, {"retention.ms": "5", "segment.ms": "6"}, [[1, 2]])
+        await catalog.set_ready(topic.topic_id)
+        await catalog.register_broker(1, "localhost", 9092)
+        await catalog.next_producer_ids(1000, 1)
+        reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            ((name, count, state, _, settings),) = reader.execute(topics).fetchall()
+            assert (name, count, state, settings) == ("orders", 1, "ready", "retention.ms=5 segment.ms=6")
+            assert reader.execute(leaders).fetchall() == [("orders", 0, 1, "localhost:9092", 0, "[1, 2]", "[1, 2]")]
+            assert reader.execute(producers).fetchone()[:3] == (0, 999, 1)
+            for table in ("cluster", "brokers", "topics", "topic_settings", "partitions", "producers"):
+                for column in reader.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall():
+                    assert column[0] == "only_row" or f"`{column[0]}`" in text
+        finally:
+            reader.close()
+
+    _with_workers(work, path)
+
+
+def test_a_change_is_on_stable_storage_before_the_call_returns(tmp_path: Path) -> None:
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        pragmas = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+        for name, value in pragmas.items():
+            assert catalog._sql().execute(f"PRAGMA {name}").fetchone()[0] == value
+
+    _with_workers(work, tmp_path / "catalog.db")
 
 
 @pytest.mark.parametrize(
