@@ -1,0 +1,110 @@
+"""The client in this process against a real broker in another."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.client import AsyncClient
+from penstock.sdk.partitioner import partition_for
+from penstock.testing.real_broker import RealBroker
+
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    with RealBroker(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+def test_librdkafka_meets_the_same_partitions_when_it_is_told_to(broker: RealBroker) -> None:
+    keys = [b"key-%d" % number for number in range(200)]
+
+    async def create() -> None:
+        async with AsyncClient(broker.bootstrap) as client:
+            await client.create_topic("shared", partitions=7)
+
+    async def read() -> dict[bytes | None, int]:
+        async with AsyncClient(broker.bootstrap) as client:
+            found = {}
+            for partition in range(7):
+                for record in (await client.fetch("shared", partition, 0, max_wait_ms=100)).records:
+                    found[record.key] = partition
+            return found
+
+    asyncio.run(create())
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce("shared", key=key, value=b"x")
+    assert producer.flush(PATIENCE_S) == 0
+    assert asyncio.run(read()) == {key: partition_for(key, 7) for key in keys}
+
+
+def test_a_position_beyond_the_end_is_waited_for_by_the_broker(broker: RealBroker) -> None:
+    async def body() -> None:
+        async with AsyncClient(broker.bootstrap) as client:
+            await client.put("ahead", [b"0"])
+            nothing = await client.fetch("ahead", 0, 2, max_wait_ms=10)
+            assert (nothing.records, nothing.next_offset) == ([], 2)
+            waiting = asyncio.ensure_future(client.fetch("ahead", 0, 2, max_wait_ms=int(PATIENCE_S * 1000)))
+            await client.put("ahead", [b"1"])
+            await client.put("ahead", [b"2"])
+            fetched = await waiting
+            assert [(record.offset, record.value) for record in fetched.records] == [(2, b"2")]
+
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_S / 2))
+
+
+def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
+    async def body() -> None:
+        async with AsyncClient(broker.bootstrap) as client:
+            await client.create_topic("small", settings={"max.message.bytes": "1000"})
+            places = await client.put("small", [b"x" * 300] * 10)
+            assert [place.offset for place in places] == list(range(10))
+            with pytest.raises(PenstockError) as caught:
+                await client.put("small", [b"x" * 2000])
+            assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+            with pytest.raises(PenstockError) as caught:
+                await client.put("small", [b"x"], timestamps_ms=2**61)
+            assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+
+    asyncio.run(body())
+
+
+def test_puts_go_on_over_kills_of_the_broker_and_store_each_message_once(tmp_path: Path) -> None:
+    async def write(bootstrap: str, writer: int, stop: asyncio.Event) -> list[bytes]:
+        stored: list[bytes] = []
+        async with AsyncClient(bootstrap) as client:
+            while not stop.is_set():
+                value = b"%d-%d" % (writer, len(stored))
+                await client.put("t", [value], timeout_s=PATIENCE_S)
+                stored.append(value)
+        return stored
+
+    async def body(broker: RealBroker) -> None:
+        stop = asyncio.Event()
+        writers = [asyncio.ensure_future(write(broker.bootstrap, number, stop)) for number in range(3)]
+        for _ in range(3):
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+            async with AsyncClient(broker.bootstrap) as client:
+                await client.put("t", [b"mark"], timeout_s=PATIENCE_S)
+        stop.set()
+        stored = await asyncio.gather(*writers)
+        async with AsyncClient(broker.bootstrap) as client:
+            found: list[bytes | None] = []
+            offset = 0
+            while fetched := await client.fetch("t", 0, offset, max_wait_ms=0):
+                if not fetched.records:
+                    break
+                found += [record.value for record in fetched.records]
+                offset = fetched.next_offset
+        for number, values in enumerate(stored):
+            assert [value for value in found if value and value.startswith(b"%d-" % number)] == values
+
+    with RealBroker(tmp_path / "data") as broker:
+        asyncio.run(body(broker))
