@@ -28,7 +28,7 @@ from penstock.model.entropy import Entropy
 from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.partition.partitions import Partitions
 
-MANY_PARTITIONS_BYTES_MAX = 8 * 1024 * 1024
+MANY_PARTITIONS_BYTES_MAX = 4 * 1024 * 1024
 """Largest request that may name all partitions of a large broker."""
 
 
@@ -76,7 +76,10 @@ def build_table(served: Served) -> Table:
         Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
         Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
         Row(22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids)),
-        Row(23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions)),
+        Row(
+            23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+        ),
         Row(1000, "Info", 0, 0, Right.NONE, info),
     ]  # fmt: skip
     api_versions.announce(rows)

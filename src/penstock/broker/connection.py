@@ -62,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._writing_paused = False
         self._draining = False
+        self._is_over = False
         self._dispatching = False
         self._heard_at = 0.0
         self._unsent_bytes = 0
@@ -112,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._is_over = True
         self._shared.connections.remove(self)
         self._shared.watch.remove(self)
         memory = self._shared.memory
@@ -134,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close_when_drained()
 
     def abort(self) -> None:
+        self._is_over = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -187,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             not self._writing_paused
             and len(self._pending) < PENDING_MAX
             and self._pending_bytes < PENDING_BYTES_MAX
-            and self._transport is not None
+            and not self._is_over
             and not self._draining
         )
 
@@ -368,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._shared.counters.connections_cut += 1
         self._shared.peers.note(self._peer, event, why)
-        self._transport.abort()
+        self.abort()
 
     def _fail(self, error: BaseException) -> None:
         _log.error(

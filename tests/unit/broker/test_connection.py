@@ -223,6 +223,18 @@ def test_hostile_bytes_end_their_connection_with_one_line_and_cost_others_nothin
     assert len(warnings(caplog)) == 1
 
 
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_behind_hostile_bytes_is_carried_out(kind: str) -> None:
+    async def test(stage: Scene) -> None:
+        peer = await stage.peer()
+        peer.send(echo(1, b"before"), HOSTILE[kind], echo(2, b"behind") * 3)
+        await asyncio.wait_for(peer.lost(), 5)
+        assert b"behind" not in stage.bodies
+        assert stage.listener.memory.incoming_bytes == 0
+
+    scene(test)
+
+
 def test_a_body_that_is_not_understood_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()

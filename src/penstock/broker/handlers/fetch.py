@@ -61,22 +61,22 @@ class FetchHandler:
         reading.run()
         return reading
 
-    def wait(self, wants: Sequence[Want], woken: "asyncio.Future[None]", cancels: list[Cancel]) -> None:
-        """Resolve `woken` as soon as any of the partitions has more than it has now, or is gone."""
+    def wait(self, read: Sequence[tuple[Want, Fetched]], woken: "asyncio.Future[None]", cancels: list[Cancel]) -> None:
+        """Resolve `woken` as soon as any of the partitions has more than it had when it was read, or is gone."""
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
-        for topic, want in wants:
+        for (topic, want), fetched in read:
             number = want.partition
             if isinstance(topic, str):
                 partition = self._partitions.get(topic, number)
             else:
                 partition = self._partitions.get_by_id(topic, number)
             if partition is not None:
-                # Behind what is there already: with less than the reader wants, only more of it is news.
-                cancels.append(partition.wait(max(want.offset, partition.high_watermark), wake))
+                # Behind what was there already: with less than the reader wants, only more of it is news.
+                cancels.append(partition.wait(max(want.offset, fetched.high_watermark), wake))
             if woken.done():
                 return
 
@@ -142,10 +142,11 @@ class _Poll:
         woken = self._woken = loop.create_future()
         cancels: list[Cancel] = []
         try:
-            for start in range(0, len(self._wants), SLICE):
+            read = [(want, fetched) for want, (_, fetched) in zip(self._wants, self._reading.fetched, strict=True)]
+            for start in range(0, len(read), SLICE):
                 if start:
                     await asyncio.sleep(0)
-                self._handler.wait(self._wants[start : start + SLICE], woken, cancels)
+                self._handler.wait(read[start : start + SLICE], woken, cancels)
             if self._is_over and not woken.done():
                 woken.set_result(None)
             await woken

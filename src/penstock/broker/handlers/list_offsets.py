@@ -1,17 +1,13 @@
 """ListOffsets: where a partition begins and ends, and which offset belongs to a time."""
 
-import asyncio
-from typing import Any
-
 from penstock.broker.capabilities import PartitionLookup, find_partition
+from penstock.broker.partition_rows import ELEMENTS_MAX, answer_partitions
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import PenstockError
-from penstock.wire.messages import read_request, write_response
+from penstock.wire.messages import read_request
+from penstock.wire.reader import Fields
 
 API = "ListOffsets"
-ELEMENTS_MAX = 100_000
-SLICE = 1_000
-"""So many partitions are looked up before others get their turn."""
 
 
 class ListOffsetsHandler:
@@ -20,22 +16,9 @@ class ListOffsetsHandler:
 
     def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
-        return Work(self._answer(request.version, fields))
+        return Work(answer_partitions(API, request.version, fields["topics"], "name", self._look_up))
 
-    async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
-        topics = []
-        looked_up = 0
-        for topic in fields["topics"]:
-            rows = []
-            for wanted in topic["partitions"]:
-                rows.append(await self._look_up(topic["name"], wanted))
-                looked_up += 1
-                if looked_up % SLICE == 0:
-                    await asyncio.sleep(0)
-            topics.append({"name": topic["name"], "partitions": rows})
-        return write_response(API, version, {"topics": topics})
-
-    async def _look_up(self, topic: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    async def _look_up(self, topic: str, wanted: Fields) -> Fields:
         number = wanted["partition_index"]
         try:
             partition = find_partition(self._partitions, topic, number)

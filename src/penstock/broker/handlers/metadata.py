@@ -24,6 +24,9 @@ SLICE = 1_000
 CREATED_MAX = 100
 """So many topics one request may bring into being; a client that wants more asks again."""
 
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+"""Encoded topics and answers that are kept; beyond it all are encoded anew."""
+
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Everything, as Kafka answers where no rights are checked: the bits are its numbers for the operations."""
@@ -57,6 +60,7 @@ class MetadataHandler:
         self._auto_create = auto_create
         self._default_partitions = default_partitions
         self._kept_for = -1
+        self._kept_bytes = 0
         self._kept_topics: dict[tuple[UUID, _Form], bytes] = {}
         self._kept_answers: dict[tuple[_Form, bool], bytes] = {}
 
@@ -89,6 +93,7 @@ class MetadataHandler:
             parts.append((yield from self._encode_topic(form, topic)))
         answer = self._whole(form, cluster_operations, parts)
         if version == self._topics.version == self._kept_for:
+            self._count_kept(len(answer))
             self._kept_answers[form, cluster_operations] = answer
         return answer
 
@@ -169,6 +174,7 @@ class MetadataHandler:
                 yield
         encoded = _encode_head(form, topic, EncodedArray(len(partitions), rows))
         if version == self._topics.version == self._kept_for:
+            self._count_kept(len(encoded))
             self._kept_topics[topic.topic_id, form] = encoded
         return encoded
 
@@ -186,9 +192,18 @@ class MetadataHandler:
 
     def _forget_outdated(self) -> None:
         if self._kept_for != self._topics.version:
-            self._kept_topics.clear()
-            self._kept_answers.clear()
+            self._forget()
             self._kept_for = self._topics.version
+
+    def _count_kept(self, size: int) -> None:
+        if self._kept_bytes + size > KEPT_BYTES_MAX:
+            self._forget()
+        self._kept_bytes += size
+
+    def _forget(self) -> None:
+        self._kept_topics.clear()
+        self._kept_answers.clear()
+        self._kept_bytes = 0
 
 
 def _encode_head(form: _Form, topic: Topic, partitions: EncodedArray) -> bytes:

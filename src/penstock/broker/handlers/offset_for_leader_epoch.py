@@ -1,11 +1,11 @@
 """OffsetForLeaderEpoch: where a leadership ended, so that a client can tell whether its position still holds."""
 
-from typing import Any
-
 from penstock.broker.capabilities import PartitionLookup, find_partition
-from penstock.broker.request import Request
+from penstock.broker.partition_rows import ELEMENTS_MAX, answer_partitions
+from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import PenstockError
-from penstock.wire.messages import read_request, write_response
+from penstock.wire.messages import read_request
+from penstock.wire.reader import Fields
 
 API = "OffsetForLeaderEpoch"
 
@@ -14,18 +14,11 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
 
-    def __call__(self, request: Request) -> bytes:
-        fields = read_request(API, request.version, request.frame, request.body)
-        topics = [
-            {
-                "topic": topic["topic"],
-                "partitions": [self._look_up(topic["topic"], wanted) for wanted in topic["partitions"]],
-            }
-            for topic in fields["topics"]
-        ]
-        return write_response(API, request.version, {"topics": topics})
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
+        return Work(answer_partitions(API, request.version, fields["topics"], "topic", self._look_up))
 
-    def _look_up(self, topic: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    async def _look_up(self, topic: str, wanted: Fields) -> Fields:
         number = wanted["partition"]
         try:
             partition = find_partition(self._partitions, topic, number)
