@@ -60,6 +60,14 @@ async def open_store(
     )
 
 
+def logs_of(store: Store) -> list[Log]:
+    """All logs, set to roll early."""
+    logs = [log for log in map(store.get, store.keys()) if log is not None]
+    for log in logs:
+        log.settings = SMALL
+    return logs
+
+
 def append(log: Log, values: Sequence[bytes], *, batches: int = 1, timestamp: int = 1_000) -> None:
     """Append the values, in so many batches of one write."""
     whole = bytearray()

@@ -1,7 +1,7 @@
 """One data directory at run time: its logs, its journals, and the checkpoints that let journals go.
 
-On disk: `.lock`, `directory-id` (see `identity`), `checkpoint`, `journal-*`, and a directory `<topic id>-<partition>` for
-each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of such.
+On disk: `.lock`, `directory-id` (see `identity`), `checkpoint`, `journal-*`, and a directory `<topic id>-<partition>`
+for each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of such.
 
 Invariant: journals are removed only after every segment they speak of was flushed and a checkpoint says so; files of
 forgotten segments only after a checkpoint has the new start of their log.
@@ -262,11 +262,8 @@ class DataDirectory:
 def _flushed_state(log: Log) -> LogState:
     """What of the log is known to be on stable storage; where it goes on when none of its segments is."""
     states = tuple(segment.state() for segment in takewhile(lambda segment: segment.is_named, log.segments))
-    if states:
-        end_offset = states[-1].next_offset
-    else:
-        end_offset = log.segments[0].base_offset if log.segments else log.end_offset
-    return LogState(log.key, log.start_offset, end_offset, states)
+    beginning = log.segments[0].base_offset if log.segments else log.end_offset
+    return LogState(log.key, log.start_offset, states[-1].next_offset if states else beginning, states)
 
 
 def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:

@@ -1,8 +1,8 @@
 """Group commit: one flush serves all who wait for one.
 
-Writers that want to know their appends durable are gathered until the flush that is under way has ended; then one round
-is begun for all of them. In a round, one busy log, or one with many bytes, has its segment flushed; the small appends of
-several logs go into the journal, which is flushed once. One round at a time for each data directory.
+Writers that want to know their appends durable are gathered until the flush that is under way has ended; then one
+round is begun for all of them. In a round, one busy log, or one with many bytes, has its segment flushed; the small
+appends of several logs go into the journal, which is flushed once. One round at a time for each data directory.
 
 Invariant: a log's durable_offset rises before its waiters are answered, and only after the flush of a file that has all
 its bytes. If the journal fails, nothing is tried again on it; the segments of that round are flushed instead.

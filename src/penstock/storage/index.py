@@ -1,14 +1,16 @@
 """The sparse index of one segment, for offsets and times in one.
 
 An entry stands for a batch: its base offset, its position in the segment, and the largest time stamp of all batches of
-the segment *before* it. There is one entry about every `interval_bytes`, so a lookup ends a few kilobytes before what it
-looks for and a walk along the headers does the rest.
+the segment *before* it. There is one entry about every `interval_bytes`, so a lookup ends a few kilobytes before what
+it looks for and a walk along the headers does the rest.
 
-The file `<base offset>.index` is a sealed file (see `sealed`) whose payload is, little-endian: base offset (8), bytes of
-the segment it covers (8), number of entries (8), then all offsets, all positions, all times (8 each).
-It is written behind the data, in one piece and without a flush. A crash may leave none, an old one or half of one:
-nothing is lost by that, since every lookup is checked against the segment and a file that is missing, damaged or lying is
-made anew from the batch headers.
+The file `<base offset>.index` is a sealed file (see `sealed`) whose payload is, little-endian: base offset (8), bytes
+of the segment it covers (8), number of entries (8), then all offsets, all positions, all times (8 each).
+
+It is written
+behind the data, in one piece and without a flush. A crash may leave none, an old one or half of one: nothing is lost
+by that, since every lookup is checked against the segment and a file that is missing, damaged or lying is made anew
+from the batch headers.
 
 Invariants: offsets and positions rise strictly, times never fall; the entries of `_head` lie before `start`, those of
 the tail at or after it. Entries are only ever added, by one thread; other threads may look things up meanwhile, which
@@ -80,7 +82,7 @@ class SparseIndex:
         self._head = head
 
     def last_at_offset(self, offset: int) -> Place | None:
-        """The last entry whose batch begins at or before `offset`; None when the part before `start` is needed first."""
+        """The last entry whose batch begins at or before `offset`; None when the part before `start` must be loaded."""
         return self._last(0, offset)
 
     def last_at_position(self, position: int) -> Place | None:

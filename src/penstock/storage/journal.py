@@ -1,8 +1,9 @@
 """The journal: one file per data directory that makes small appends of many logs durable with one flush.
 
-What is appended to a segment is also put, in a frame with the appends of other logs, at the end of the journal, and the
-journal alone is flushed. The segments are flushed behind, by the checkpointer; then the journal is no longer needed. The
-invariant this serves: every acknowledged byte lies in a flushed part of its segment or in a journal that exists.
+What is appended to a segment is also put, in a frame with the appends of other logs, at the end of the journal, and
+the journal alone is flushed. The segments are flushed behind, by the checkpointer; then the journal is no longer
+needed. The invariant this serves: every acknowledged byte lies in a flushed part of its segment or in a journal that
+exists.
 
 File `journal-<number, 20 digits>`, little-endian:
   head   8 kind, 16 id of the data directory, 8 number, 4 CRC-32C of these
@@ -11,10 +12,10 @@ File `journal-<number, 20 digits>`, little-endian:
   entry  16 topic id, 4 partition, 8 segment's base offset, 8 position in it, 8 first offset, 8 offset after the last,
          4 bytes of data, data: whole batches as they lie in the segment
 
-A frame is written only after the one before it was flushed. So a crash leaves whole frames and behind them perhaps a part
-of one, which was never acknowledged. A damaged frame with whole ones behind it is no torn end but lost data; reading
-goes on behind it, and recovery finds out by the gap whether the segments have what it held. A crash while the file is
-made leaves one without a whole head: nothing was acknowledged from it.
+A frame is written only after the one before it was flushed. So a crash leaves whole frames and behind them perhaps a
+part of one, which was never acknowledged. A damaged frame with whole ones behind it is no torn end but lost data;
+reading goes on behind it, and recovery finds out by the gap whether the segments have what it held. A crash while the
+file is made leaves one without a whole head: nothing was acknowledged from it.
 """
 
 import struct

@@ -144,7 +144,7 @@ class LocalDisk:
             os.close(fd)
             raise PenstockError(
                 ErrorCode.DATA_DIRECTORY_IN_USE,
-                f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or choose another directory",
+                f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or choose another one",
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

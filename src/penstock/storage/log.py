@@ -1,9 +1,9 @@
 """One partition's log: its segments, its ends, and what may still be lost of it.
 
 Invariants: start_offset <= durable_offset <= end_offset; the segments follow one another without a gap, the last one
-ends at end_offset and is the only one appended to; a batch below durable_offset lies in a flushed part of its segment or
-in the journal. All of it is changed by the event loop's thread alone. `segments` is replaced, never changed in place,
-so that workers may read while the loop appends.
+ends at end_offset and is the only one appended to; a batch below durable_offset lies in a flushed part of its segment
+or in the journal. All of it is changed by the event loop's thread alone. `segments` is replaced, never changed in
+place, so that workers may read while the loop appends.
 
 The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `index`), `<name>.snapshot` files (see
 `snapshot`), and after a crash perhaps `.cut` files with what recovery took away.

@@ -1,11 +1,14 @@
 """Brings logs back that the disk refused, by itself, as soon as the disk is well again.
 
-A log is broken after a failed write and fenced after a failed flush. The mender tries until it has been made whole (see
-`repair`), waiting longer after each failure. A log that lost its unflushed end takes appends again only after a checkpoint,
-since a journal might still speak of what was there before.
+A log is broken after a failed write and fenced after a failed flush. The mender tries until it has been made whole
+(see `repair`), waiting longer after each failure. A log that lost its unflushed end takes appends again only after a
+checkpoint, since a journal might still speak of what was there before.
 """
 
 import asyncio
+import errno
+import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,12 +16,13 @@ from penstock.model.workers import Workers
 from penstock.storage import repair
 from penstock.storage.journal import JournalEntry, read_journal
 from penstock.storage.log import Log
-from penstock.storage.repair import Rebuilt
+from penstock.storage.repair import LostError, Rebuilt
 from penstock.storage.segment import Segment
 
 if TYPE_CHECKING:
     from penstock.storage.data_directory import DataDirectory
 
+_log = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 10.0
 
@@ -30,10 +34,13 @@ class Mender:
         self._directory = directory
         self._workers = workers
         self._tasks: dict[Log, asyncio.Task[None]] = {}
+        self._cut: dict[Log, None] = {}
+        """Logs that lost their unflushed end and wait for a checkpoint."""
+        self._stopping = asyncio.Event()
 
     def mend(self, log: Log) -> None:
         """Begin to repair `log`, unless that is under way."""
-        if log not in self._tasks:
+        if log not in self._tasks and not self._stopping.is_set():
             task = asyncio.get_running_loop().create_task(self._mend(log))
             self._tasks[log] = task
             task.add_done_callback(lambda _: self._tasks.pop(log, None))
@@ -44,44 +51,63 @@ class Mender:
             await asyncio.wait(list(self._tasks.values()))
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        """Begin no more repairs, and wait for those under way: a worker must not be left to change files."""
+        self._stopping.set()
+        await self.all_mended()
 
     async def _mend(self, log: Log) -> None:
         wait_s = FIRST_WAIT_S
-        while log.broken is not None and not log.is_deleted:
+        while self._is_mendable(log):
             try:
                 await self._directory.commits.round_over()
                 await self._try(log)
-            except OSError:
-                await asyncio.sleep(wait_s)
+            except OSError as error:
+                _log.warning("a log cannot be repaired yet", extra={"log": log.path, "why": str(error)})
+                await self._pause(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
+    def _is_mendable(self, log: Log) -> bool:
+        return log.broken is not None and log.quarantined is None and not log.is_deleted and not self._stopping.is_set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
     async def _try(self, log: Log) -> None:
+        if any(segment.failed is not None for segment in log.segments):
+            await self._rebuild(log)
+        elif log.segments:
+            await self._workers.run(partial(repair.cut_back, log.segments[-1]))
+        if log in self._cut:
+            if not await self._directory.checkpoint():
+                raise OSError(errno.EAGAIN, "other logs could not be flushed", self._directory.path)
+            del self._cut[log]
         if all(segment.failed is None for segment in log.segments):
-            if log.segments:
-                await self._workers.run(partial(repair.cut_back, log.segments[-1]))
             log.broken = None
-            return
-        entries = await self._workers.run(partial(self._entries_of, log))
+            _log.warning("a log was repaired", extra={"log": log.path, "end_offset": log.end_offset})
+
+    async def _rebuild(self, log: Log) -> None:
         segments = list(log.segments)
         first = next(n for n, s in enumerate(segments) if s.failed is not None or s.flushed != s.end)
         rest = segments[first:]
-        rebuilt = await self._workers.run(partial(repair.rebuild, self._directory.disk, log.path, rest, entries))
+        # Frames whose flush failed count too: recovery after a crash could not tell them from acknowledged ones.
+        entries = await self._workers.run(partial(self._entries_of, log))
+        try:
+            rebuilt = await self._workers.run(
+                partial(repair.rebuild, self._directory.disk, log.path, rest, entries, log.durable_offset)
+            )
+        except LostError as error:
+            log.quarantined = str(error)
+            _log.error("log quarantined", extra={"log": log.path, "why": log.quarantined})
+            return
         if log.is_deleted:
             return
         was_cut = rebuilt.end_offset < log.end_offset
         self._exchange(log, segments[:first], rest, rebuilt)
-        if was_cut and log.quarantined is None:
+        if was_cut:
+            self._cut[log] = None
             if log.on_cut is not None:
                 log.on_cut(log)
-            log.broken = "waiting for a checkpoint"
-            while not await self._directory.checkpoint():
-                await asyncio.sleep(FIRST_WAIT_S)
-        log.broken = None
 
     def _entries_of(self, log: Log) -> list[JournalEntry]:
         directory = self._directory
@@ -104,12 +130,6 @@ class Mender:
             segment.pins = replaced[0].pins
         for segment in replaced:
             segment.forget()
-        if rebuilt.end_offset < log.durable_offset:
-            log.quarantined = (
-                f"{log.path}: acknowledged up to offset {log.durable_offset}, but after a failed flush only "
-                f"{rebuilt.end_offset} could be read back"
-            )
-            return
         log.segments = kept + made
         for segment in kept:
             segment.is_named = True  # The directory has been flushed with all that is in it.

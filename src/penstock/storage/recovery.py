@@ -1,9 +1,9 @@
 """What is really there of a log after a crash. First `plan_log` only reads; then `apply` repairs what was planned.
 
-From where the checkpoint ends, whole batches with the right checksum and the next offset are kept. Where the journal has
-bytes for a position, they are the truth whatever the file holds: they were acknowledged, while an unflushed part of the
-file may hold anything, even older batches. A segment ends where the next one begins. What lies behind the last whole batch
-is cut and kept aside in a `.cut` file.
+From where the checkpoint ends, whole batches with the right checksum and the next offset are kept. Where the journal
+has bytes for a position, they are the truth whatever the file holds: they were acknowledged, while an unflushed part
+of the file may hold anything, even older batches. A segment ends where the next one begins. What lies behind the last
+whole batch is cut and kept aside in a `.cut` file.
 
 A log is quarantined, and nothing of it touched, when what had been flushed is missing or too short, or when the journal
 has acknowledged batches behind a gap.
@@ -13,7 +13,6 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.model.names import NO_TOPIC_ID, PartitionKey
@@ -114,8 +113,8 @@ def plan_log(
 ) -> LogPlan:
     """Look at one log's directory; changes nothing. Raises OSError.
 
-    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, there is no
-    checkpoint to go by: the log begins with its first segment, and only the last segment may have a torn end.
+    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, there is
+    no checkpoint to go by: the log begins with its first segment, and only the last segment may have a torn end.
     """
     names = disk.list(path)
     bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
@@ -185,7 +184,10 @@ class _Walk:
         plan.set_aside = [segment_name(base) for base in self._bases if base > end]
         lost = max((p.next_offset for patches in self._patches.values() for p in patches), default=0)
         if lost > plan.end_offset:
-            plan.quarantined = f"{self._path}: the journal has acknowledged offsets up to {lost}, but the log ends at {plan.end_offset}"
+            plan.quarantined = (
+                f"{self._path}: offsets up to {lost} were acknowledged in the journal, but the log ends at "
+                f"{plan.end_offset}"
+            )
         if plan.end_offset < plan.start_offset:
             plan.set_aside += [segment_name(s.base_offset) for s in plan.segments if s.base_offset in self._bases]
             plan.segments, plan.writes, plan.to_flush, plan.cut = [], [], [], None
@@ -254,8 +256,8 @@ def apply(disk: Disk, path: str, plan: LogPlan) -> None:
 def _flush_again(disk: Disk, path: str, first: int, last: int) -> None:
     """Make durable what was found there.
 
-    A flush alone would not do: when one failed before the process ended, the kernel may hold these bytes as clean although
-    they never reached the disk. Written once more, they are dirty again.
+    A flush alone would not do: when one failed before the process ended, the kernel may hold these bytes as clean
+    although they never reached the disk. Written once more, they are dirty again.
     """
     file = disk.open(path, create=True)
     for position in range(first, last, _REWRITE_BYTES):

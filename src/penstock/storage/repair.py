@@ -7,8 +7,8 @@ may have dropped the dirty pages. So the unflushed part is read back, checked ba
 journal has of it, and written into a new file, which is flushed before its name replaces or follows the old one:
   - a segment of which nothing had been flushed is replaced by its copy, under the same name;
   - of another, the flushed part stays, and the rest becomes a segment of its own.
-A crash on the way leaves a `.new` file, which recovery removes, or the copy beside the old segment, which recovery reads
-only up to where the copy begins.
+A crash on the way leaves a `.new` file, which recovery removes, or the copy beside the old segment, which recovery
+reads only up to where the copy begins.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,23 @@ class Rebuilt(NamedTuple):
     end_offset: int
 
 
+class LostError(Exception):
+    """Acknowledged batches are neither in the segment nor in the journal."""
+
+
 def cut_back(segment: Segment) -> None:
     """Drop what a failed write left behind the segment's end (blocking); raises OSError."""
     segment.open().truncate(segment.size_bytes)
     segment.flush()
 
 
-def rebuild(disk: Disk, path: str, segments: Sequence[Segment], entries: Sequence[JournalEntry]) -> Rebuilt:
-    """Rewrite the unflushed parts of a log into new files (blocking); raises OSError, and may then be repeated."""
+def rebuild(
+    disk: Disk, path: str, segments: Sequence[Segment], entries: Sequence[JournalEntry], durable_offset: int
+) -> Rebuilt:
+    """Rewrite the unflushed parts of a log into new files (blocking); raises OSError, and may then be repeated.
+
+    Raises LostError, and leaves the files as they are, when something before `durable_offset` is no longer to be had.
+    """
     states: list[SegmentState] = []
     end_offset = segments[0].base_offset
     for segment in segments:
@@ -52,7 +61,7 @@ def rebuild(disk: Disk, path: str, segments: Sequence[Segment], entries: Sequenc
                 states.append(segment.state())
             continue
         patches = sorted((e for e in entries if e.segment_base == segment.base_offset), key=lambda e: e.position)
-        state = _copy_rest(disk, path, segment, patches)
+        state = _copy_rest(disk, path, segment, patches, durable_offset)
         states.append(state)
         end_offset = state.next_offset
         if end_offset != end.offset:
@@ -66,7 +75,9 @@ def rebuild(disk: Disk, path: str, segments: Sequence[Segment], entries: Sequenc
     return Rebuilt(states, end_offset)
 
 
-def _copy_rest(disk: Disk, path: str, segment: Segment, patches: Sequence[JournalEntry]) -> SegmentState:
+def _copy_rest(
+    disk: Disk, path: str, segment: Segment, patches: Sequence[JournalEntry], durable_offset: int
+) -> SegmentState:
     """Write what follows the flushed part of `segment` to a file of its own, as far as it is whole."""
     offset, position = segment.flushed
     target = f"{path}/{segment_name(offset)}"
@@ -87,6 +98,11 @@ def _copy_rest(disk: Disk, path: str, segment: Segment, patches: Sequence[Journa
         if waiting_bytes >= _COPY_BYTES:
             written = _write(copy, waiting, written)
             waiting, waiting_bytes = [], 0
+    if offset < min(durable_offset, segment.next_offset):
+        raise LostError(
+            f"{segment.path}: acknowledged up to offset {durable_offset}, but after a failed flush only {offset} can "
+            "be read back"
+        )
     written = _write(copy, waiting, written)
     copy.flush()
     copy.close()

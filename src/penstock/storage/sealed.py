@@ -2,8 +2,9 @@
 
 Layout, little-endian: 8 bytes kind, 4 bytes CRC-32C of everything after it, 8 bytes payload length, payload.
 
-`write` makes `<path>.new`, flushes it, renames it over `path` and flushes the directory: a crash leaves the old file or
-the new one, never a mixture, and perhaps a `.new` file that recovery removes. Zeros do not pass, since no kind is zeros.
+`write` makes `<path>.new`, flushes it, renames it over `path` and flushes the directory: a crash leaves the old file
+or the new one, never a mixture, and perhaps a `.new` file that recovery removes. Zeros do not pass, since no kind is
+zeros.
 """
 
 import os.path

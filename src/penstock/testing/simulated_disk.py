@@ -11,8 +11,8 @@ Faults, to be set and reset at will:
                        that reaches the file before the disk is full
   is_full              nothing can be added: a write leaves a part of itself and raises ENOSPC
   write_error_chance   a write leaves a part of itself and raises EIO
-  flush_error_chance   a flush raises EIO; what was not flushed is then lost or kept at random, later flushes succeed and
-                       prove nothing, and reads may or may not still see it: as Linux does it
+  flush_error_chance   a flush raises EIO; what was not flushed is then lost or kept at random, later flushes succeed
+                       and prove nothing, and reads may or may not still see it: as Linux does it
   cold_chance          a read that must not wait finds nothing in memory
 """
 

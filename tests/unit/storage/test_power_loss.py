@@ -1,14 +1,14 @@
-"""Power is lost before every single operation of a run; whatever was acknowledged is there afterwards, once, in order."""
+"""Power is lost before every operation of a run; whatever was acknowledged is there afterwards, once, in order."""
 
 import asyncio
 from collections import defaultdict
 from random import Random
 
 import pytest
-from builders.logs import SMALL, append, key, open_store, run, values_of
 
+from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from penstock.model.names import PartitionKey
-from penstock.storage.store import FlushPolicy, Store
+from penstock.storage.store import Store
 from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 DIRECTORIES = ("/a/one", "/b/two")
@@ -60,7 +60,7 @@ async def script(disk: SimulatedDisk, book: Book) -> None:
     for number in range(5):
         await store.create(key(number), SMALL)
     for size in (10, 40, 200):
-        await asyncio.gather(book.write(store, {0: size}), book.write(store, {n: size for n in range(5)}))
+        await asyncio.gather(book.write(store, {0: size}), book.write(store, dict.fromkeys(range(5), size)))
     await book.write(store, {1: 30_000, 2: 5, 3: 5})
     await store.checkpoint()
     for size in (300, 400):
@@ -76,10 +76,7 @@ async def script(disk: SimulatedDisk, book: Book) -> None:
     await book.write(store, {0: 20, 1: 20, 2: 20})
     await store.close()
     store = await open_store(disk, *DIRECTORIES, random=Random(2))
-    for one in store.keys():
-        found = store.get(one)
-        assert found is not None
-        found.settings = SMALL
+    logs_of(store)
     await book.write(store, {0: 300, 1: 300, 2: 300})
     await book.write(store, {2: 10})
 
@@ -104,11 +101,7 @@ def run_until(disk: SimulatedDisk, book: Book, number: int) -> bool:
 async def recover_and_go_on(disk: SimulatedDisk, book: Book) -> None:
     store = await open_store(disk, *DIRECTORIES)
     book.check(store)
-    for one in store.keys():
-        found = store.get(one)
-        assert found is not None
-        found.settings = SMALL
-    numbers = [one.partition for one in store.keys() if one not in book.deleted]
+    numbers = [log.key.partition for log in logs_of(store) if log.key not in book.deleted]
     for size in (10, 300):
         await book.write(store, dict.fromkeys(numbers, size))
 
