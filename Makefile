@@ -9,6 +9,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 CODEC := $(VENV)/.codec
 TYPED := $(wildcard src tests bench scripts)
@@ -24,7 +25,7 @@ JOBS ?= 2
 help:
 	@sed -n 's/^#  *\(make .*\)/\1/p' Makefile
 
-run: $(READY) $(CODEC)
+run: $(INSTALLED) $(CODEC)
 	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
 
 test: needs $(READY) $(CODEC)
@@ -58,14 +59,19 @@ bench: $(READY) $(CODEC)
 needs:
 	@scripts/needs test
 
-# The environment depends on what is declared, not on when it was made.
-$(READY): pyproject.toml $(wildcard setup.py) scripts/environment
+# The environment depends on what is declared, not on when it was made: first Penstock itself, which is all that a
+# broker needs, then what tests and checks use.
+$(INSTALLED): pyproject.toml setup.py scripts/environment
 	@scripts/needs run
-	@scripts/environment $(VENV)
+	@scripts/environment $(VENV) itself
+	@touch $@
+
+$(READY): $(INSTALLED)
+	@scripts/environment $(VENV) tools
 	@touch $@
 
 # A compiled codec shadows its source, so it is compiled again whenever the source changed.
-$(CODEC): $(READY) $(wildcard setup.py) $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd)
+$(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd)
 	@scripts/codec $(VENV)
 	@touch $@
 
