@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from penstock.model.names import TopicPartition
-from penstock.testing.checker import check
+from penstock.testing.checker import Violation, check
 from penstock.testing.history import FinalLog, History, Outcome, Read, Write
 
 
@@ -57,8 +57,12 @@ class SharedHistory:
         with self._lock:
             return [f"{write.producer}: {write.detail}" for write in self._history.writes if write.abandoned]
 
+    def violations(self, final: dict[TopicPartition, FinalLog]) -> list[Violation]:
+        """What the checker finds."""
+        with self._lock:
+            return check(self._history, final)
+
     def assert_kept(self, final: dict[TopicPartition, FinalLog]) -> None:
         """Nothing that was acknowledged or seen is lost, doubled, altered or out of order."""
-        with self._lock:
-            violations = check(self._history, final)
+        violations = self.violations(final)
         assert not violations, "\n".join(map(str, violations[:20]))
