@@ -94,7 +94,9 @@ def decoders(count: int, size_bytes: int, batches: int) -> Contenders:
     decode_records = plain(_decode).decode_records
     return {
         "aiokafka": lambda: aiokafka_decode([batch] * batches),
-        "plain": lambda: [decode_records(body, count, 0, count - 1, SOME_TIME_MS, None) for _ in range(batches)],
+        "plain": lambda: [
+            decode_records(body, count, 0, count - 1, SOME_TIME_MS, None, 1 << 40) for _ in range(batches)
+        ],
         "compiled": lambda: decode_batches(fetched),
         "Arrow": lambda: decode_to_arrow(fetched),
     }

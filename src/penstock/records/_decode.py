@@ -39,6 +39,10 @@ RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _RECORD_BYTES_MIN)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
 
+# What a record and a header take as Python objects, besides their bytes; a little more than was measured.
+RECORD_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)
+HEADER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 112)
+
 
 @cython.final
 @cython.cclass
@@ -49,8 +53,10 @@ class Reader:
     _position: cython.Py_ssize_t
     _limit: cython.Py_ssize_t
     _end: cython.Py_ssize_t
+    _budget: cython.Py_ssize_t
 
     def __init__(self, data: Bytes) -> None:
+        self._budget = 0
         self._data = data
         self._position = 0
         self._limit = self._end = len(data)
@@ -221,12 +227,21 @@ class Reader:
         return size
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def spend(self, count: cython.Py_ssize_t, each_bytes: cython.Py_ssize_t) -> cython.int:
+        """Take the memory of `count` objects from the budget, before they are made."""
+        if count > self._budget // each_bytes:
+            raise CorruptBatch("the records would take more memory as objects than is allowed")
+        self._budget -= count * each_bytes
+
+    @cython.cfunc
     def headers(self) -> tuple:
         """All headers of the record; a key that is not UTF-8 is shown with replacement characters, as Java does."""
         count: cython.Py_ssize_t = self.header_count()
         headers: list = []
         if count == 0:
             return ()
+        self.spend(count, HEADER_OBJECT_BYTES)
         for _ in range(count):
             key = self.take(self.header_key_size()).decode("utf-8", "replace")
             headers.append((key, self.blob()))
@@ -329,13 +344,20 @@ def decode_records(
     last_offset_delta: cython.longlong,
     base_timestamp: cython.longlong,
     append_timestamp: int | None,
-) -> list[Record]:
-    """The `count` records of a batch body; `append_timestamp`, when there is one, is the time of all of them."""
+    budget_bytes: cython.Py_ssize_t,
+) -> tuple[list[Record], int]:
+    """The `count` records of a batch body; `append_timestamp`, when there is one, is the time of all of them.
+
+    A few compressed bytes can make millions of empty records or headers, and as objects these are far larger than in
+    the body. So objects are paid for from `budget_bytes` before they are made; what is left of it comes back.
+    """
     reader: Reader = Reader(data)
     records: list = []
     offset: cython.longlong
     timestamp: cython.longlong
     _check_count(count, len(data))
+    reader._budget = budget_bytes
+    reader.spend(count, RECORD_OBJECT_BYTES)
     for _ in range(count):
         reader.open_record()
         timestamp = _moved(base_timestamp, reader.varlong())
@@ -347,7 +369,7 @@ def decode_records(
         time = timestamp if append_timestamp is None else append_timestamp
         records.append(_record(offset, time, key, value, headers))
     reader.finish()
-    return records
+    return records, reader._budget
 
 
 def measure_records(

@@ -32,6 +32,9 @@ T = TypeVar("T")
 DECODED_BYTES_MAX = 128 * 1024 * 1024
 """How large a batch's records may get when they are decompressed, unless the caller says otherwise."""
 
+_OBJECT_RATIO = 64
+"""Bytes of objects for each byte received: more than any uncompressed record or header needs, however small."""
+
 _INT64_MAX = 2**63 - 1
 _pack_length = struct.Struct(">i").pack_into
 _pack_crc = struct.Struct(">I").pack_into
@@ -121,11 +124,13 @@ def decode_batch(
 ) -> list[Record]:
     """The records of the batch at `position`; CorruptBatch when it is none, or larger than `limit_bytes` unpacked.
 
+    The objects made of them are bounded too: by `limit_bytes`, or by what the batch's own size justifies if that is
+    more, so that only a batch that grows out of all proportion when it is decompressed is refused for it.
     Whoever has checked the batch already can save the checksum with `verify=False`.
     """
     header = read_header(buffer, position)
     body = batch_body(buffer, position, header, limit_bytes=limit_bytes, verify=verify)
-    return _records(header, body)
+    return _records(header, body, max(limit_bytes, header.size_bytes * _OBJECT_RATIO))[0]
 
 
 def decode_batches(
@@ -137,12 +142,14 @@ def decode_batches(
     """
     records: list[Record] = []
     left_bytes = limit_bytes
+    budget_bytes = max(limit_bytes, len(buffer) * _OBJECT_RATIO)
     for position, header in each_batch(buffer):
         if header.is_control and not control:
             continue
         body = batch_body(buffer, position, header, limit_bytes=left_bytes, verify=verify)
         left_bytes -= len(body)
-        records += _records(header, body)
+        more, budget_bytes = _records(header, body, budget_bytes)
+        records += more
     return records
 
 
@@ -153,7 +160,7 @@ def batch_body(buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes
     return decompress(Compression(header.compression), body, limit_bytes)
 
 
-def _records(header: BatchHeader, body: Bytes) -> list[Record]:
+def _records(header: BatchHeader, body: Bytes, budget_bytes: int) -> tuple[list[Record], int]:
     return decode_records(
         body,
         header.record_count,
@@ -161,6 +168,7 @@ def _records(header: BatchHeader, body: Bytes) -> list[Record]:
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp if header.is_log_append_time else None,
+        budget_bytes,
     )
 
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from builders.record_lists import RecordList, bounded, record_lists
 from penstock.model.errors import ErrorCode
 from penstock.records.arrow import decode_to_arrow
-from penstock.records.batch import batch_attributes, decode_batch, seal
+from penstock.records.batch import batch_attributes, decode_batch, decode_batches, seal
 from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 
 FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 INT32_MAX = 2**31 - 1
+MIB = 1024 * 1024
 
 
 def varint(value: int) -> bytes:
@@ -131,10 +132,49 @@ def test_a_time_is_right_up_to_the_ends_of_time_and_corrupt_beyond(base_timestam
             decode_batch(whole)
 
 
+def many_records(size_bytes: int) -> tuple[bytes, int]:
+    """A body of the smallest records there are."""
+    count = size_bytes // len(record())
+    return record() * count, count
+
+
+def many_headers(size_bytes: int) -> tuple[bytes, int]:
+    """A body of one record with the smallest headers there are."""
+    count = size_bytes // 2 - 20
+    return record(headers=varint(count) + b"\x00\x01" * count), 1
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("many", [many_records, many_headers])
+@pytest.mark.parametrize("decode", [decode_batch, decode_batches])
+def test_a_few_bytes_cannot_make_more_objects_than_the_limit_allows(decode: Any, many: Any) -> None:
+    bomb = sealed(*many(MIB), compression="zstd")
+    assert len(bomb) < 1000
+    with pytest.raises(CorruptBatch, match="more memory as objects"):
+        decode(bomb, limit_bytes=MIB)
+
+
+@pytest.mark.usefixtures("codec")
+def test_batches_of_one_buffer_share_what_their_objects_may_take() -> None:
+    one = sealed(*many_records(40_000), compression="zstd")
+    assert decode_batches(one, limit_bytes=MIB)
+    with pytest.raises(CorruptBatch, match="more memory as objects"):
+        decode_batches(one * 2, limit_bytes=MIB)
+
+
+@pytest.mark.usefixtures("codec")
+@pytest.mark.parametrize("many", [many_records, many_headers])
+def test_small_records_that_were_really_sent_are_never_too_many(many: Any) -> None:
+    body, count = many(100_000)
+    whole = sealed(body, count)
+    assert len(decode_batch(whole, limit_bytes=len(body))) == count
+    assert len(decode_batches(whole * 2, limit_bytes=2 * len(body))) == 2 * count
+
+
 def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
     """The records, or what was said to be wrong."""
     try:
-        return decode.decode_records(body, record_count, 5, last_offset_delta, 1000, None)
+        return decode.decode_records(body, record_count, 5, last_offset_delta, 1000, None, MIB)
     except CorruptBatch as problem:
         return str(problem)
 
