@@ -73,10 +73,12 @@ class SimulatedFile:
         raise error
 
     def read(self, size: int, position: int) -> bytes:
+        self._disk.counts["read"] += 1
         return bytes(self._use().content[position : position + size])
 
     def read_cached(self, size: int, position: int) -> bytes | None:
         inode = self._use()
+        self._disk.counts["read cached"] += 1
         if self._disk.chance(self._disk.cold_chance) or position + size > len(inode.content):
             return None
         return bytes(inode.content[position : position + size])

@@ -1,0 +1,113 @@
+"""The real disk keeps what the seam promises."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.storage.local_disk import LocalDisk
+
+
+@pytest.fixture
+def disk() -> LocalDisk:
+    return LocalDisk()
+
+
+@pytest.mark.parametrize("data", [b"abcdef", bytearray(b"abcdef"), memoryview(b"abcdef"), [b"abc", bytearray(b"def")]])
+def test_what_is_written_is_read_back(disk: LocalDisk, tmp_path: Path, data: bytes) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    file.write(data, 4)
+    assert file.size() == 10
+    assert file.read(100, 4) == b"abcdef"
+    assert file.read(3, 5) == b"bcd"
+    assert file.read(10, 10) == b""
+    file.flush()
+    file.close()
+
+
+def test_more_buffers_than_one_call_takes_are_all_written(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    parts = [b"%04d" % number for number in range(3000)]
+    file.write(parts, 0)
+    assert file.read(12_000, 0) == b"".join(parts)
+
+
+def test_a_short_write_is_carried_on(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: whole(fd, bytes(data[:3]), position))
+    file.write(b"0123456789", 0)
+    assert file.read(10, 0) == b"0123456789"
+
+
+def test_a_read_from_memory_gives_all_or_nothing(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    file.write(b"x" * 10_000, 0)
+    assert file.read_cached(10_000, 0) in (None, b"x" * 10_000)
+    assert file.read_cached(10_001, 0) is None
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EOPNOTSUPP])
+def test_a_read_that_would_wait_is_left_to_a_worker(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    file.write(b"x", 0)
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, "not now")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert file.read_cached(1, 0) is None
+
+
+def test_directories_are_made_with_those_above_them(disk: LocalDisk, tmp_path: Path) -> None:
+    disk.make_directory(f"{tmp_path}/a/b/c")
+    disk.make_directory(f"{tmp_path}/a/b/c")
+    disk.open(f"{tmp_path}/a/b/two", create=True)
+    disk.open(f"{tmp_path}/a/b/one", create=True)
+    assert disk.list(f"{tmp_path}/a/b") == ["c", "one", "two"]
+    disk.rename(f"{tmp_path}/a/b/one", f"{tmp_path}/a/b/two")
+    disk.flush_directory(f"{tmp_path}/a/b")
+    disk.remove(f"{tmp_path}/a/b/two")
+    disk.remove(f"{tmp_path}/a/b/c")
+    assert disk.list(f"{tmp_path}/a/b") == []
+    assert not disk.exists(f"{tmp_path}/a/b/two")
+    assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_an_absent_file_is_not_made_by_accident(disk: LocalDisk, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{tmp_path}/absent")
+
+
+def test_a_file_closes_with_its_last_reference(disk: LocalDisk, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before + 20
+    del files
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: Path) -> None:
+    lock = disk.lock(f"{tmp_path}/.lock")
+    try_it = (
+        "import sys; from penstock.storage.local_disk import LocalDisk\n"
+        "try: LocalDisk().lock(sys.argv[1])\n"
+        "except Exception as error: print(error); sys.exit(3)"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", try_it, f"{tmp_path}/.lock"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert second.returncode == 3
+    assert "DATA_DIRECTORY_IN_USE" in second.stdout
+    assert str(os.getpid()) in second.stdout
+    with pytest.raises(PenstockError) as refused:
+        disk.lock(f"{tmp_path}/.lock")
+    assert refused.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+    lock.close()
+    disk.lock(f"{tmp_path}/.lock").close()

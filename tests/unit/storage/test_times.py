@@ -1,0 +1,71 @@
+"""Offsets are found by time, to the record."""
+
+from random import Random
+
+import pytest
+
+from builders.logs import SMALL, key, open_store, run
+from penstock.records.batch import encode_batch
+from penstock.records.header import each_batch, stamp
+from penstock.storage.log import Log
+from penstock.storage.store import FlushPolicy
+from penstock.testing.simulated_disk import SimulatedDisk
+
+
+def put(log: Log, times: list[int], compression: str) -> None:
+    batch = bytearray(encode_batch([b"v"] * len(times), timestamps=times, compression=compression))
+    stamp(batch, 0, log.end_offset, 0)
+    log.append(memoryview(batch), list(each_batch(batch)))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_first_record_at_or_after_a_time_is_found(compression: str, restarted: bool) -> None:
+    random = Random(4)
+    times = [100 * n + random.randrange(-400, 400) for n in range(200)]
+    disk = SimulatedDisk(Random(5))
+
+    async def fill() -> None:
+        store = await open_store(disk, policy=FlushPolicy.OS)
+        log = await store.create(key(0), SMALL)
+        for first in range(0, 200, 4):
+            put(log, times[first : first + 4], compression)
+        if restarted:
+            await store.close()
+        else:
+            check(log)
+
+    async def look() -> None:
+        store = await open_store(disk, policy=FlushPolicy.OS)
+        log = store.get(key(0))
+        assert log is not None
+        check(log)
+
+    def check(log: Log) -> None:
+        assert len(log.segments) > 2
+        for wanted in range(-500, 20_600, 97):
+            expected = next(((o, t) for o, t in enumerate(times) if t >= wanted), None)
+            assert log.offset_for_time(wanted) == expected
+        latest = max(times)
+        assert log.max_timestamp() == (latest, times.index(latest))
+
+    run(fill())
+    if restarted:
+        run(look())
+
+
+def test_what_was_trimmed_is_not_found() -> None:
+    async def check() -> None:
+        store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
+        log = await store.create(key(0), SMALL)
+        assert log.max_timestamp() == (-1, -1)
+        assert log.offset_for_time(0) is None
+        put(log, [10, 20, 30], "none")
+        put(log, [40, 50, 60], "none")
+        log.trim(1)
+        assert log.offset_for_time(0) == (1, 20)
+        log.trim(4)
+        assert log.offset_for_time(0) == (4, 50)
+        assert log.offset_for_time(61) is None
+
+    run(check())
