@@ -169,13 +169,25 @@ def _announce(settings: Settings, node: Node, took_s: float) -> None:
         f" (data in {', '.join(settings.data)}; flush={settings.flush}).",
         "",
         "Try in another terminal:",
-        f"  penstock put greetings hello --bootstrap {address}",
-        f"  penstock get greetings --from beginning --bootstrap {address}",
+        f"  {_command()} put greetings hello --bootstrap {address}",
+        f"  {_command()} get greetings --bootstrap {address}",
         f"  echo hello | kcat -P -b {address} -t greetings",
         f"  kcat -C -b {address} -t greetings -e",
     ]
     if node.http_port > 0:
         lines.append(f"  curl http://{host}:{node.http_port}/metrics")
     lines += ["", "Ctrl-C stops it."]
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except OSError as problem:
+        # Nobody reads it; that is no reason not to serve.
+        log.warning("the ready line could not be written", extra={"why": str(problem)})
+
+
+def _command() -> str:
+    """How to call this program in another terminal: by its name where that is enough."""
+    directory, name = os.path.split(sys.argv[0])
+    if name != "penstock" or os.path.abspath(directory) in os.environ.get("PATH", "").split(os.pathsep):
+        return "penstock"
+    return os.path.relpath(sys.argv[0])
