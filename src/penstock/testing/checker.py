@@ -2,7 +2,8 @@
 
 The promises: what was acknowledged is there, once, unaltered, at the offset that was told, in the order its producer
 sent it; what a reader saw stays; an offset is given once; there are no holes; the log's start never goes back, nor its
-end. Under a weak flush policy a power loss may take the tail of a log, acknowledged or seen; nothing else is forgiven.
+end. Under a weak flush policy a power loss, or a failed flush, may take the tail of a log, acknowledged or seen;
+nothing else is forgiven.
 """
 
 from collections import defaultdict
@@ -49,6 +50,8 @@ class Promises:
 
     survives_power_loss: bool = True
     """Flush policy `always`; the weaker ones may lose a tail with the power."""
+    survives_flush_errors: bool = True
+    """Flush policy `always`, or flushes never failed; under a weaker one a failed flush may take a tail any time."""
     keeps_everything: bool = True
     """No retention: the log's start stays where it began."""
 
@@ -99,6 +102,8 @@ class _PartitionCheck:
 
     def _forgives_losses_since(self, moment: int) -> bool:
         """Whether a power loss under a weak flush policy may have taken what was asked for at that moment."""
+        if not self.promises.survives_flush_errors:
+            return True
         if self.promises.survives_power_loss:
             return False
         return any(crash.power_loss and crash.at > moment for crash in self.history.crashes)
@@ -207,6 +212,8 @@ class _PartitionCheck:
                 yield read.told_at, read.asked_at, offset, value
 
     def _power_was_lost_between(self, earlier: int, later: int) -> bool:
+        if not self.promises.survives_flush_errors:
+            return True
         if self.promises.survives_power_loss:
             return False
         return any(crash.power_loss and earlier < crash.at < later for crash in self.history.crashes)
@@ -230,7 +237,7 @@ class _PartitionCheck:
                 start = max(start, event.log_start)
                 if event.asked_at < lost_at:
                     continue
-                if event.log_end < known_end:
+                if event.log_end < known_end and self.promises.survives_flush_errors:
                     yield self._violation(Kind.END_WENT_BACK, f"from {known_end} to {event.log_end}")
                 end = max(end, event.log_end)
 

@@ -33,15 +33,36 @@ class SimulationStuckError(RuntimeError):
 
 
 class _OwnedFuture(asyncio.Future[T]):
-    """A future that knows its process, so that what a dead one left unread is not reported."""
+    """A future that knows its process, so that what a dead one left unread is not reported.
 
-    owner: Owner | None = None
+    Its hash is a number of the loop's and not its address, so that sets of futures have the same order in every run.
+    """
+
+    def __init__(self, loop: "SimulatedLoop", owner: Owner | None) -> None:
+        self.owner = owner
+        self._number = loop.next_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class _OwnedTask(asyncio.Task[T]):
-    """A task that knows its process."""
+    """A task that knows its process; hashed as futures are, for asyncio itself keeps sets of tasks to cancel."""
 
-    owner: Owner | None = None
+    def __init__(
+        self,
+        coroutine: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        loop: "SimulatedLoop",
+        name: str | None,
+        context: Context,
+    ) -> None:
+        self.owner: Owner | None = context.get(OWNER)
+        self._number = loop.next_number()
+        super().__init__(coroutine, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class SimulatedLoop(BaseEventLoop):
@@ -56,9 +77,11 @@ class SimulatedLoop(BaseEventLoop):
         self._queue: deque[tuple[asyncio.Handle, Owner | None]] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle, Owner | None]] = []
         self._timer_count = 0
+        self._number = 0
         self._tasks: list[_OwnedTask[Any]] = []
         self._prune_at = _PRUNE_AT_LEAST
         self._ended = False
+        self._running: Owner | None = None
         self._steps_max = steps_max
         self.steps = 0
         self.failures: list[str] = []
@@ -109,10 +132,13 @@ class SimulatedLoop(BaseEventLoop):
 
     # Futures and tasks
 
+    def next_number(self) -> int:
+        """A number for a new future or task."""
+        self._number += 1
+        return self._number
+
     def create_future(self) -> asyncio.Future[Any]:
-        future: _OwnedFuture[Any] = _OwnedFuture(loop=self)
-        future.owner = OWNER.get()
-        return future
+        return _OwnedFuture(self, OWNER.get())
 
     def create_task(
         self,
@@ -123,9 +149,8 @@ class SimulatedLoop(BaseEventLoop):
         **options: Any,
     ) -> asyncio.Task[T]:
         del options  # Later versions of Python offer eager tasks; a simulated task always begins with its own step.
-        shown = None if name is None else str(name)
-        task: _OwnedTask[T] = _OwnedTask(coro, loop=self, name=shown, context=context)
-        task.owner = context.get(OWNER) if context is not None else OWNER.get()
+        context = context if context is not None else copy_context()
+        task = _OwnedTask(coro, self, None if name is None else str(name), context)
         if len(self._tasks) >= self._prune_at:
             self._tasks = [known for known in self._tasks if not known.done()]
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._tasks))
@@ -137,7 +162,7 @@ class SimulatedLoop(BaseEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         future = context.get("future") or context.get("task")
-        owner = getattr(future, "owner", None) or OWNER.get()
+        owner = getattr(future, "owner", None) or OWNER.get() or self._running
         exception = context.get("exception")
         if self._ended or isinstance(exception, ProcessCrashed) or (owner is not None and not owner.alive):
             return
@@ -153,7 +178,9 @@ class SimulatedLoop(BaseEventLoop):
             if handle.cancelled() or (owner is not None and not owner.alive):
                 continue
             self.steps += 1
+            self._running = owner
             handle._run()
+        self._running = None
         if self.steps > self._steps_max:
             raise SimulationStuckError(f"no end after {self.steps} steps, at {self._now:.3f} s of simulated time")
 

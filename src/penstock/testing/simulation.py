@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.model.errors import PenstockError
+from penstock.node.logs import fields_of
 from penstock.testing.checker import Promises, check
-from penstock.testing.plan import Flush, Plan, draw_plan
+from penstock.testing.plan import FaultKind, Flush, Plan, draw_plan
 from penstock.testing.simulated_loop import SimulatedLoop, SimulationStuckError, described
 from penstock.testing.trace import Trace
-from penstock.testing.world import Sabotage, UnsettledError, World
+from penstock.testing.world import UnsettledError, World
 
 STEPS_MAX = 2_000_000
 
@@ -35,22 +36,19 @@ def run_seed(
     seed: int,
     *,
     flush: Flush | None = None,
-    sabotage: Sabotage | None = None,
     listener: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Play a seed to its end and judge it. `listener` is told every event as it happens."""
-    return run_plan(draw_plan(seed, flush=flush), sabotage=sabotage, listener=listener)
+    return run_plan(draw_plan(seed, flush=flush), listener=listener)
 
 
-def run_plan(plan: Plan, *, sabotage: Sabotage | None = None, listener: Callable[[str], None] | None = None) -> Verdict:
+def run_plan(plan: Plan, *, listener: Callable[[str], None] | None = None) -> Verdict:
     """Play a plan to its end and judge it."""
     trace = Trace(listener=listener)
     loop = SimulatedLoop(steps_max=STEPS_MAX)
     began_s = loop.time()
     with _collecting_at_the_end(), _logs_as_events(loop, trace):
         world = World(plan, loop, trace)
-        if sabotage is not None:
-            sabotage(world)
         problems = _play(world, loop)
         trace.note(loop.time(), "end", loop.steps)
         verdict = Verdict(
@@ -73,8 +71,14 @@ def _play(world: World, loop: SimulatedLoop) -> list[str]:
         outcome = loop.run_until_complete(world.run())
     except (SimulationStuckError, UnsettledError, PenstockError) as error:
         return [f"{type(error).__name__}: {error}"]
-    promises = Promises(survives_power_loss=world.plan.flush == "always")
-    return [str(violation) for violation in check(outcome.history, outcome.final, promises)]
+    return [str(violation) for violation in check(outcome.history, outcome.final, promised(world.plan))]
+
+
+def promised(plan: Plan) -> Promises:
+    """What a broker with this plan's flush policy has to keep under this plan's faults."""
+    durable = plan.flush == "always"
+    flushes_fail = any(fault.kind is FaultKind.FLUSH_ERROR for fault in plan.faults)
+    return Promises(survives_power_loss=durable, survives_flush_errors=durable or not flushes_fail)
 
 
 @contextmanager
@@ -96,7 +100,8 @@ class _EventHandler(logging.Handler):
         self._trace = trace
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._trace.note(self._loop.time(), "log", record.levelname, record.getMessage())
+        fields = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
+        self._trace.note(self._loop.time(), "log", record.levelname, record.getMessage(), fields)
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, (OSError, PenstockError)):
             self._loop.failures.append(f"logged: {record.getMessage()}: {described(error)}")

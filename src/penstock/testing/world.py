@@ -31,9 +31,6 @@ _ERROR_CHANCE = 0.2
 SETTLING_S = 200.0
 """So long after the last fault everything must have come to its end by itself."""
 
-Sabotage = Callable[["World"], None]
-"""A bug planted by a test: changes the world, or the storage in it, before it begins."""
-
 
 class UnsettledError(Exception):
     """Something did not come to an end although all faults were over."""

@@ -214,6 +214,14 @@ def test_a_weak_policy_may_lose_the_tail_with_the_power_but_not_with_the_process
     assert kinds(history, log("ax")) == {Kind.LOST, Kind.VANISHED, Kind.OFFSET_REUSED, Kind.END_WENT_BACK}
 
 
+def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(history: History) -> None:
+    weaker = Promises(survives_power_loss=False, survives_flush_errors=False)
+    write(history, "x", 1)
+    read(history, "x", 1)
+    assert kinds(history, log("ax"), weaker) == set()
+    assert kinds(history, log("aax"), weaker) == {Kind.DOUBLED}
+
+
 def test_a_weak_policy_forgives_nothing_that_came_after_the_power_loss(history: History) -> None:
     history.crashed(power_loss=True)
     write(history, "x", 4)

@@ -1,0 +1,65 @@
+"""Bugs that a storage engine could well have, to be planted into ours for the length of a test.
+
+They live here and not in the product: the simulation must find them, or it would not find the real ones either.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.records.header import BatchHeader
+from penstock.storage import index as index_files
+from penstock.storage import recovery
+from penstock.storage.index import SparseIndex
+from penstock.storage.log import Log
+from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
+from penstock.storage.store import Store
+
+
+def plant_acknowledge_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush is asked for, but the acknowledgement does not wait for it."""
+    really_commit = Store.commit
+
+    def commit(store: Store, log: Log) -> asyncio.Future[None] | None:
+        committed = really_commit(store, log)
+        if committed is not None:
+            committed.add_done_callback(lambda done: done.exception())
+        return None
+
+    monkeypatch.setattr(Store, "commit", commit)
+
+
+def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch's index entry reaches the disk before the batch, and recovery believes what the index says."""
+    really_append = Segment.append
+    really_recover = recovery._Walk._segment
+    indexes: dict[str, SparseIndex] = {}
+
+    def append(segment: Segment, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+        path = segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
+        index = indexes.get(path)
+        if index is None or segment.size_bytes == 0:
+            index = indexes[path] = SparseIndex(segment.base_offset, 0, interval_bytes=1)
+        if segment.size_bytes >= index.due:
+            index.add(segment.next_offset, segment.size_bytes, segment.max_timestamp)
+        encoded = index.encode(segment.size_bytes)
+        assert encoded is not None
+        file = segment._files.disk.open(path, create=True)
+        file.write(encoded, 0)
+        file.flush()
+        segment._files.disk.flush_directory(path.rpartition("/")[0])
+        really_append(segment, batches, headers)
+
+    def recover(walk: recovery._Walk, state: SegmentState) -> SegmentState:
+        name = segment_name(state.base_offset).removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
+        path = f"{walk._path}/{name}"
+        if walk._disk.exists(path):
+            file = walk._disk.open(path)
+            found = index_files.decode(file.read(file.size(), 0), state.base_offset)
+            if found is not None and found[0].positions and found[0].positions[-1] > state.size_bytes:
+                state = state._replace(next_offset=found[0].offsets[-1], size_bytes=found[0].positions[-1])
+        return really_recover(walk, state)
+
+    monkeypatch.setattr(Segment, "append", append)
+    monkeypatch.setattr(recovery._Walk, "_segment", recover)

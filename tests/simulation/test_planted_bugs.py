@@ -1,0 +1,42 @@
+"""The simulation finds bugs: those that are planted, within a bounded number of seeds, which pass without them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from builders.planted_bugs import plant_acknowledge_before_flush, plant_index_before_data
+from penstock.testing.simulation import Verdict, run_seed
+
+SEEDS = range(1, 101)
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) -> Verdict | None:
+    """The first seed that shows one of the signs under a planted bug."""
+    with monkeypatch.context() as patch:
+        plant(patch)
+        for seed in SEEDS:
+            verdict = run_seed(seed, flush="always")
+            if any(sign in problem for problem in verdict.problems for sign in signs):
+                return verdict
+    return None
+
+
+@pytest.mark.parametrize(
+    ("plant", "signs"),
+    [
+        pytest.param(
+            plant_acknowledge_before_flush, ("NOT_DURABLE",), id="acknowledged before the flush, seen at once"
+        ),
+        pytest.param(plant_acknowledge_before_flush, ("LOST",), id="acknowledged before the flush, seen by the loss"),
+        pytest.param(
+            plant_index_before_data, ("LOST", "VANISHED", "GAP", "QUARANTINED"), id="index written before its data"
+        ),
+    ],
+)
+def test_a_planted_bug_is_found_and_the_same_seed_passes_without_it(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]
+) -> None:
+    found = find(monkeypatch, plant, signs)
+    assert found is not None, "no seed found the planted bug"
+    assert run_seed(found.seed, flush="always").problems == ()

@@ -1,0 +1,85 @@
+"""A whole broker with its clients, from one seed: nothing is lost, and the same seed gives the same run."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from penstock.testing.plan import Fault, FaultKind, draw_plan
+from penstock.testing.simulate import main
+from penstock.testing.simulation import run_plan, run_seed
+
+ROUND = range(1, 31)
+COMMAND = (sys.executable, "-m", "penstock.testing.simulate")
+
+
+@pytest.mark.parametrize("seed", ROUND)
+def test_a_seed_of_the_bounded_round_is_good(seed: int) -> None:
+    verdict = run_seed(seed)
+    replay = f"{' '.join(COMMAND[1:])} --seed {seed}"
+    assert verdict.problems == (), f"replay with: python {replay}"
+    assert verdict.writes > 0
+
+
+def test_the_bounded_round_meets_every_kind_of_fault_and_policy() -> None:
+    plans = [draw_plan(seed) for seed in ROUND]
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(FaultKind)
+    assert {plan.flush for plan in plans} == {"always", "interval", "os"}
+
+
+@pytest.mark.parametrize("seed", [3, 14])
+def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed(seed: int) -> None:
+    def digest(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [*COMMAND, "--seed", str(seed)], env=environment, capture_output=True, text=True, timeout=100, check=True
+        )
+        found = re.search(r"digest ([0-9a-f]{32})", done.stdout)
+        assert found is not None, done.stdout
+        return found[1]
+
+    assert digest("1") == digest("2") == run_seed(seed).digest
+
+
+def test_a_seed_gives_the_same_digest_whatever_ran_before() -> None:
+    first = [run_seed(seed).digest for seed in (5, 6, 7)]
+    again = [run_seed(seed).digest for seed in (7, 6, 5)]
+    assert first == again[::-1]
+    assert len(set(first)) == 3
+
+
+def test_a_plan_of_ones_own_can_be_played() -> None:
+    plan = draw_plan(1, flush="always")
+    crashes = tuple(Fault(0.3 * n, FaultKind.POWER_LOSS) for n in range(1, 12))
+    verdict = run_plan(replace(plan, faults=crashes))
+    assert verdict.problems == ()
+    assert verdict.crashes > 3
+
+
+def test_the_command_replays_a_seed_with_its_plan_and_its_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "2", "--trace"]) == 0
+    said = capsys.readouterr().out
+    assert f"digest {run_seed(2).digest}" in said
+    assert "seed 2: good" in said
+    assert len(said.splitlines()) > 100
+
+
+def test_the_command_plays_seeds_and_tells_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--count", "2", "--from", "8"]) == 0
+    assert re.search(r"2 seeds \(8 to 9\) in .* seeds/s, .* 0 failed", capsys.readouterr().out)
+    assert main(["--seconds", "0"]) == 0
+
+
+def test_the_command_tells_how_to_replay_a_seed_that_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.testing.world.SETTLING_S", 0.0)
+    assert main(["--count", "1", "--from", "4", "--flush", "always"]) == 1
+    said = capsys.readouterr().out
+    assert "seed 4: FAILED" in said
+    assert "replay: python -m penstock.testing.simulate --seed 4 --flush always" in said
+    assert main(["--seed", "4"]) == 1
+    assert "last events:" in capsys.readouterr().out
