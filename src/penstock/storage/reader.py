@@ -33,6 +33,20 @@ class NotInMemory(Exception):  # noqa: N818 - not an error: the caller goes the 
     """What a read without waiting ends with when the disk would have to be asked."""
 
 
+class MisplacedError(Exception):
+    """Where a batch was expected, there is none that could be it: a remembered position or the index was wrong."""
+
+
+def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> int:
+    """The size of the batch that `data` begins with, which may contain `offset`; MisplacedError when it cannot be."""
+    if len(data) < HEADER_BYTES:
+        raise MisplacedError
+    base_offset, length = _start_of(data)
+    if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + _LENGTH_END <= size_max):
+        raise MisplacedError
+    return int(length) + _LENGTH_END
+
+
 def _base_of(segment: Segment) -> int:
     return segment.base_offset
 
@@ -65,35 +79,38 @@ class LogReader:
             segment, position = hint if hint is not None else self._find(offset, cold)
             if position == segment.end.position and segment.is_closed:
                 segment, position = self._find(offset, cold)
-            data = self._read_from(segment, position, max_bytes, end_offset, cold)
-            if _start_of(data)[0] > offset:
+            try:
+                return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
+            except MisplacedError:
                 self._distrust(segment, offset, cold)
-                segment, position = self._find(offset, cold)
-                data = self._read_from(segment, position, max_bytes, end_offset, cold)
-            return data
+            segment, position = self._find(offset, cold)
+            return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
         except NotInMemory:
             return None
+        except MisplacedError as error:
+            raise self._damaged(segment, f"no batch with offset {offset}") from error
         except OSError as error:
             raise log.storage_error(error) from error
 
-    def _read_from(self, segment: Segment, position: int, max_bytes: int, end_offset: int, cold: bool) -> bytes:
+    def _read_from(
+        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool
+    ) -> bytes:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if limit - position > max_bytes:
             place = segment.index.last_at_position(position + max_bytes)
             if place is None or place.position <= position:
-                return self._read_few(segment, position, max_bytes, limit, cold)
+                return self._read_few(segment, position, offset, max_bytes, limit, cold)
             next_offset, limit = place
         data = self._bytes(segment, limit - position, position, cold)
+        _check_first(data, segment, offset, len(data))
         self._remember(next_offset, segment, limit)
         return data
 
-    def _read_few(self, segment: Segment, position: int, max_bytes: int, limit: int, cold: bool) -> bytes:
+    def _read_few(self, segment: Segment, position: int, offset: int, max_bytes: int, limit: int, cold: bool) -> bytes:
         """Fewer bytes than the index is fine: look at each header for where to stop."""
         data = self._bytes(segment, min(limit - position, max(max_bytes, HEADER_BYTES)), position, cold)
-        size = _start_of(data)[1] + _LENGTH_END
+        size = _check_first(data, segment, offset, limit - position)
         if size > len(data):
-            if size > limit - position:
-                raise self._damaged(segment, f"the batch at byte {position} is longer than the segment")
             data = self._bytes(segment, size, position, cold)
         end, next_offset = 0, 0
         while end + HEADER_BYTES <= len(data):
@@ -232,19 +249,31 @@ class LogReader:
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         log = self._log
-        log_start = log.start_offset
+        if log.quarantined is not None:
+            log.refuse()
         for segment in log.segments:
             if segment.max_timestamp < timestamp_ms:
                 continue
             segment.load_index()
-            place = segment.index.last_before_time(timestamp_ms)
-            assert place is not None, "a loaded index answers"
-            for position, header in segment.headers(place, segment.end):
-                if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
-                    continue
-                for record in decode_batch(self._bytes(segment, header.size_bytes, position, cold=True)):
-                    if record.timestamp >= timestamp_ms and record.offset >= log_start:
-                        return record.offset, record.timestamp
+            try:
+                found = self._first_at_time(segment, timestamp_ms)
+            except PenstockError:
+                self._distrust(segment, segment.base_offset, cold=True)
+                found = self._first_at_time(segment, timestamp_ms)
+            if found is not None:
+                return found
+        return None
+
+    def _first_at_time(self, segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
+        place = segment.index.last_before_time(timestamp_ms)
+        assert place is not None, "a loaded index answers"
+        log_start = self._log.start_offset
+        for position, header in segment.headers(place, segment.end):
+            if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
+                continue
+            for record in decode_batch(self._bytes(segment, header.size_bytes, position, cold=True)):
+                if record.timestamp >= timestamp_ms and record.offset >= log_start:
+                    return record.offset, record.timestamp
         return None
 
     def max_timestamp(self) -> tuple[int, int]:

@@ -202,49 +202,50 @@ class Segment:
         index = self.index
         if index.is_loaded():
             return
-        entries, place, time = self._read_index_file(index.start)
-        due = place.position + index.interval_bytes if entries.positions else 0
-        for position, header in self.headers(place, Mark(self.next_offset, index.start)):
-            if position >= due:
-                entries.times.append(time)
-                entries.offsets.append(header.base_offset)
-                entries.positions.append(position)
-                due = position + index.interval_bytes
-            time = max(time, header.max_timestamp)
-        index.install(entries)
-
-    def _read_index_file(self, until: int) -> tuple[Entries, Place, int]:
-        """Entries below `until`, the batch to go on from, and the largest time before it."""
-        nothing = no_entries(), Place(self.base_offset, 0), NO_TIME
-        try:
-            file = self._files.disk.open(self._index_path())
-        except OSError:
-            return nothing
-        found = index_files.decode(file.read(file.size(), 0), self.base_offset)
-        file.close()
-        if found is None or found[1] > until:
-            return nothing
-        entries = index_files.cut(found[0], until)
-        if not entries.positions:
-            return nothing
-        if found[1] == until:
-            self.index.saved_bytes = until
-        return entries, Place(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
+        found = self._read_index_file(index.start)
+        if found is not None:
+            try:
+                index.install(self._index_from(found, index.start))
+                return
+            except PenstockError:
+                pass  # The file does not fit the segment; the batches decide.
+        index.install(self._index_from(no_entries(), index.start))
 
     def rebuild_index(self) -> None:
         """The index contradicted the segment: make it anew from the batches."""
-        mark = self.end
-        index = SparseIndex(self.base_offset, mark.position, self.index.interval_bytes)
-        entries, time, due = no_entries(), NO_TIME, 0
-        for position, header in self.headers(Place(self.base_offset, 0), mark):
+        end = self.end.position
+        index = SparseIndex(self.base_offset, end, self.index.interval_bytes)
+        index.install(self._index_from(no_entries(), end))
+        self.index = index
+
+    def _index_from(self, entries: Entries, end: int) -> Entries:
+        """Add to `entries`, which may be none, what the batches from the last of them up to `end` say."""
+        place, time, due = Place(self.base_offset, 0), NO_TIME, 0
+        if entries.positions:
+            place, time = Place(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
+            due = place.position + self.index.interval_bytes
+        for position, header in self.headers(place, Mark(self.next_offset, end)):
             if position >= due:
                 entries.times.append(time)
                 entries.offsets.append(header.base_offset)
                 entries.positions.append(position)
-                due = position + index.interval_bytes
+                due = position + self.index.interval_bytes
             time = max(time, header.max_timestamp)
-        index.install(entries)
-        self.index = index
+        return entries
+
+    def _read_index_file(self, until: int) -> Entries | None:
+        """The entries below `until` that the file has, if it can be believed."""
+        try:
+            file = self._files.disk.open(self._index_path())
+            found = index_files.decode(file.read(file.size(), 0), self.base_offset)
+            file.close()
+        except OSError:
+            return None
+        if found is None or found[1] > until:
+            return None
+        if found[1] == until:
+            self.index.saved_bytes = until
+        return index_files.cut(found[0], until)
 
     def save_index(self) -> None:
         """Write the index file, unless that is not worth it. It is only a help, so a failure changes nothing."""
