@@ -61,6 +61,7 @@ class DataDirectory:
         workers: Workers,
         flush_workers: Workers,
         journaled: bool,
+        dirty_max: int,
     ) -> None:
         self.path = path
         self.id = directory_id
@@ -79,10 +80,14 @@ class DataDirectory:
         self.commits = GroupCommit(disk, flush_workers, self.flush_failed)
         self.mender = Mender(self, workers)
         self._journaled = journaled
+        self._dirty_max = dirty_max
+        """More unflushed logs than this are flushed at once, since each keeps a file open."""
         self._lock = lock
         self._workers = workers
         self._flush_workers = flush_workers
         self._dirty: dict[Log, None] = {}
+        self._encoded: dict[PartitionKey, bytes] = {}
+        """What the checkpoint says about logs that have not changed since."""
         self._deleted: dict[PartitionKey, None] = {}
         self._checkpointing = asyncio.Lock()
 
@@ -91,9 +96,10 @@ class DataDirectory:
     def dirtied(self, log: Log) -> None:
         """A log has something to flush or to checkpoint; called at most once until that is done."""
         self._dirty[log] = None
+        self._encoded.pop(log.key, None)
         if log.broken is not None:
             self.mender.mend(log)
-        if log.doomed:
+        if log.doomed or len(self._dirty) > self._dirty_max:
             self.wants_checkpoint.set()
 
     def flush_failed(self, log: Log, error: OSError) -> None:
@@ -101,6 +107,7 @@ class DataDirectory:
         if log.is_deleted:
             return
         log.fence(error)
+        self._dirty[log] = None  # No journal may go before the log has been mended.
         self.mender.mend(log)
 
     def journal_is_full(self) -> bool:
@@ -133,10 +140,10 @@ class DataDirectory:
                 for capture, error in zip(part, errors, strict=True):
                     if error is not None:
                         succeeded = False
-                        self._dirty[capture.log] = None
                         self.flush_failed(capture.log, error)
                     elif not capture.conclude():
                         succeeded = False
+                        self._dirty[capture.log] = None
         return succeeded
 
     # Checkpoints.
@@ -205,10 +212,16 @@ class DataDirectory:
                 await asyncio.sleep(0)
             if log.is_deleted or not log.is_named or log.key in self.kept_states:
                 continue
-            encoded.append(checkpoint.encode_log(_flushed_state(log)))
+            encoded.append(self._encoded.get(log.key) or self._encode_one(log))
             if log.doomed:
                 doomed.append((log, log.doomed))
                 log.doomed = list(log.doomed)
+        return encoded
+
+    def _encode_one(self, log: Log) -> bytes:
+        encoded = checkpoint.encode_log(_flushed_state(log))
+        if log not in self._dirty:
+            self._encoded[log.key] = encoded
         return encoded
 
     def _remove_journals(self, numbers: Sequence[int]) -> None:
@@ -242,6 +255,7 @@ class DataDirectory:
         self.logs.pop(log.key, None)
         self.kept_states.pop(log.key, None)
         self._dirty.pop(log, None)
+        self._encoded.pop(log.key, None)
         await self.commits.round_over()
         for segment in log.segments:
             segment.forget()

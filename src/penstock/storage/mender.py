@@ -139,3 +139,4 @@ class Mender:
         log.pending, log.pending_bytes = [], 0
         log.durable_place = None
         log.advance(rebuilt.end_offset, None)
+        log.mark_dirty()

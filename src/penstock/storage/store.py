@@ -9,6 +9,7 @@ None of them loses anything when only the process ends.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -98,6 +99,7 @@ class Store:
                     workers=workers,
                     flush_workers=flush_workers,
                     journaled=store._always,
+                    dirty_max=open_files_max // len(directories) if policy is not FlushPolicy.OS else sys.maxsize,
                 )
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():

@@ -56,7 +56,8 @@ class Directory:
         self.unflushed.append(change)
 
     def flush(self) -> None:
-        self.durable = dict(self.names)
+        for change in self.unflushed:
+            _rename(self.durable, change)
         self.unflushed.clear()
 
     def lose(self, random: Random) -> None:

@@ -1,0 +1,200 @@
+"""A disk that is full or fails: writes are refused with a clear error, readers go on, and it heals by itself."""
+
+import asyncio
+import errno
+from random import Random
+
+import pytest
+
+from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.storage.log import Log
+from penstock.storage.store import FlushPolicy, Store
+from penstock.testing.simulated_disk import Operation, SimulatedDisk
+
+
+async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, Log]:
+    store = await open_store(disk, policy=policy)
+    log = await store.create(key(0), SMALL)
+    for number in range(count):
+        await append_durably(store, log, [b"%d" % number])
+    return store, log
+
+
+async def healed(log: Log) -> None:
+    """Long enough, in simulated time, for any repair to have been tried again."""
+    await asyncio.sleep(20)
+    assert log.broken is None
+
+
+def refused(log: Log, value: bytes) -> str:
+    with pytest.raises(PenstockError) as error:
+        append(log, [value])
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    return error.value.detail
+
+
+@pytest.mark.parametrize("policy", list(FlushPolicy))
+def test_a_full_disk_refuses_writes_and_serves_reads(policy: FlushPolicy) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk(Random(1))
+        store, log = await log_with(disk, 10, policy)
+        disk.is_full = True
+        assert "no space" in refused(log, b"x" * 100)
+        assert log.end_offset == 10
+        assert len(values_of(log)) == 10
+        await healed(log)
+        assert "no space" in refused(log, b"x" * 100)
+        disk.is_full = False
+        await healed(log)
+        await append_durably(store, log, [b"10"])
+        assert [int(value) for value in values_of(log).values()] == list(range(11))
+        await store.close()
+        store = await open_store(disk)
+        assert [int(value) for value in values_of(logs_of(store)[0]).values()] == list(range(11))
+
+    run(check())
+
+
+def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await log_with(disk, 5)
+        disk.before = lambda operation: 0.9 if operation.kind == "write" and operation.path.endswith(".log") else None
+        refused(log, b"never " * 5)
+        disk.before = None
+        await healed(log)
+        assert len(disk.contents(log.segments[-1].path)) == log.segments[-1].size_bytes
+        await append_durably(store, log, [b"5"])
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [int(value) for value in values_of(logs_of(store)[0]).values()] == list(range(6))
+
+    run(check())
+
+
+def fail_flushes_of(disk: SimulatedDisk, path: str, *, lose: bool) -> None:
+    """The next flush of this file fails, and its unflushed bytes never reach the disk."""
+
+    def before(operation: Operation) -> None:
+        if operation.kind == "flush" and operation.path == path:
+            disk.before = None
+            inode = disk._file(path)
+            inode.unflushed.clear()
+            if lose:
+                inode.content[:] = inode.durable
+            raise OSError(errno.EIO, "simulated input/output error", path)
+
+    disk.before = before
+
+
+@pytest.mark.parametrize("already_flushed", [0, 4])
+def test_after_a_failed_flush_what_can_be_read_back_is_written_anew(already_flushed: int) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await log_with(disk, already_flushed)
+        append(log, [b"%d" % already_flushed])
+        old = log.segments[-1].path
+        fail_flushes_of(disk, old, lose=False)
+        with pytest.raises(PenstockError):
+            await store.commit(log)  # type: ignore[misc]  # there is something to wait for
+        refused(log, b"while it is fenced")
+        assert len(values_of(log)) == already_flushed + 1
+        await healed(log)
+        assert log.durable_offset == log.end_offset == already_flushed + 1
+        await append_durably(store, log, [b"%d" % (already_flushed + 1)])
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [int(v) for v in values_of(logs_of(store)[0]).values()] == list(range(already_flushed + 2))
+
+    run(check())
+
+
+def test_what_was_never_acknowledged_and_cannot_be_read_back_is_dropped_and_said_so() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await log_with(disk, 3)
+        cuts: list[int] = []
+        log.on_cut = lambda one: cuts.append(one.end_offset)
+        append(log, [b"lost"])
+        fail_flushes_of(disk, log.segments[-1].path, lose=True)
+        with pytest.raises(PenstockError):
+            await store.commit(log)  # type: ignore[misc]  # there is something to wait for
+        await healed(log)
+        assert cuts == [3]
+        assert log.end_offset == log.durable_offset == 3
+        await append_durably(store, log, [b"3"])
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [int(value) for value in values_of(logs_of(store)[0]).values()] == list(range(4))
+
+    run(check())
+
+
+async def journaled(disk: SimulatedDisk) -> tuple[Store, list[Log]]:
+    """Two logs whose last batch is acknowledged through the journal only."""
+    store = await open_store(disk)
+    logs = [await store.create(key(number), SMALL) for number in range(2)]
+    for log in logs:
+        await append_durably(store, log, [b"0"])
+    waiting = []
+    for log in logs:
+        append(log, [b"1"])
+        waiting.append(store.commit(log))
+    await asyncio.gather(*(one for one in waiting if one is not None))
+    assert all(log.segments[0].flushed.offset == 1 for log in logs)
+    return store, logs
+
+
+@pytest.mark.parametrize("lose", [False, True])
+def test_the_journal_helps_out_when_a_segment_lost_what_was_acknowledged(lose: bool) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, logs = await journaled(disk)
+        fail_flushes_of(disk, logs[0].segments[0].path, lose=lose)
+        await store.checkpoint()
+        await healed(logs[0])
+        assert [segment.base_offset for segment in logs[0].segments] == [0, 1]
+        assert [values_of(log) for log in logs] == [{0: b"0", 1: b"1"}] * 2
+        await store.checkpoint()
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [values_of(log) for log in logs_of(store)] == [{0: b"0", 1: b"1"}] * 2
+
+    run(check())
+
+
+def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, logs = await journaled(disk)
+        for name in disk.list("/data"):
+            if name.startswith("journal"):
+                disk.cut(f"/data/{name}", 36)
+        fail_flushes_of(disk, logs[0].segments[0].path, lose=True)
+        await store.checkpoint()
+        await asyncio.sleep(20)
+        with pytest.raises(PenstockError) as error:
+            logs[0].read(0, 100, 1)
+        assert error.value.code is ErrorCode.PARTITION_QUARANTINED
+        assert values_of(logs[1]) == {0: b"0", 1: b"1"}
+
+    run(check())
+
+
+def test_a_checkpoint_that_cannot_be_written_is_tried_again() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await log_with(disk, 3)
+        disk.before = lambda operation: 0.5 if operation.kind == "write" and "checkpoint" in operation.path else None
+        with pytest.raises(OSError, match="no space"):
+            await store.checkpoint()
+        await append_durably(store, log, [b"3"])
+        await asyncio.sleep(120)
+        disk.before = None
+        await store.checkpoint()
+        await store.close()
+        store = await open_store(disk)
+        assert len(values_of(logs_of(store)[0])) == 4
+
+    run(check())
