@@ -52,7 +52,7 @@ def get(
         from penstock.cli.session import connected
 
         printer = Printer(topic, as_json=as_json, verbose=verbose)
-        with connected(bootstrap) as session:
+        with connected(bootstrap, timeout) as session:
             reading = Reading(session.client, topic, timeout, follow=follow)
             session.run(reading.run(partition, first, last, count, printer.write))
 

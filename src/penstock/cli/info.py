@@ -33,7 +33,7 @@ def info(
         try:
             from penstock.cli.session import connected
 
-            with connected(bootstrap) as session:
+            with connected(bootstrap, timeout) as session:
                 broker = _broker_facts(session, timeout)
         except PenstockError as error:
             problem = error

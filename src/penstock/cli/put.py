@@ -86,7 +86,7 @@ def put(
 
         summary = Summary(topic, as_json)
         portions = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
-        with connected(bootstrap) as session:
+        with connected(bootstrap, timeout) as session:
             for keys, messages in _split_all(portions, key, key_separator):
                 operation = session.client.put(
                     topic,

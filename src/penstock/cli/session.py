@@ -6,8 +6,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from penstock.sdk.client import AsyncClient
+from penstock.sdk.cluster import ConnectionSettings
 
 T = TypeVar("T")
+
+SEED_SILENCE_S = 5.0
+"""How long one of several brokers may be silent before the next is asked."""
 
 
 class Session:
@@ -22,10 +26,14 @@ class Session:
 
 
 @contextmanager
-def connected(bootstrap: str) -> Iterator[Session]:
-    """A session with a broker that has answered; UnreachableError when none does."""
+def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
+    """A session with a broker that has answered; UnreachableError when none does.
+
+    A refusal is told at once. A broker that is silent is waited for, the only one as long as the command may take.
+    """
+    silence_s = timeout_s if "," not in bootstrap else min(timeout_s, SEED_SILENCE_S)
     with asyncio.Runner() as runner:
-        client = runner.run(AsyncClient.connect(bootstrap))
+        client = runner.run(AsyncClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:
             yield Session(runner, client)
         finally:

@@ -38,7 +38,7 @@ def create(
         rows = dict(_setting(text) for text in settings or ())
         from penstock.cli.session import connected
 
-        with connected(bootstrap) as session:
+        with connected(bootstrap, timeout) as session:
             topic_id = session.run(
                 session.client.create_topic(
                     name,
@@ -67,7 +67,7 @@ def list_topics(
     with failures_explained(as_json):
         from penstock.cli.session import connected
 
-        with connected(bootstrap) as session:
+        with connected(bootstrap, timeout) as session:
             views = session.run(session.client.list_topics(timeout_s=timeout))
             views = [view for view in views if internal or not view.is_internal]
             counts = _message_counts(session, views, timeout)
@@ -105,7 +105,7 @@ def delete(
             typer.confirm(f"Delete {', '.join(names)} with all messages?", abort=True)
         from penstock.cli.session import connected
 
-        with connected(bootstrap) as session:
+        with connected(bootstrap, timeout) as session:
             for name in names:
                 session.run(session.client.delete_topic(name, timeout_s=timeout))
                 if not as_json:
