@@ -3,7 +3,7 @@
 #   make run        start a broker on this machine, data in ./penstock-data (more flags: make run ARGS="--kafka-port 9192")
 #   make test       every test            make check      lint, types, layers, the table of what is done
 #   make simulate   TIME_S=60             seeds of a whole broker in simulated time, as many as fit
-#   make faults     ROUNDS=20             kill -9 and hostile peers against the real process, longer than in the tests
+#   make faults     ROUNDS=20 TIME_S=60   kill -9, cut connections, a full disk, fuzzed requests: longer than in the tests
 #   make bench                            measured against Apache Kafka in the same run
 
 SHELL := /bin/bash
@@ -50,7 +50,8 @@ simulate: $(READY) $(CODEC)
 	$(PYTHON) -m penstock.testing.simulate --seconds $(TIME_S) $(ARGS)
 
 faults: needs $(READY) $(CODEC)
-	FAULT_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest tests/faults $(ARGS)
+	FAULT_ROUNDS=$(ROUNDS) PENSTOCK_FUZZ_SECONDS=$(TIME_S) \
+	  $(PYTHON) -m pytest tests/faults tests/unit/broker/test_fuzz.py --timeout 0 $(ARGS)
 
 bench: $(READY) $(CODEC)
 	@scripts/needs bench
