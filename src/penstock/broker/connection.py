@@ -18,19 +18,17 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
+from penstock.broker.outbox import READER_SILENCE_S, Outbox, size_of
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
 from penstock.broker.shared import Shared
 from penstock.broker.table import Route
-from penstock.wire.framing import Buffer, frame_response, read_request_header
+from penstock.wire.framing import read_request_header
 from penstock.wire.malformed import MalformedError
 
 PENDING_MAX = 64
 PENDING_BYTES_MAX = 128 * 1024 * 1024
-HIGH_WATER_BYTES = 64 * 1024
 FRAME_SILENCE_S = 30.0
-READER_SILENCE_S = 60.0
-_JOIN_BELOW_BYTES = 8 * 1024
 
 _START = Struct(">hhih")
 _log = logging.getLogger("penstock.broker")
@@ -55,25 +53,21 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = Receiver(shared.staging, shared.memory, self._go_on)
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
+        self._outbox = Outbox(shared.memory)
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
         self._reading = True
-        self._writing_paused = False
         self._draining = False
         self._is_over = False
         self._dispatching = False
         self._heard_at = 0.0
-        self._unsent_bytes = 0
-        self._taken_at = 0.0
 
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
         self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._outbox.open(transport)
         address = transport.get_extra_info("peername")
         self._peer = str(address[0]) if isinstance(address, tuple) and address else "?"
         self._shared.connections.add(self)
@@ -101,14 +95,11 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._writing_paused = True
-        self._taken_at = asyncio.get_running_loop().time()
-        self._count_unsent()
+        self._outbox.pause()
         self._shared.watch.add(self)
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._count_unsent()
+        self._outbox.resume()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -118,8 +109,8 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.watch.remove(self)
         memory = self._shared.memory
         pending, self._pending = self._pending, deque()
-        memory.outgoing_bytes -= self._unsent_bytes + sum(each.held_bytes for each in pending)
-        self._unsent_bytes = 0
+        memory.outgoing_bytes -= sum(each.held_bytes for each in pending)
+        self._outbox.close()
         self._receiver.discard()
         for each in pending:
             each.later.hurry()
@@ -148,15 +139,10 @@ class Connection(asyncio.BufferedProtocol):
         if is_partial and self._reading and now - self._heard_at > FRAME_SILENCE_S:
             self._cut("connection cut off: half a frame", f"nothing came for {FRAME_SILENCE_S:.0f} s")
             return False
-        if self._writing_paused:
-            unsent = self._unsent_bytes
-            self._count_unsent()
-            if self._unsent_bytes < unsent:
-                self._taken_at = now
-            elif now - self._taken_at > READER_SILENCE_S:
-                self._cut("connection cut off: slow reader", f"took nothing for {READER_SILENCE_S:.0f} s")
-                return False
-        return is_partial or self._writing_paused
+        if self._outbox.is_stuck(now):
+            self._cut("connection cut off: slow reader", f"took nothing for {READER_SILENCE_S:.0f} s")
+            return False
+        return is_partial or self._outbox.is_paused
 
     @property
     def partial_since(self) -> float | None:
@@ -177,17 +163,16 @@ class Connection(asyncio.BufferedProtocol):
             frames = self._receiver.frames
             while frames and self._may_dispatch():
                 self._handle(frames.popleft())
-                if self._out_bytes > HIGH_WATER_BYTES:
-                    # Large answers leave one by one, so that the transport can say when it has enough.
-                    self._send()
+                if self._outbox.is_full:
+                    self._outbox.send()
         finally:
             self._dispatching = False
-        self._send()
+        self._outbox.send()
         self._steer_reading()
 
     def _may_dispatch(self) -> bool:
         return (
-            not self._writing_paused
+            not self._outbox.is_paused
             and len(self._pending) < PENDING_MAX
             and self._pending_bytes < PENDING_BYTES_MAX
             and not self._is_over
@@ -241,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._pending:
             self._pending.append(_Pending(correlation_id, False, 0, Later.done(row.refusal)))
         else:
-            self._put(correlation_id, False, row.refusal)
+            self._outbox.put(correlation_id, False, row.refusal)
 
     def _take(self, route: Route, correlation_id: int, size: int, result: Result) -> None:
         """What the handler returned: answer now, or when its turn has come."""
@@ -251,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, bytes | list):
             if not self._pending:
                 self._shared.memory.give_back(size)
-                self._put(correlation_id, route.flexible_answer, result)
+                self._outbox.put(correlation_id, route.flexible_answer, result)
                 return
             later = Later.done(result)
         else:
@@ -297,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_when_drained()
         else:
             answer = pending.later.answer
-            pending.held_bytes = _size(answer) if answer is not None else 0
+            pending.held_bytes = size_of(answer) if answer is not None else 0
             self._shared.memory.outgoing_bytes += pending.held_bytes
 
     def _settle(self) -> None:
@@ -309,42 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             memory.outgoing_bytes -= pending.held_bytes
             memory.give_back(pending.frame_bytes)
             if pending.later.answer is not None:
-                self._put(pending.correlation_id, pending.flexible, pending.later.answer)
-
-    def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
-        size = _size(answer)
-        self._out_bytes += size
-        head = frame_response(correlation_id, flexible, size)
-        if isinstance(answer, bytes):
-            if size < _JOIN_BELOW_BYTES:
-                self._out.append(head + answer)
-            else:
-                self._out += (head, answer)
-        else:
-            self._out.append(head)
-            self._out += answer
-
-    def _send(self) -> None:
-        out, transport = self._out, self._transport
-        if not out:
-            return
-        self._out = []
-        self._out_bytes = 0
-        if transport is None or transport.is_closing():
-            return
-        if len(out) == 1:
-            transport.write(out[0])
-        else:
-            transport.writelines(out)
-        if self._writing_paused:
-            self._count_unsent()
-
-    def _count_unsent(self) -> None:
-        """Keep the broker's sum of unsent bytes right; only readers that are behind are counted."""
-        transport = self._transport
-        now = transport.get_write_buffer_size() if transport is not None and self._writing_paused else 0
-        self._shared.memory.outgoing_bytes += now - self._unsent_bytes
-        self._unsent_bytes = now
+                self._outbox.put(pending.correlation_id, pending.flexible, pending.later.answer)
 
     # Flow and end
 
@@ -378,7 +328,3 @@ class Connection(asyncio.BufferedProtocol):
             "a request failed unexpectedly; its connection is closed", extra={"peer": self._peer}, exc_info=error
         )
         self.abort()
-
-
-def _size(answer: Answer) -> int:
-    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from builders.requests import RawPeer, framed, in_simulation, request_frame
-from penstock.broker.connection import FRAME_SILENCE_S, HIGH_WATER_BYTES, PENDING_MAX, READER_SILENCE_S
+from penstock.broker.connection import FRAME_SILENCE_S, PENDING_MAX
 from penstock.broker.listener import Listener
 from penstock.broker.memory import Memory
+from penstock.broker.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from penstock.broker.request import Handler, Later, Request, Result, Work
 from penstock.broker.table import Right, Row, Table
 from penstock.model.network import Listening

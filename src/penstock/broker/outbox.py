@@ -1,0 +1,96 @@
+"""The outgoing half of a connection: answers on their way to the transport, and how fast the peer takes them."""
+
+import asyncio
+
+from penstock.broker.memory import Memory
+from penstock.broker.request import Answer
+from penstock.wire.framing import Buffer, frame_response
+
+HIGH_WATER_BYTES = 64 * 1024
+READER_SILENCE_S = 60.0
+_JOIN_BELOW_BYTES = 8 * 1024
+
+
+class Outbox:
+    """Invariant: `_unsent_bytes` is its connection's part of `Memory.outgoing_bytes`, 0 unless its reader is behind."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.is_paused = False
+        """The transport has enough; nothing should be added that can wait."""
+        self._memory = memory
+        self._transport: asyncio.Transport | None = None
+        self._pieces: list[Buffer] = []
+        self._bytes = 0
+        self._unsent_bytes = 0
+        self._taken_at = 0.0
+
+    def open(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+
+    def close(self) -> None:
+        self._transport = None
+        self._pieces.clear()
+        self._count_unsent()
+
+    @property
+    def is_full(self) -> bool:
+        """Large answers leave one by one, so that the transport can say when it has enough."""
+        return self._bytes > HIGH_WATER_BYTES
+
+    def put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
+        size = size_of(answer)
+        self._bytes += size
+        head = frame_response(correlation_id, flexible, size)
+        if not isinstance(answer, bytes):
+            self._pieces.append(head)
+            self._pieces += answer
+        elif size < _JOIN_BELOW_BYTES:
+            self._pieces.append(head + answer)
+        else:
+            self._pieces += (head, answer)
+
+    def send(self) -> None:
+        """Hand over what was put; nothing of it is copied here."""
+        pieces, transport = self._pieces, self._transport
+        if not pieces:
+            return
+        self._pieces = []
+        self._bytes = 0
+        if transport is None or transport.is_closing():
+            return
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
+        if self.is_paused:
+            self._count_unsent()
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self._taken_at = asyncio.get_running_loop().time()
+        self._count_unsent()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._count_unsent()
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the peer has taken no byte for too long."""
+        if not self.is_paused:
+            return False
+        before = self._unsent_bytes
+        self._count_unsent()
+        if self._unsent_bytes < before:
+            self._taken_at = now
+        return now - self._taken_at > READER_SILENCE_S
+
+    def _count_unsent(self) -> None:
+        transport = self._transport
+        now = transport.get_write_buffer_size() if transport is not None and self.is_paused else 0
+        self._memory.outgoing_bytes += now - self._unsent_bytes
+        self._unsent_bytes = now
+
+
+def size_of(answer: Answer) -> int:
+    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
