@@ -16,7 +16,7 @@ from uuid import UUID
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
-from penstock.storage import checkpoint
+from penstock.storage import checkpoint, kept_entries
 from penstock.storage.checkpoint import LogState
 from penstock.storage.disk import Closeable, Disk
 from penstock.storage.flushing import Capture
@@ -77,7 +77,7 @@ class DataDirectory:
         missing for another reason is noticed."""
         self.first_journal = 0
         self.next_journal = 0
-        self.commits = GroupCommit(disk, flush_workers, self.flush_failed)
+        self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
         self.mender = Mender(self, workers)
         self._journaled = journaled
         self._dirty_max = dirty_max
@@ -110,12 +110,13 @@ class DataDirectory:
         self._dirty[log] = None  # No journal may go before the log has been mended.
         self.mender.mend(log)
 
-    def journal_is_full(self) -> bool:
-        journal = self.commits.journal
-        return journal is not None and (journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None)
+    def _journal_written(self, journal: Journal) -> None:
+        if journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None:
+            self.wants_checkpoint.set()
 
     def needs_checkpoint(self) -> bool:
-        return bool(self._dirty or self.graves) or self.journal_is_full()
+        journal = self.commits.journal
+        return bool(self._dirty or self.graves) or (journal is not None and journal.failed is not None)
 
     # Flushing behind.
 
@@ -158,8 +159,8 @@ class DataDirectory:
             deleted, graves = list(self._deleted), list(self.graves)
             first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
             succeeded = await self.flush_dirty(closed_only=closed_only)
-            if is_clean and not succeeded:
-                is_clean = False
+            # After a clean close nothing is looked at, and so a log that needs looking at forbids one.
+            is_clean = is_clean and succeeded and not self._has_quarantined()
             can_cut = succeeded and not self.keeps_journals
             doomed: list[tuple[Log, list[Segment]]] = []
             encoded = await self._encode(doomed)
@@ -185,6 +186,9 @@ class DataDirectory:
                 log.doomed = [segment for segment in log.doomed if segment not in part]
             self.graves = [path for path in self.graves if path not in graves]
             return succeeded
+
+    def _has_quarantined(self) -> bool:
+        return bool(self.kept_states) or any(log.quarantined is not None for log in self.logs.values())
 
     async def _turn_journal(self, *, want_new: bool) -> int:
         """Begin a new journal, so that the old ones come to an end; the number of the first that stays needed."""
@@ -267,7 +271,8 @@ class DataDirectory:
     def _rename_away(self, path: str) -> None:
         if self.disk.exists(path):
             self.disk.rename(path, path + DELETED_SUFFIX)
-            self.disk.flush_directory(self.path)
+        kept_entries.remove(self.disk, path)
+        self.disk.flush_directory(self.path)
 
     def close(self) -> None:
         self._lock.close()

@@ -80,10 +80,3 @@ class Disk(Protocol):
     def lock(self, path: str) -> Closeable:
         """Take the lock file for this process until closed, or raise DATA_DIRECTORY_IN_USE, naming who has it."""
         ...
-
-
-def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a directory of files."""
-    for name in disk.list(path):
-        disk.remove(f"{path}/{name}")
-    disk.remove(path)

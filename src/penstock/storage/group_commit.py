@@ -24,13 +24,21 @@ Waiters = list[asyncio.Future[None]]
 class GroupCommit:
     """The rounds of one data directory."""
 
-    def __init__(self, disk: Disk, workers: Workers, failed: Callable[[Log, OSError], None]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        workers: Workers,
+        *,
+        failed: Callable[[Log, OSError], None],
+        journal_written: Callable[[Journal], None],
+    ) -> None:
         self.journal: Journal | None = None
         """Where small appends go; without one, every log is flushed by itself."""
         self.round_count = 0
         self._disk = disk
         self._workers = workers
         self._failed = failed
+        self._journal_written = journal_written
         self._gathered: dict[Log, Waiters] = {}
         self._is_scheduled = False
         self._under_way = 0
@@ -85,7 +93,7 @@ class GroupCommit:
         if small:
             assert self.journal is not None
             work = self._workers.run(partial(self.journal.append, entries))
-            work.add_done_callback(partial(self._journal_done, small))
+            work.add_done_callback(partial(self._journal_done, self.journal, small))
         for capture, waiters in direct:
             self._flush_directly(capture, waiters)
 
@@ -93,8 +101,11 @@ class GroupCommit:
         work = self._workers.run(partial(capture.flush, self._disk))
         work.add_done_callback(partial(self._direct_done, capture, waiters))
 
-    def _journal_done(self, small: Sequence[tuple[Capture, Waiters]], work: asyncio.Future[None]) -> None:
+    def _journal_done(
+        self, journal: Journal, small: Sequence[tuple[Capture, Waiters]], work: asyncio.Future[None]
+    ) -> None:
         error = _outcome(work)
+        self._journal_written(journal)
         if isinstance(error, OSError):
             self._under_way += len(small)
             for capture, waiters in small:

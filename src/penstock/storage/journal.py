@@ -19,7 +19,7 @@ file is made leaves one without a whole head: nothing was acknowledged from it.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -79,12 +79,8 @@ class Journal:
     def append(self, entries: Sequence[JournalEntry]) -> None:
         """Write one frame and flush it (blocking). After OSError the file takes nothing more."""
         assert self.failed is None, "nothing is retried on a journal that failed"
-        parts: list[Buffer] = [b""]
-        size = 0
-        for entry in entries:
-            parts.append(_pack_entry(entry))
-            parts.append(entry.data)
-            size += _ENTRY.size + len(entry.data)
+        parts: list[Buffer] = [b"", *packed(entries)]
+        size = sum(map(len, parts))
         tail = struct.pack("<QI", self.frame_count, size)
         crc = crc32c(tail, self.number & 0xFFFFFFFF)
         for part in parts:
@@ -103,16 +99,13 @@ class Journal:
         self._file.close()
 
 
-def _pack_entry(entry: JournalEntry) -> bytes:
-    return _ENTRY.pack(
-        entry.key.topic_id.bytes,
-        entry.key.partition,
-        entry.segment_base,
-        entry.position,
-        entry.base_offset,
-        entry.next_offset,
-        len(entry.data),
-    )
+def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:
+    """The entries as they lie in a frame, piece by piece."""
+    for key, segment_base, position, base_offset, next_offset, data in entries:
+        yield _ENTRY.pack(
+            key.topic_id.bytes, key.partition, segment_base, position, base_offset, next_offset, len(data)
+        )
+        yield data
 
 
 def read_journal(disk: Disk, directory: str, directory_id: UUID, number: int) -> Iterator[JournalEntry]:
@@ -135,7 +128,7 @@ def read_journal(disk: Disk, directory: str, directory_id: UUID, number: int) ->
         )
     view = memoryview(data)
     for first, end in _whole_frames(data, view, number):
-        yield from _entries(view[first:end])
+        yield from unpacked(view[first:end])
 
 
 def _whole_frames(data: bytes, view: memoryview, number: int) -> Iterator[tuple[int, int]]:
@@ -155,7 +148,8 @@ def _whole_frames(data: bytes, view: memoryview, number: int) -> Iterator[tuple[
             return
 
 
-def _entries(frame: memoryview) -> Iterator[JournalEntry]:
+def unpacked(frame: memoryview) -> Iterator[JournalEntry]:
+    """The entries of a frame that is known to be whole."""
     at = 0
     while at < len(frame):
         topic, partition, base, position, first, after, size = _ENTRY.unpack_from(frame, at)

@@ -9,6 +9,7 @@ The log's directory holds `<base offset>.log` and `.index` files (see `segment`,
 `snapshot`), and after a crash perhaps `.cut` files with what recovery took away.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,6 +87,8 @@ class Log:
         """Whether the directory's own name has been flushed."""
         self.generation = 0
         """Goes up when the log is fenced, so that what was begun before cannot conclude anything afterwards."""
+        self.request_commit: Callable[[Log], asyncio.Future[None]] | None = None
+        """Where to ask for the next flush of this log; set by the store."""
         self.on_durable: Callable[[Log], None] | None = None
         """Called on the event loop whenever durable_offset has risen."""
         self.on_cut: Callable[[Log], None] | None = None

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
-from penstock.storage import checkpoint, recovery
+from penstock.storage import checkpoint, kept_entries, recovery
 from penstock.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from penstock.storage.checkpoint import Checkpoint, LogState
 from penstock.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
@@ -40,6 +40,8 @@ class Inventory:
     deleted: list[str]
     journals: list[int]
     entries: dict[PartitionKey, list[JournalEntry]]
+    kept: list[PartitionKey]
+    """Logs for which entries had been put aside by an earlier start."""
 
 
 def take_inventory(directory: DataDirectory) -> Inventory:
@@ -57,8 +59,13 @@ def take_inventory(directory: DataDirectory) -> Inventory:
         if number >= last.first_journal:
             for entry in read_journal(disk, path, directory.id, number):
                 entries.setdefault(entry.key, []).append(entry)
+    kept = [name.removesuffix(kept_entries.SUFFIX) for name in names if name.endswith(kept_entries.SUFFIX)]
+    for name in kept:
+        for entry in kept_entries.read(disk, f"{path}/{name}"):
+            entries.setdefault(entry.key, []).append(entry)
+    kept_keys = [key for key in map(key_of, kept) if key is not None]
     is_trusted = found is not None or CHECKPOINT_NAME not in names
-    return Inventory(last.logs, last.is_clean, is_trusted, keys, unfinished, deleted, journals, entries)
+    return Inventory(last.logs, last.is_clean, is_trusted, keys, unfinished, deleted, journals, entries, kept_keys)
 
 
 async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
@@ -80,9 +87,8 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
         _report(directory, key, plan)
         if plan.quarantined is not None:
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, 0, 0, ())
-            if key in inventory.entries:
-                directory.keeps_journals = True
-    await workers.run(partial(_remove_unfinished, directory, inventory))
+    quarantined = [key for key, plan in plans.items() if plan.quarantined is not None]
+    await workers.run(partial(_tidy, directory, inventory, quarantined))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=0)
     directory.next_journal = max(inventory.journals, default=-1) + 1
@@ -126,10 +132,21 @@ async def _in_slices(
     return [result for part in await asyncio.gather(*works) for result in part]
 
 
-def _remove_unfinished(directory: DataDirectory, inventory: Inventory) -> None:
+def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Sequence[PartitionKey]) -> None:
+    """Remove what is not needed any more, and put aside what the journals have of logs that could not be recovered."""
+    disk = directory.disk
     for name in inventory.unfinished:
-        directory.disk.remove(f"{directory.path}/{name}")
-    directory.disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
+        disk.remove(f"{directory.path}/{name}")
+    for key in inventory.kept:
+        if key not in quarantined:
+            kept_entries.remove(disk, f"{directory.path}/{log_directory_name(key)}")
+    for key in quarantined:
+        if key in inventory.entries:
+            try:
+                kept_entries.write(disk, f"{directory.path}/{log_directory_name(key)}", inventory.entries[key])
+            except OSError:
+                directory.keeps_journals = True
+    disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
 
 
 def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:

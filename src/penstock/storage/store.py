@@ -141,7 +141,7 @@ class Store:
         directory.logs[key] = log
 
     def _new_log(self, directory: DataDirectory, key: PartitionKey, settings: LogSettings) -> Log:
-        return Log(
+        log = Log(
             key,
             f"{directory.path}/{log_directory_name(key)}",
             settings,
@@ -151,6 +151,8 @@ class Store:
             pins_files=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
         )
+        log.request_commit = directory.commits.request
+        return log
 
     # Logs.
 
@@ -200,7 +202,8 @@ class Store:
         """
         if not self._always or log.durable_offset == log.end_offset:
             return None
-        return self._logs[log.key][1].commits.request(log)
+        assert log.request_commit is not None, "the store made this log"
+        return log.request_commit(log)
 
     async def checkpoint(self) -> None:
         """Flush everything now and write the checkpoints; raises OSError."""

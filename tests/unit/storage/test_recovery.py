@@ -1,5 +1,6 @@
 """After a crash a log ends with its last whole batch; what was flushed and is damaged is never cut away."""
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 
@@ -152,6 +153,35 @@ def test_flushed_data_that_is_missing_quarantines_its_log_and_no_other(
             disk.locks.clear()
         await store.delete(key(1))
         await append_durably(store, await store.create(key(1), ROOMY), [b"fresh"])
+
+    run(check())
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_a_quarantined_log_keeps_what_the_journal_has_of_it_and_no_journal(restarts: int) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        logs = [await store.create(key(number), ROOMY) for number in range(2)]
+        for number in range(5):
+            for log in logs:
+                append(log, [b"%d" % number])
+            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+            if number == 1:
+                await store.checkpoint()
+        path = logs[0].segments[0].path
+        whole = disk.contents(path)
+        disk.cut(path, 50)
+        disk.power_loss()
+        for _ in range(restarts):
+            store = await open_store(disk)
+            await append_durably(store, logs_of(store)[1], [b"more"])
+            await store.close()
+        assert restarts == 0 or not [name for name in disk.list("/data") if "journal" in name]
+        disk.spoil(path, 0, whole[: len(whole) * 2 // 5])
+        _, log = await reopened(disk)
+        assert numbers(log) == list(range(5))
+        assert not [name for name in disk.list("/data") if name.endswith(".kept")]
 
     run(check())
 
