@@ -56,6 +56,7 @@ class World:
         self._process: BrokerProcess | None = None
         self._lives = 0
         self._restarting = True
+        self._began_on_bad_disk = False
         self.machine = self._make_machine()
         self._started_s = loop.time()
         self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
@@ -117,6 +118,7 @@ class World:
             self._lives += 1
             process = BrokerProcess(self.machine, self._settings(), self._lives, self._note_crash)
             self._process = process
+            self._began_on_bad_disk = self._disk_refuses()
             if await process.start():
                 await process.ended
             self._process = None
@@ -181,6 +183,13 @@ class World:
         longest = max((fault.amount for fault in self.plan.faults if fault.kind in _LASTING), default=0.0)
         await asyncio.sleep(longest)
         self.machine.note("healed")
+        if self._began_on_bad_disk and self._process is not None:
+            # What a start could not repair it leaves alone, and tells the operator, who starts it again.
+            await self._within(SETTLING_S, self._process.stop(), "stopping")
+
+    def _disk_refuses(self) -> bool:
+        disk = self.machine.disk
+        return disk.is_full or disk.write_error_chance > 0 or disk.flush_error_chance > 0
 
     # Clients
 
