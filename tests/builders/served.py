@@ -1,24 +1,30 @@
-"""A broker's listener over real partitions on a real disk, and a peer that speaks to it over a real socket."""
+"""A broker's listener over real partitions, and a peer that speaks to it over a real socket."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from builders.batches import batch
-from builders.partitions import NODE_ID, Site
+from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer
 from penstock.broker.apis import Served, build_table
 from penstock.broker.capabilities import Identity
 from penstock.broker.listener import Listener
 from penstock.broker.memory import Memory
 from penstock.catalog.catalog import Topic
+from penstock.catalog.memory import MemoryCatalog
 from penstock.catalog.producer_ids import ProducerIds
 from penstock.model.entropy import SystemEntropy
 from penstock.model.network import TcpNetwork
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.partition.partitions import Partitions
-from penstock.storage.store import FlushPolicy
+from penstock.storage.disk import Disk
+from penstock.storage.local_disk import LocalDisk
+from penstock.storage.store import FlushPolicy, Store
+from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from penstock.wire.produce import ProduceResult, TopicRef, parse_produce_response, write_produce_request
@@ -29,24 +35,63 @@ LONG_S = 60.0
 """Longer than any test takes: a wait that is not ended by what it waits for fails the test."""
 
 
+class Ground:
+    """What a broker stands on: in memory and without threads, or on a real disk with them."""
+
+    def __init__(self, directory: Path, policy: FlushPolicy, disk: Disk | None) -> None:
+        # A flush that is waited for must really be somebody else's work, or the waiting would not be seen.
+        is_real = disk is not None or policy is FlushPolicy.ALWAYS
+        self.data = str(directory / "data")
+        self.policy = policy
+        self.disk: Disk = (disk or LocalDisk()) if is_real else SimulatedDisk()
+        self.workers: Workers = ThreadWorkers(2, "work") if is_real else InlineWorkers()
+        self.flush_workers: Workers = ThreadWorkers(1, "flush") if is_real else InlineWorkers()
+        self.clock = TurnedClock()
+        self.catalog = MemoryCatalog(self.clock, SystemEntropy())
+
+    @asynccontextmanager
+    async def partitions(self) -> AsyncIterator[Partitions]:
+        store = await Store.open(
+            [self.data],
+            disk=self.disk,
+            clock=self.clock,
+            workers=self.workers,
+            flush_workers=self.flush_workers,
+            policy=self.policy,
+            entropy=SystemEntropy(),
+        )
+        try:
+            opened = await Partitions.open(self.catalog, store, clock=self.clock, workers=self.workers, node_id=NODE_ID)
+            try:
+                yield opened
+            finally:
+                await opened.close()
+        finally:
+            await store.close()
+
+    def close(self) -> None:
+        self.workers.close()
+        self.flush_workers.close()
+
+
 class ServedBroker:
-    def __init__(self, site: Site, partitions: Partitions, memory: Memory, options: dict[str, Any]) -> None:
-        self.site = site
+    def __init__(self, ground: Ground, partitions: Partitions, memory: Memory, options: dict[str, Any]) -> None:
+        self.clock = ground.clock
         self.partitions = partitions
         self.memory = memory
         self.identity = Identity(NODE_ID, HOST, 0, CLUSTER)
         served = Served(
             partitions,
-            ProducerIds(site.catalog, NODE_ID),
+            ProducerIds(ground.catalog, NODE_ID),
             self.identity,
-            site.clock,
+            ground.clock,
             SystemEntropy(),
             memory,
             "1.5.0",
             **options,
         )
         self.table = build_table(served)
-        self.listener = Listener(self.table, site.clock, memory)
+        self.listener = Listener(self.table, ground.clock, memory)
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:
@@ -78,21 +123,27 @@ def serve(
     *,
     policy: FlushPolicy = FlushPolicy.OS,
     memory: Memory | None = None,
+    disk: Disk | None = None,
     timeout_s: float = LONG_S,
     **options: Any,
 ) -> None:
     """Run a story against a broker of its own."""
 
-    async def run(site: Site) -> None:
-        partitions = await site.start()
-        broker = ServedBroker(site, partitions, memory or Memory(), options)
-        await broker.start()
-        try:
-            await asyncio.wait_for(story(broker), timeout_s)
-        finally:
-            await broker.stop()
+    ground = Ground(directory, policy, disk)
 
-    Site(directory, policy=policy).run(run)
+    async def run() -> None:
+        async with ground.partitions() as partitions:
+            broker = ServedBroker(ground, partitions, memory or Memory(), options)
+            await broker.start()
+            try:
+                await asyncio.wait_for(story(broker), timeout_s)
+            finally:
+                await broker.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        ground.close()
 
 
 async def produce(

@@ -11,11 +11,28 @@ from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topi
 from penstock.broker.memory import Memory
 from penstock.model.errors import ErrorCode
 from penstock.records.batch import decode_batches
+from penstock.storage.local_disk import LocalDisk, LocalFile
 from penstock.storage.store import FlushPolicy
 from penstock.wire.fetch import FetchPartition
 
 EVERY_VERSION = range(4, 19)
 LONG_MS = 50_000
+
+
+class ColdFile(LocalFile):
+    """A file of which nothing is ever in the page cache."""
+
+    __slots__ = ()
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        return None
+
+
+class ColdDisk(LocalDisk):
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        opened = super().open(path, create=create)
+        opened.__class__ = ColdFile
+        return opened
 
 
 def values(records: object) -> list[bytes | None]:
@@ -237,3 +254,18 @@ def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path)
         assert len((await fetch_one(peer, "events", 0)).records) > 0
 
     serve(tmp_path, story, memory=memory)
+
+
+def test_data_that_is_only_on_disk_is_read_beside_the_loop(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=3)
+        peer = await broker.peer()
+        for partition in range(3):
+            await produce(peer, "events", batch(b"%d" % partition), partition=partition)
+        wants = [("events", [FetchPartition(number, 0, 10_000) for number in (0, 7, 1, 2)])]
+        answer = await fetch(peer, wants)
+        found = [(each.error, values(each.records)) for each in answer.topics[0][1]]
+        unknown: tuple[int, list[bytes | None]] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, [])
+        assert found == [(0, [b"0"]), unknown, (0, [b"1"]), (0, [b"2"])]
+
+    serve(tmp_path, story, disk=ColdDisk())

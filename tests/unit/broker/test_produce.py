@@ -1,7 +1,9 @@
 """Produce: what is acknowledged, when, and with which error otherwise."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from builders.batches import batch, damaged
 from builders.partitions import read_all
 from builders.requests import request_frame
-from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref
+from builders.served import LONG_S, ServedBroker, fetch_one, produce, serve, topic_ref, until
 from penstock.model.errors import ErrorCode
+from penstock.storage.local_disk import LocalDisk, LocalFile
 from penstock.storage.store import FlushPolicy
+from penstock.wire.framing import read_correlation_id
 from penstock.wire.produce import parse_produce_response, write_produce_request
 
 EVERY_VERSION = range(3, 14)
@@ -141,19 +145,73 @@ def test_bad_batches_are_refused_with_a_text_and_good_ones_beside_them_stored(
     serve(tmp_path, story)
 
 
+class HeldDisk(LocalDisk):
+    """A disk whose flushes wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self.may_flush = threading.Event()
+        self.may_flush.set()
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        opened = super().open(path, create=create)
+        opened.__class__ = HeldFile
+        HeldFile.disk = self
+        return opened
+
+
+class HeldFile(LocalFile):
+    __slots__ = ()
+    disk: ClassVar[HeldDisk]
+
+    def flush(self) -> None:
+        self.disk.may_flush.wait(LONG_S)
+        super().flush()
+
+
 def test_a_flush_that_does_not_come_in_time_ends_in_outcome_unknown(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer, other = await broker.peer(), await broker.peer()
+        disk.may_flush.clear()
+        try:
+            patient = asyncio.ensure_future(produce(other, "events", timeout_ms=60_000))
+            result = await produce(peer, "events", timeout_ms=20)
+            assert result.error == ErrorCode.REQUEST_TIMED_OUT.number
+            assert result.message is not None
+            assert "unknown" in result.message
+            assert not patient.done(), "nothing is acknowledged that was not flushed"
+            assert (await fetch_one(peer, "events", 0)).high_watermark == 0
+        finally:
+            disk.may_flush.set()
+        # Both writes stand, and the connection goes on.
+        assert (await patient).error == 0
+        assert (await produce(peer, "events")).base_offset == 2
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS, disk=disk)
+
+
+def test_requests_are_answered_in_order_when_only_the_first_waits_for_its_flush(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
-        result = await produce(peer, "events", timeout_ms=0)
-        assert result.error in (0, ErrorCode.REQUEST_TIMED_OUT.number)
-        if result.error:
-            assert result.message is not None
-            assert "unknown" in result.message
-        # Whatever the answer was, the connection goes on and the write stands.
-        assert (await produce(peer, "events")).base_offset == 1
+        disk.may_flush.clear()
+        try:
+            body = write_produce_request(9, [("events", [(0, batch())])], acks=-1, timeout_ms=60_000)
+            peer.send(request_frame("Produce", 9, correlation_id=1, body=body))
+            peer.send(request_frame("ApiVersions", 0, correlation_id=2))
+            partition = broker.partitions.get("events", 0)
+            assert partition is not None
+            await until(lambda: partition.log.end_offset == 1 and broker.listener.counters.requests == 2)
+            assert not peer.received
+        finally:
+            disk.may_flush.set()
+        assert [read_correlation_id(await peer.frame()) for _ in range(2)] == [1, 2]
 
-    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS, disk=disk)
 
 
 def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_place(tmp_path: Path) -> None:
