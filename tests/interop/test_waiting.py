@@ -1,0 +1,61 @@
+"""Readers that wait at the end of a log, and writers that do not wait for an answer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from interop.clients.client import TIMEOUT_S, Client, Message
+from interop.clients.librdkafka import QUIET
+
+LONG_WAIT_MS = 240_000
+
+
+@contextmanager
+def patient_consumer(bootstrap: str) -> Iterator[Consumer]:
+    """Asks the broker to hold a fetch far longer than the test has time for."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "unused",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": LONG_WAIT_MS,
+        "socket.timeout.ms": LONG_WAIT_MS + 30_000,
+    }
+    consumer = Consumer(QUIET | settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("writer", ["java", "penstock"])
+def test_a_waiting_reader_is_woken_by_a_message_not_by_the_end_of_its_wait(
+    clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str], writer: str
+) -> None:
+    topic = new_topic()
+    with patient_consumer(bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        for number in range(3):
+            assert consumer.poll(0.3) is None
+            value = b"message %d" % number
+            clients[writer].write(topic, 0, [Message(value)])
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            assert message.value() == value
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_messages_are_stored_in_order_however_little_the_writer_waits(
+    clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str], acks: str
+) -> None:
+    topic = new_topic()
+    values = [b"%d" % number for number in range(1_000)]
+    producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 1})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+        producer.poll(0)
+    assert producer.flush(TIMEOUT_S) == 0
+    found = clients["penstock"].read(topic, 0, 0, len(values))
+    assert [stored.message.value for stored in found] == values
