@@ -12,6 +12,7 @@ PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 CODEC := $(VENV)/.codec
+JAVA_CLIENT := $(VENV)/.java-client
 TYPED := $(wildcard src tests bench scripts)
 
 ARGS ?=
@@ -28,7 +29,7 @@ help:
 run: $(INSTALLED) $(CODEC)
 	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
 
-test: needs $(READY) $(CODEC)
+test: needs $(READY) $(CODEC) $(JAVA_CLIENT)
 	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --whole $(ARGS)
 
 # Each check runs also when one before it failed, so that one look shows everything.
@@ -74,6 +75,14 @@ $(READY): $(INSTALLED)
 # A compiled codec shadows its source, so it is compiled again whenever the source changed.
 $(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd)
 	@scripts/codec $(VENV)
+	@touch $@
+
+# A download may fail once in a while; the tests should not.
+$(JAVA_CLIENT): $(READY) $(wildcard tests/interop/java/*)
+	@scripts/needs test
+	@echo "Fetching Kafka's Java client, which the tests drive ..."
+	@for attempt in 1 2 3; do PYTHONPATH=tests $(PYTHON) -m interop.clients.java && break; \
+	  [ $$attempt -lt 3 ] || exit 1; sleep 5; done
 	@touch $@
 
 clean:

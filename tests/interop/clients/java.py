@@ -89,7 +89,7 @@ class JavaClient(AdminClient):
 
 
 def _build() -> Path:
-    """The directory with the compiled program and its jars, made by the first test that needs it."""
+    """The directory with the compiled program and its jars, made before the tests, or by the first that needs it."""
     for tool, package in (("java", "default-jdk-headless"), ("javac", "default-jdk-headless"), ("mvn", "maven")):
         assert shutil.which(tool), f"{tool} is missing; scripts/needs test installs it (Debian: {package})"
     _BUILD.mkdir(parents=True, exist_ok=True)
@@ -131,3 +131,7 @@ def _stored(line: str) -> Stored:
     names = ((_bytes(name) or b"").decode() for name in rest[::2])
     headers = tuple(zip(names, map(_bytes, rest[1::2]), strict=True))
     return Stored(int(offset), Message(_bytes(value), _bytes(key), headers, int(timestamp_ms)))
+
+
+if __name__ == "__main__":  # Before the tests, so that none of them waits for a download.
+    _build()
