@@ -1,5 +1,6 @@
 """What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names."""
 
+import os
 from collections import defaultdict
 
 import pytest
