@@ -1,11 +1,18 @@
-"""What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names."""
+"""What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names, and a test's verdict
+depends on the code alone, not on chance or on how busy the machine is."""
 
 import os
 from collections import defaultdict
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from spec_coverage import named_tests, unproven
+
+# The same examples every time, however long they take; `EXAMPLES=random` in the environment looks for new ones.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile(os.environ.get("EXAMPLES", "steady"))
 
 _outcomes: dict[str, set[str]] = defaultdict(set)
 _OUTCOMES = pytest.StashKey[list[str]]()
