@@ -42,3 +42,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         if not target.startswith(("http://", "https://", "#")):
             path, _, _ = target.partition("#")
             assert (page.parent / path).exists(), f"{page.name} links to {target}"
+
+
+def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> None:
+    page = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "penstock" / "broker" / "apis.py").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| (\w+) \| (\d+)–(\d+)", page, flags=re.MULTILINE))
+    kafkas = re.findall(r'Row\(\s*(\d{1,3}), "(\w+)", (\d+), (\d+)', source)
+    assert documented == {(api, first, last) for _, api, first, last in kafkas}
+    assert len(documented) > 5
