@@ -27,6 +27,7 @@ from penstock.node.metrics import Metric, Source
 from penstock.node.operator import Operator
 from penstock.node.settings import Settings
 from penstock.partition.partitions import Partitions
+from penstock.records import COMPILED
 from penstock.storage.disk import Disk
 from penstock.storage.store import FlushPolicy, Store
 
@@ -100,6 +101,7 @@ class Node:
                 __version__,
                 auto_create=settings.auto_create,
                 default_partitions=settings.default_partitions,
+                features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
         listener = Listener(table, self._clock, memory)
