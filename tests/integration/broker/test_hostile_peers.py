@@ -93,8 +93,9 @@ def test_thousands_of_peers_that_only_connect_cost_little_and_disturb_nobody(
             peer.sendall(first_bytes)
         write_and_read_back(broker)
         assert resident_bytes(broker) - before < MEMORY_BYTES_MAX
-        readable, _, _ = select.select(peers[:500:50], [], [], 0)
-        assert readable == [], "peers that are only quiet are left alone"
+        if not first_bytes:
+            readable, _, _ = select.select(peers[:500:50], [], [], 0)
+            assert readable == [], "peers that are only quiet are left alone"
 
 
 @pytest.mark.parametrize(
