@@ -177,7 +177,8 @@ class _Walk:
             plan.segments.append(state)
             plan.end_offset = state.next_offset
             following = self._following(state)
-            if following != state.next_offset and not self._begins_in_journal(state.next_offset):
+            is_empty = state.next_offset == state.base_offset
+            if is_empty or (following != state.next_offset and not self._begins_in_journal(state.next_offset)):
                 break
             state = self._unknown(state.next_offset)
         end = plan.segments[-1].base_offset if plan.segments else -1
