@@ -8,7 +8,10 @@ File `checkpoint`, a sealed file (see `sealed`: written beside, flushed, renamed
 It lists only segments whose names are flushed, and only their flushed parts. A crash leaves this checkpoint or the one
 before; both are true, the older one only makes recovery read more. Recovery begins where the checkpoint ends, and what
 lies before that and is damaged was lost after it had been flushed: it is never taken for a torn end.
-After a clean close it is the whole truth, and a start reads nothing else.
+
+After a clean close it is the whole truth, and a start reads nothing else. That takes two signs: the flag in the
+checkpoint, and beside it the empty file `clean`, made after it. The next start removes `clean` before anything is
+appended: removing a name is possible on a full disk too, where no new checkpoint could be written.
 """
 
 import struct
@@ -22,6 +25,7 @@ from penstock.storage.disk import Disk
 from penstock.storage.segment import SegmentState
 
 FILE_NAME = "checkpoint"
+CLEAN_NAME = "clean"
 KIND = b"PNSTKCP1"
 _CLEAN = 1
 _HEAD = struct.Struct("<16sBQI")
@@ -58,6 +62,15 @@ def write(
     parts = list(logs)
     head = _HEAD.pack(directory_id.bytes, _CLEAN if is_clean else 0, first_journal, len(parts))
     sealed.write(disk, f"{directory}/{FILE_NAME}", KIND, head + b"".join(parts))
+    if is_clean:
+        disk.open(f"{directory}/{CLEAN_NAME}", create=True).close()
+        disk.flush_directory(directory)
+
+
+def begin(disk: Disk, directory: str) -> None:
+    """From here on the checkpoint is not the whole truth (blocking; the caller flushes the directory)."""
+    if disk.exists(f"{directory}/{CLEAN_NAME}"):
+        disk.remove(f"{directory}/{CLEAN_NAME}")
 
 
 def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
@@ -78,4 +91,5 @@ def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
         at += size
         key = PartitionKey(UUID(bytes=topic), partition)
         logs[key] = LogState(key, start, end, segments)
-    return Checkpoint(bool(flags & _CLEAN), first_journal, logs)
+    is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
+    return Checkpoint(is_clean, first_journal, logs)

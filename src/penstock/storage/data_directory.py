@@ -89,6 +89,8 @@ class DataDirectory:
         self._encoded: dict[PartitionKey, bytes] = {}
         """What the checkpoint says about logs that have not changed since."""
         self._deleted: dict[PartitionKey, None] = {}
+        self._is_behind = True
+        """Whether no checkpoint has been written since the start or since one failed."""
         self._checkpointing = asyncio.Lock()
 
     # What logs and rounds report.
@@ -116,7 +118,9 @@ class DataDirectory:
 
     def needs_checkpoint(self) -> bool:
         journal = self.commits.journal
-        return bool(self._dirty or self.graves) or (journal is not None and journal.failed is not None)
+        return (
+            self._is_behind or bool(self._dirty or self.graves) or (journal is not None and journal.failed is not None)
+        )
 
     # Flushing behind.
 
@@ -156,6 +160,7 @@ class DataDirectory:
         """
         async with self._checkpointing:
             self.wants_checkpoint.clear()
+            self._is_behind = True
             deleted, graves = list(self._deleted), list(self.graves)
             first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
             succeeded = await self.flush_dirty(closed_only=closed_only)
@@ -175,6 +180,7 @@ class DataDirectory:
                     logs=encoded,
                 )
             )
+            self._is_behind = False
             if can_cut:
                 gone = range(self.first_journal, first_journal)
                 self.first_journal = first_journal

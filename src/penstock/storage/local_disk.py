@@ -146,6 +146,9 @@ class LocalDisk:
                 ErrorCode.DATA_DIRECTORY_IN_USE,
                 f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or choose another one",
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # On a full disk nobody can be told who has the lock; it holds all the same.
         return LocalFile(path, fd)

@@ -22,7 +22,7 @@ from penstock.storage.segment import Segment
 if TYPE_CHECKING:
     from penstock.storage.data_directory import DataDirectory
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 10.0
 
@@ -62,7 +62,7 @@ class Mender:
                 await self._directory.commits.round_over()
                 await self._try(log)
             except OSError as error:
-                _log.warning("a log cannot be repaired yet", extra={"log": log.path, "why": str(error)})
+                _logger.warning("a log cannot be repaired yet", extra={"log": log.path, "why": str(error)})
                 await self._pause(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -84,7 +84,7 @@ class Mender:
             del self._cut[log]
         if all(segment.failed is None for segment in log.segments):
             log.broken = None
-            _log.warning("a log was repaired", extra={"log": log.path, "end_offset": log.end_offset})
+            _logger.warning("a log was repaired", extra={"log": log.path, "end_offset": log.end_offset})
 
     async def _rebuild(self, log: Log) -> None:
         segments = list(log.segments)
@@ -98,7 +98,7 @@ class Mender:
             )
         except LostError as error:
             log.quarantined = str(error)
-            _log.error("log quarantined", extra={"log": log.path, "why": log.quarantined})
+            _logger.error("log quarantined", extra={"log": log.path, "why": log.quarantined})
             return
         if log.is_deleted:
             return

@@ -38,6 +38,8 @@ class Inventory:
     keys: dict[PartitionKey, None]
     unfinished: list[str]
     deleted: list[str]
+    first_journal: int
+    """The first journal that the checkpoint does not make needless; lower numbers must not be used again."""
     journals: list[int]
     entries: dict[PartitionKey, list[JournalEntry]]
     kept: list[PartitionKey]
@@ -65,7 +67,18 @@ def take_inventory(directory: DataDirectory) -> Inventory:
             entries.setdefault(entry.key, []).append(entry)
     kept_keys = [key for key in map(key_of, kept) if key is not None]
     is_trusted = found is not None or CHECKPOINT_NAME not in names
-    return Inventory(last.logs, last.is_clean, is_trusted, keys, unfinished, deleted, journals, entries, kept_keys)
+    return Inventory(
+        last.logs,
+        last.is_clean,
+        is_trusted,
+        keys,
+        unfinished,
+        deleted,
+        last.first_journal,
+        journals,
+        entries,
+        kept_keys,
+    )
 
 
 async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
@@ -90,8 +103,8 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     quarantined = [key for key, plan in plans.items() if plan.quarantined is not None]
     await workers.run(partial(_tidy, directory, inventory, quarantined))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
-    directory.first_journal = min(inventory.journals, default=0)
-    directory.next_journal = max(inventory.journals, default=-1) + 1
+    directory.first_journal = min(inventory.journals, default=inventory.first_journal)
+    directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
     return plans
 
 
@@ -146,6 +159,7 @@ def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Sequence[
                 kept_entries.write(disk, f"{directory.path}/{log_directory_name(key)}", inventory.entries[key])
             except OSError:
                 directory.keeps_journals = True
+    checkpoint.begin(disk, directory.path)
     disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
 
 

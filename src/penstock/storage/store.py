@@ -105,13 +105,20 @@ class Store:
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
                     store._adopt(directory, key, plan)
             for directory in store._directories:
-                await directory.checkpoint()
+                await store._first_checkpoint(directory)
         except BaseException:
             for lock in locks:
                 lock.close()
             raise
         store._start(flush_interval_ms, checkpoint_interval_ms)
         return store
+
+    async def _first_checkpoint(self, directory: DataDirectory) -> None:
+        """A full disk is no reason not to serve what is there; the checkpoint is tried again."""
+        try:
+            await directory.checkpoint()
+        except OSError as error:
+            _logger.error("the first checkpoint failed", extra={"directory": directory.path, "why": str(error)})
 
     def _lock(self, directories: Sequence[str], locks: list[Closeable]) -> None:
         for path in directories:

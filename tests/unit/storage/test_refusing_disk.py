@@ -56,6 +56,36 @@ def test_a_full_disk_refuses_writes_and_serves_reads(policy: FlushPolicy) -> Non
     run(check())
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_store_starts_on_a_full_disk_and_goes_on_when_there_is_room(clean: bool) -> None:
+    disk = SimulatedDisk(Random(2))
+
+    async def first_life() -> None:
+        store, _ = await log_with(disk, 10)
+        if clean:
+            await store.close()
+
+    async def second_life() -> None:
+        disk.is_full = True
+        store = await open_store(disk)
+        log = logs_of(store)[0]
+        assert len(values_of(log)) == 10
+        refused(log, b"x" * 100)
+        disk.is_full = False
+        await healed(log)
+        await append_durably(store, log, [b"10"])
+
+    async def last_look() -> None:
+        store = await open_store(disk)
+        assert [int(value) for value in values_of(logs_of(store)[0]).values()] == list(range(11))
+
+    run(first_life())
+    disk.power_loss()
+    run(second_life())
+    disk.power_loss()
+    run(last_look())
+
+
 def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
     async def check() -> None:
         disk = SimulatedDisk()

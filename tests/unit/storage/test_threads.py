@@ -1,0 +1,108 @@
+"""On a real disk with real threads: writers, readers, checkpoints and closing files do not get in each other's way."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from builders.logs import SMALL, append, key, logs_of, values_of
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.workers import ThreadWorkers
+from penstock.records.header import each_batch
+from penstock.storage.local_disk import LocalDisk
+from penstock.storage.log import Log
+from penstock.storage.store import FlushPolicy, Store
+
+LOGS = 12
+BATCHES = 120
+
+
+class Place:
+    """Two data directories, and the threads that work on them."""
+
+    def __init__(self, path: Path, policy: FlushPolicy) -> None:
+        self.directories = [f"{path}/one", f"{path}/two"]
+        self.policy = policy
+        self.workers = ThreadWorkers(4, "test-workers")
+        self.flush_workers = ThreadWorkers(4, "test-flushes")
+
+    async def open(self) -> Store:
+        return await Store.open(
+            self.directories,
+            disk=LocalDisk(),
+            clock=SystemClock(),
+            workers=self.workers,
+            flush_workers=self.flush_workers,
+            policy=self.policy,
+            entropy=SystemEntropy(),
+            flush_interval_ms=5,
+            open_files_max=8,
+        )
+
+    def close(self) -> None:
+        self.workers.close()
+        self.flush_workers.close()
+
+
+async def write(store: Store, log: Log, random: Random) -> None:
+    for number in range(BATCHES):
+        append(log, [b"%d" % number] * random.randint(1, 3))
+        committed = store.commit(log)
+        if committed is not None and random.random() < 0.7:
+            await committed
+        else:
+            await asyncio.sleep(0)
+    last = store.commit(log)
+    if last is not None:
+        await last
+
+
+async def follow(place: Place, log: Log) -> None:
+    """Read everything as it comes; each batch must be the next one."""
+    offset, number = 0, 0
+    while number < BATCHES:
+        end = log.durable_offset if place.policy is FlushPolicy.ALWAYS else log.end_offset
+        data = log.read(offset, 500, end)
+        if data is None:
+            data = await place.workers.run(partial(log.read_cold, offset, 500, end))
+        for _, header in each_batch(data):
+            assert header.base_offset == offset
+            offset = header.next_offset
+            number += 1
+        await asyncio.sleep(0)
+
+
+async def checkpoint(store: Store) -> None:
+    for _ in range(10):
+        await store.checkpoint()
+
+
+@pytest.mark.parametrize("policy", list(FlushPolicy))
+def test_everything_is_read_in_order_while_it_is_written(tmp_path: Path, policy: FlushPolicy) -> None:
+    place = Place(tmp_path, policy)
+
+    async def check() -> None:
+        store = await place.open()
+        logs = [await store.create(key(number), SMALL) for number in range(LOGS)]
+        await asyncio.gather(
+            *(write(store, log, Random(number)) for number, log in enumerate(logs)),
+            *(follow(place, log) for log in logs),
+            checkpoint(store),
+        )
+        with pytest.raises(PenstockError) as refused:
+            await place.open()
+        assert refused.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+        before = {log.key: values_of(log) for log in logs}
+        await store.close()
+        store = await place.open()
+        assert {log.key: values_of(log) for log in logs_of(store)} == before
+        await store.close()
+
+    try:
+        asyncio.run(check())
+    finally:
+        place.close()
