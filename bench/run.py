@@ -7,6 +7,7 @@ machine of two cores the load tool and the broker share them, and time alone wou
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -24,6 +25,7 @@ Measure = Callable[[Driver], Iterable[Sample]]
 
 def main() -> int:
     arguments = _parse()
+    arguments.load_before = os.getloadavg()[0]
     scale = QUICK if arguments.quick else FULL
     subprocess.run(["make", "-s", "-C", str(ROOT / "bench")], check=True)
     kafka, penstock = Kafka(WORK / "run" / "kafka"), Penstock(WORK / "run" / "penstock")
@@ -99,7 +101,7 @@ def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse
     lines = [
         "",
         f"`{command}` on {time.strftime('%Y-%m-%d', time.gmtime())}: {arguments.rounds} alternating rounds.",
-        f"Machine: {_machine()}.",
+        f"Machine: {_machine()}; load average {arguments.load_before:.1f} before the run began.",
         "",
         *(f"- {peer.version()}" for peer in peers),
         f"- load tool: bench/load.c on librdkafka {_librdkafka(samples)}: acks=all, one partition, linger 5 ms",
