@@ -8,9 +8,10 @@ forgotten segments only after a checkpoint has the new start of their log.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from itertools import takewhile
+from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -24,13 +25,14 @@ from penstock.storage.group_commit import GroupCommit
 from penstock.storage.journal import Journal, journal_path
 from penstock.storage.log import Log
 from penstock.storage.mender import Mender
-from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment
+from penstock.storage.segment import Segment
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024
 _ENCODED_AT_ONCE = 256
-_FLUSHED_AT_ONCE = 16
-_FLUSHES_SIDE_BY_SIDE = 4
+_FLUSHED_BY_ONE = 16
+_FLUSHED_SIDE_BY_SIDE = 64
+T = TypeVar("T")
 
 
 def log_directory_name(key: PartitionKey) -> str:
@@ -98,6 +100,7 @@ class DataDirectory:
     def dirtied(self, log: Log) -> None:
         """A log has something to flush or to checkpoint; called at most once until that is done."""
         self._dirty[log] = None
+        self._is_behind = True
         self._encoded.pop(log.key, None)
         if log.broken is not None:
             self.mender.mend(log)
@@ -126,29 +129,38 @@ class DataDirectory:
 
     async def flush_dirty(self, *, closed_only: bool = False) -> bool:
         """Flush whatever is dirty; whether all of it succeeded. Failed logs are fenced and left to the mender."""
-        dirty, self._dirty = self._dirty, {}
+        dirty, self._dirty = list(self._dirty), {}
+        succeeded = True
+        try:
+            for first in range(0, len(dirty), _FLUSHED_SIDE_BY_SIDE):
+                part = [log for log in dirty[first : first + _FLUSHED_SIDE_BY_SIDE] if not log.is_deleted]
+                succeeded = await self._flush(part, closed_only) and succeeded
+        except BaseException:
+            self._dirty.update(dict.fromkeys(dirty))
+            raise
+        return succeeded
+
+    async def _flush(self, logs: Sequence[Log], closed_only: bool) -> bool:
+        """Flush some logs, a few of them by each worker; those that fail stay dirty."""
         captures = []
-        for log in dirty:
-            if log.is_deleted:
-                continue
+        succeeded = True
+        for log in logs:
             log.is_dirty = False
             if any(segment.failed is not None for segment in log.segments):
                 self._dirty[log] = None
+                succeeded = False
             else:
                 captures.append(Capture.of(log, closed_only=closed_only))
-        slices = [captures[at : at + _FLUSHED_AT_ONCE] for at in range(0, len(captures), _FLUSHED_AT_ONCE)]
-        succeeded = not self._dirty
-        for at in range(0, len(slices), _FLUSHES_SIDE_BY_SIDE):
-            side_by_side = slices[at : at + _FLUSHES_SIDE_BY_SIDE]
-            works = [self._flush_workers.run(partial(_flush_all, self.disk, part)) for part in side_by_side]
-            for part, errors in zip(side_by_side, await asyncio.gather(*works), strict=True):
-                for capture, error in zip(part, errors, strict=True):
-                    if error is not None:
-                        succeeded = False
-                        self.flush_failed(capture.log, error)
-                    elif not capture.conclude():
-                        succeeded = False
-                        self._dirty[capture.log] = None
+        parts = [captures[first : first + _FLUSHED_BY_ONE] for first in range(0, len(captures), _FLUSHED_BY_ONE)]
+        works = [self._flush_workers.run(partial(_flush_all, self.disk, part)) for part in parts]
+        for part, errors in zip(parts, await asyncio.gather(*works), strict=True):
+            for capture, error in zip(part, errors, strict=True):
+                if error is not None:
+                    succeeded = False
+                    self.flush_failed(capture.log, error)
+                elif not capture.conclude():
+                    succeeded = False
+                    self._dirty[capture.log] = None
         return succeeded
 
     # Checkpoints.
@@ -156,42 +168,51 @@ class DataDirectory:
     async def checkpoint(self, *, closed_only: bool = False, is_clean: bool = False) -> bool:
         """Flush, write the checkpoint, let go what it makes needless. False when a part must be tried again later.
 
-        Raises OSError when the checkpoint itself cannot be written; the one before stays true.
+        Raises OSError when the checkpoint itself cannot be written; the one before stays true. Goes on to its end
+        when whoever waits for it is cancelled: a worker might be writing the file.
         """
+        return await to_the_end(self._checkpoint(closed_only, is_clean))
+
+    async def _checkpoint(self, closed_only: bool, is_clean: bool) -> bool:
         async with self._checkpointing:
             self.wants_checkpoint.clear()
-            self._is_behind = True
-            deleted, graves = list(self._deleted), list(self.graves)
-            first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
-            succeeded = await self.flush_dirty(closed_only=closed_only)
-            # After a clean close nothing is looked at, and so a log that needs looking at forbids one.
-            is_clean = is_clean and succeeded and not self._has_quarantined()
-            can_cut = succeeded and not self.keeps_journals
-            doomed: list[tuple[Log, list[Segment]]] = []
-            encoded = await self._encode(doomed)
-            await self._workers.run(
-                partial(
-                    checkpoint.write,
-                    self.disk,
-                    self.path,
-                    self.id,
-                    is_clean=is_clean,
-                    first_journal=first_journal if can_cut else self.first_journal,
-                    logs=encoded,
-                )
-            )
             self._is_behind = False
-            if can_cut:
-                gone = range(self.first_journal, first_journal)
-                self.first_journal = first_journal
-                for key in deleted:
-                    self._deleted.pop(key, None)
-                await self._workers.run(partial(self._remove_journals, gone))
-            await self._workers.run(partial(self._remove, [s for _, part in doomed for s in part], graves))
-            for log, part in doomed:
-                log.doomed = [segment for segment in log.doomed if segment not in part]
-            self.graves = [path for path in self.graves if path not in graves]
+            try:
+                deleted, graves = list(self._deleted), list(self.graves)
+                first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
+                succeeded = await self.flush_dirty(closed_only=closed_only)
+                can_cut = succeeded and not self.keeps_journals
+                doomed = await self._write(
+                    # After a clean close nothing is looked at, so a log that needs looking at forbids one.
+                    is_clean=is_clean and succeeded and not self._has_quarantined(),
+                    first_journal=first_journal if can_cut else self.first_journal,
+                )
+                if can_cut:
+                    for key in deleted:
+                        self._deleted.pop(key, None)
+                    await self._remove_journals(first_journal)
+                await self._remove_files(doomed, graves)
+            except BaseException:
+                self._is_behind = True
+                raise
             return succeeded
+
+    async def _write(self, *, is_clean: bool, first_journal: int) -> list[tuple[Log, list[Segment]]]:
+        """Write the checkpoint; which segments it makes needless."""
+        doomed: list[tuple[Log, list[Segment]]] = []
+        encoded = await self._encode(doomed)
+        await self._workers.run(
+            partial(
+                checkpoint.write,
+                self.disk,
+                self.path,
+                self.id,
+                is_clean=is_clean,
+                first_journal=first_journal,
+                logs=encoded,
+            )
+        )
+        return doomed
 
     def _has_quarantined(self) -> bool:
         return bool(self.kept_states) or any(log.quarantined is not None for log in self.logs.values())
@@ -234,17 +255,23 @@ class DataDirectory:
             self._encoded[log.key] = encoded
         return encoded
 
-    def _remove_journals(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            _remove_if_there(self.disk, journal_path(self.path, number))
+    async def _remove_journals(self, first_journal: int) -> None:
+        gone = [journal_path(self.path, number) for number in range(self.first_journal, first_journal)]
+        self.first_journal = first_journal
+        await self._workers.run(partial(_remove_all, self.disk, gone))
 
-    def _remove(self, segments: Sequence[Segment], graves: Sequence[str]) -> None:
-        for path in graves:
-            _remove_deleted(self.disk, path)
+    async def _remove_files(self, doomed: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str]) -> None:
+        """Remove forgotten segments and deleted logs."""
+        segments = [segment for _, part in doomed for segment in part]
         for segment in segments:
             segment.forget()
-            _remove_if_there(self.disk, segment.path)
-            _remove_if_there(self.disk, segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX)
+        paths = [path for segment in segments for path in (segment.path, segment.index_path())]
+        await self._workers.run(partial(_remove_all, self.disk, paths))
+        for path in graves:
+            await self._workers.run(partial(_remove_deleted, self.disk, path))
+        for log, part in doomed:
+            log.doomed = [segment for segment in log.doomed if segment not in part]
+        self.graves = [path for path in self.graves if path not in graves]
 
     # Logs that come and go.
 
@@ -260,6 +287,9 @@ class DataDirectory:
 
     async def delete(self, log: Log) -> None:
         """Forget a log; its name is gone durably when this returns, its files go with the next checkpoint."""
+        await to_the_end(self._delete(log))
+
+    async def _delete(self, log: Log) -> None:
         log.is_deleted = True
         log.fence("deleted")
         self.logs.pop(log.key, None)
@@ -306,11 +336,20 @@ def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:
     return errors
 
 
-def _remove_if_there(disk: Disk, path: str) -> None:
-    try:
-        disk.remove(path)
-    except FileNotFoundError:
-        pass
+def _remove_all(disk: Disk, paths: Sequence[str]) -> None:
+    """Remove the files that are there (blocking); raises OSError."""
+    for path in paths:
+        try:
+            disk.remove(path)
+        except FileNotFoundError:
+            continue
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work`, which goes on when the wait is cancelled."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
 
 
 def _remove_deleted(disk: Disk, path: str) -> None:

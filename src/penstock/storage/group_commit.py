@@ -73,7 +73,7 @@ class GroupCommit:
         entries: list[JournalEntry] = []
         several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
         for log, waiters in gathered.items():
-            if log.broken is not None or log.quarantined is not None:
+            if log.is_fenced or log.quarantined is not None:
                 _fail(waiters, log.storage_error(log.broken or "quarantined"))
                 continue
             pending = take_pending(log)

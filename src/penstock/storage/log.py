@@ -80,6 +80,8 @@ class Log:
         self.doomed: list[Segment] = []
         """Segments below start_offset, whose files go once the new start is on disk."""
         self.broken: OSError | str | None = None
+        self.is_fenced = False
+        """Broken by a failed flush: nothing of it counts as durable any more until it has been read back."""
         self.quarantined: str | None = None
         self.is_deleted = False
         self.is_dirty = False
@@ -193,6 +195,7 @@ class Log:
     def fence(self, cause: OSError | str) -> None:
         """Take no more appends; flushes that are under way will conclude nothing."""
         self.generation += 1
+        self.is_fenced = True
         self.broken = cause
         self.pending = []
         self.pending_bytes = JOURNAL_BYTES_MAX + 1

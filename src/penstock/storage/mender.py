@@ -43,7 +43,16 @@ class Mender:
         if log not in self._tasks and not self._stopping.is_set():
             task = asyncio.get_running_loop().create_task(self._mend(log))
             self._tasks[log] = task
-            task.add_done_callback(lambda _: self._tasks.pop(log, None))
+            task.add_done_callback(partial(self._ended, log))
+
+    def _ended(self, log: Log, task: asyncio.Task[None]) -> None:
+        del self._tasks[log]
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            _logger.error("a repair was given up", extra={"log": log.path}, exc_info=task.exception())
+        elif self._is_mendable(log):
+            self.mend(log)  # It broke again between the repair's last step and this call.
 
     async def all_mended(self) -> None:
         """Wait until no repair is under way."""
@@ -83,7 +92,7 @@ class Mender:
                 raise OSError(errno.EAGAIN, "other logs could not be flushed", self._directory.path)
             del self._cut[log]
         if all(segment.failed is None for segment in log.segments):
-            log.broken = None
+            log.broken, log.is_fenced = None, False
             _logger.warning("a log was repaired", extra={"log": log.path, "end_offset": log.end_offset})
 
     async def _rebuild(self, log: Log) -> None:

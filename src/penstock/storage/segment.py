@@ -236,7 +236,7 @@ class Segment:
     def _read_index_file(self, until: int) -> Entries | None:
         """The entries below `until` that the file has, if it can be believed."""
         try:
-            file = self._files.disk.open(self._index_path())
+            file = self._files.disk.open(self.index_path())
             found = index_files.decode(file.read(file.size(), 0), self.base_offset)
             file.close()
         except OSError:
@@ -257,7 +257,7 @@ class Segment:
             data = index.encode(mark.position)
             if data is None:
                 return
-            file = self._files.disk.open(self._index_path(), create=True)
+            file = self._files.disk.open(self.index_path(), create=True)
             file.truncate(0)
             file.write(data, 0)
             file.close()
@@ -265,5 +265,5 @@ class Segment:
             return
         index.saved_bytes = mark.position
 
-    def _index_path(self) -> str:
+    def index_path(self) -> str:
         return self.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
