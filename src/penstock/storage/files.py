@@ -9,6 +9,7 @@ were open when it happened, so closing one early could turn an error into silenc
 the limit, the oldest is flushed on the spot and let go.
 """
 
+import errno
 import threading
 from collections import deque
 from typing import Protocol
@@ -50,8 +51,8 @@ class OpenFiles:
             file = holder.file
             if file is None:
                 if len(self._ring) >= self.limit:
-                    self._make_room()
-                file = holder.file = self.disk.open(holder.path, create=create)
+                    self._make_room(len(self._ring) >= 2 * self.limit)
+                file = holder.file = self._open(holder.path, create)
                 self._ring.append(holder)
             holder.used = True
             return file
@@ -73,9 +74,22 @@ class OpenFiles:
     def count(self) -> int:
         return len(self._ring)
 
-    def _make_room(self) -> None:
+    def _open(self, path: str, create: bool) -> DiskFile:
+        try:
+            return self.disk.open(path, create=create)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._ring:
+                raise
+        # Others, connections above all, have used up the descriptors: give one back and try once more.
+        self._make_room(True)
+        return self.disk.open(path, create=create)
+
+    def _make_room(self, at_any_price: bool) -> None:
+        """Let one file go; one that is pinned only at any price, which is a flush on the spot."""
         ring = self._ring
         for _ in range(2 * len(ring)):
+            if not ring:
+                return
             holder = ring.popleft()
             if holder.file is None:
                 continue
@@ -85,7 +99,7 @@ class OpenFiles:
                 continue
             holder.let_go()
             return
-        if len(ring) >= 2 * self.limit:
+        if at_any_price and ring:
             holder = ring.popleft()
             holder.flush_now()
             holder.let_go()

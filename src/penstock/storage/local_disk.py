@@ -106,7 +106,7 @@ class LocalDisk:
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):
             return
-        parent = os.path.dirname(path)
+        parent = os.path.dirname(path) or "."
         self.make_directory(parent)
         try:
             os.mkdir(path, 0o755)

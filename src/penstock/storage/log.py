@@ -258,15 +258,24 @@ class Log:
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, time stamp) of the first record at or after the time, or None. Blocking: for workers."""
-        return self._reader.offset_for_time(timestamp_ms)
+        try:
+            return self._reader.offset_for_time(timestamp_ms)
+        except OSError as error:
+            raise self.storage_error(error) from error
 
     def max_timestamp(self) -> tuple[int, int]:
         """(time stamp, offset) of the record with the largest time stamp, (-1, -1) without any. Blocking."""
-        return self._reader.max_timestamp()
+        try:
+            return self._reader.max_timestamp()
+        except OSError as error:
+            raise self.storage_error(error) from error
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
         """The header of each batch from the one that contains `offset` on. Blocking: for workers."""
-        return self._reader.headers_from(offset)
+        try:
+            yield from self._reader.headers_from(offset)
+        except OSError as error:
+            raise self.storage_error(error) from error
 
     def forget_hints(self) -> None:
         """Segments were exchanged: positions that readers remember no longer hold."""

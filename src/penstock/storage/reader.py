@@ -278,13 +278,21 @@ class LogReader:
 
     def max_timestamp(self) -> tuple[int, int]:
         log = self._log
+        if log.quarantined is not None:
+            log.refuse()
         best = max(log.segments, key=lambda segment: segment.max_timestamp, default=None)
         if best is None or best.max_timestamp == NO_TIME:
             return -1, -1
-        offset = best.max_timestamp_offset
+        time, offset = best.max_timestamp, best.max_timestamp_offset
+        if offset < log.start_offset:  # Forgotten, though its segment is still there: look at what is left.
+            left = ((header.max_timestamp, -header.last_offset) for header in self.headers_from(log.start_offset))
+            time, offset = max(left, default=(-1, 1))
+            offset = -offset
+            if time == NO_TIME:
+                return -1, -1
         segment, position = self._find(offset, cold=True)
         size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + _LENGTH_END
         for record in decode_batch(self._bytes(segment, size, position, cold=True)):
-            if record.timestamp == best.max_timestamp:
+            if record.timestamp == time and record.offset >= log.start_offset:
                 return record.timestamp, record.offset
-        return best.max_timestamp, offset
+        return time, offset

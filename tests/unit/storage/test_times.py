@@ -54,6 +54,19 @@ def test_the_first_record_at_or_after_a_time_is_found(compression: str, restarte
         run(look())
 
 
+def test_the_largest_time_is_that_of_a_record_which_is_still_there() -> None:
+    async def check() -> None:
+        store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
+        log = await store.create(key(0), SMALL)
+        put(log, [10, 90, 30], "none")
+        put(log, [40, 70, 60], "none")
+        assert log.max_timestamp() == (90, 1)
+        log.trim(3)
+        assert log.max_timestamp() == (70, 4)
+
+    run(check())
+
+
 def test_what_was_trimmed_is_not_found() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
@@ -66,6 +79,7 @@ def test_what_was_trimmed_is_not_found() -> None:
         assert log.offset_for_time(0) == (1, 20)
         log.trim(4)
         assert log.offset_for_time(0) == (4, 50)
+        assert log.max_timestamp() == (60, 5)
         assert log.offset_for_time(61) is None
 
     run(check())
