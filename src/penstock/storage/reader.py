@@ -126,7 +126,7 @@ class LogReader:
         """Where in this segment a read below `end_offset` must stop: offset and position."""
         end = segment.end
         if end.offset <= end_offset:
-            return end
+            return end.offset, end.position
         place = self._log.durable_place
         if place is not None and place[0] is segment and self._log.durable_offset == end_offset:
             return end_offset, place[1]
@@ -242,7 +242,7 @@ class LogReader:
         base_offset = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[0]
         for other in [s for s in log.segments if s.base_offset >= segment.base_offset]:
             place = Place(base_offset, position) if other is segment else Place(other.base_offset, 0)
-            for _, header in other.headers(place, other.end):
+            for _, header in other.headers(place, other.size_bytes):
                 if header.base_offset >= end_offset:
                     return
                 yield header
@@ -268,7 +268,7 @@ class LogReader:
         place = segment.index.last_before_time(timestamp_ms)
         assert place is not None, "a loaded index answers"
         log_start = self._log.start_offset
-        for position, header in segment.headers(place, segment.end):
+        for position, header in segment.headers(place, segment.size_bytes):
             if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
                 continue
             for record in decode_batch(self._bytes(segment, header.size_bytes, position, cold=True)):
@@ -284,7 +284,7 @@ class LogReader:
         if best is None or best.max_timestamp == NO_TIME:
             return -1, -1
         time, offset = best.max_timestamp, best.max_timestamp_offset
-        if offset < log.start_offset:  # Forgotten, though its segment is still there: look at what is left.
+        if offset < log.start_offset:  # Forgotten, though its segment is there: look at what is left.
             left = ((header.max_timestamp, -header.last_offset) for header in self.headers_from(log.start_offset))
             time, offset = max(left, default=(-1, 1))
             offset = -offset

@@ -79,7 +79,7 @@ def _copy_rest(
     disk: Disk, path: str, segment: Segment, patches: Sequence[JournalEntry], durable_offset: int
 ) -> SegmentState:
     """Write what follows the flushed part of `segment` to a file of its own, as far as it is whole."""
-    offset, position = segment.flushed
+    offset, position = segment.flushed.offset, segment.flushed.position
     target = f"{path}/{segment_name(offset)}"
     source = disk.open(segment.path)
     copy = disk.open(target + UNFINISHED, create=True)

@@ -29,10 +29,13 @@ _INDEX_WORTH_SAVING = 8
 
 
 class Mark(NamedTuple):
-    """An end: the offset that follows, and the position in the segment."""
+    """A place in a segment between two batches, and what is known of all that lies before it."""
 
     offset: int
+    """The offset that follows."""
     position: int
+    max_timestamp: int
+    max_timestamp_offset: int
 
 
 class SegmentState(NamedTuple):
@@ -65,8 +68,6 @@ class Segment:
         "index",
         "is_closed",
         "is_named",
-        "max_timestamp",
-        "max_timestamp_offset",
         "path",
         "pins",
         "used",
@@ -75,11 +76,9 @@ class Segment:
     def __init__(self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int) -> None:
         self.base_offset = state.base_offset
         self.path = f"{directory}/{segment_name(state.base_offset)}"
-        self.end = Mark(state.next_offset, state.size_bytes)
+        self.end = Mark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
         """Offset and position of the end in one, so that another thread never sees one without the other."""
         self.flushed = self.end
-        self.max_timestamp = state.max_timestamp
-        self.max_timestamp_offset = state.max_timestamp_offset
         self.created_ms = state.created_ms
         self.index = SparseIndex(state.base_offset, state.size_bytes, interval_bytes)
         self.is_closed = False
@@ -114,12 +113,17 @@ class Segment:
     def size_bytes(self) -> int:
         return self.end.position
 
+    @property
+    def max_timestamp(self) -> int:
+        return self.end.max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        return self.end.max_timestamp_offset
+
     def state(self) -> SegmentState:
         """What a checkpoint should know: only what has been flushed."""
-        offset, position = self.flushed
-        return SegmentState(
-            self.base_offset, offset, position, self.max_timestamp, self.max_timestamp_offset, self.created_ms
-        )
+        return SegmentState(self.base_offset, *self.flushed, self.created_ms)
 
     def open(self) -> DiskFile:
         file = self.file
@@ -130,7 +134,7 @@ class Segment:
 
     def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write whole batches at the end; after OSError the end is where it was."""
-        offset, position = self.end
+        offset, position, max_timestamp, max_timestamp_offset = self.end
         file = self.file
         if file is None:
             file = self._files.open(self)
@@ -141,12 +145,11 @@ class Segment:
         index = self.index
         for at, header in headers:
             if position + at >= index.due:
-                index.add(offset, position + at, self.max_timestamp)
+                index.add(offset, position + at, max_timestamp)
             offset += header.last_offset_delta + 1
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = offset - 1
-        self.end = Mark(offset, position + len(batches))
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, max_timestamp_offset = header.max_timestamp, offset - 1
+        self.end = Mark(offset, position + len(batches), max_timestamp, max_timestamp_offset)
 
     def flush(self) -> None:
         """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing."""
@@ -190,10 +193,10 @@ class Segment:
 
     # Walking and the index. All of these block.
 
-    def headers(self, place: Place, end: Mark) -> Iterator[tuple[int, BatchHeader]]:
-        """Each batch from `place` to `end`; PARTITION_QUARANTINED when something there is no batch."""
+    def headers(self, place: Place, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Each batch from `place` to position `end`; PARTITION_QUARANTINED when something there is no batch."""
         try:
-            yield from walk(self.open(), place.position, end.position, place.offset)
+            yield from walk(self.open(), place.position, end, place.offset)
         except CorruptBatch as error:
             raise PenstockError(ErrorCode.PARTITION_QUARANTINED, f"{self.path}: {error.detail}") from error
 
@@ -224,7 +227,7 @@ class Segment:
         if entries.positions:
             place, time = Place(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
             due = place.position + self.index.interval_bytes
-        for position, header in self.headers(place, Mark(self.next_offset, end)):
+        for position, header in self.headers(place, end):
             if position >= due:
                 entries.times.append(time)
                 entries.offsets.append(header.base_offset)

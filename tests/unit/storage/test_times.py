@@ -67,6 +67,25 @@ def test_the_largest_time_is_that_of_a_record_which_is_still_there() -> None:
     run(check())
 
 
+def test_a_time_that_was_lost_with_its_batch_is_forgotten() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk, policy=FlushPolicy.OS)
+        log = await store.create(key(0), SMALL)
+        put(log, [10], "none")
+        await store.checkpoint()
+        disk.cut(log.segments[0].path, 0)
+        disk.power_loss()
+        store = await open_store(disk, policy=FlushPolicy.OS)
+        found = store.get(key(0))
+        assert found is not None
+        assert found.max_timestamp() == (-1, -1)
+        put(found, [5], "none")
+        assert found.max_timestamp() == (5, 0)
+
+    run(check())
+
+
 def test_what_was_trimmed_is_not_found() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
