@@ -230,6 +230,10 @@ class AsyncClient:
         """
         return await self._send_batch(TopicPartition(topic, partition), batch, acks, Deadline(timeout_s))
 
+    async def producer_identity(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ProducerIdentity:
+        """A new identity, for batches that the caller numbers itself and sends with `produce`."""
+        return await self._ask_identity(Deadline(timeout_s))
+
     # Reading.
 
     async def fetch(

@@ -18,6 +18,7 @@ class FaultKind(StrEnum):
     KILL = "kill"  # the process ends, the page cache stays
     POWER_LOSS = "power loss"  # everything that was not flushed is in doubt
     CRASH_IN_WRITE = "crash in a write"  # at the amount-th change of the disk from here on; power loss if target is set
+    CRASH_IN_START = "crash in the next start"  # now, and again at the amount-th change of the disk of the next start
     STOP = "stop"  # the broker is asked to end, and does so cleanly
     CUT = "cut"  # target's connections break
     BLACK_HOLE = "black hole"  # for amount seconds, target's bytes go nowhere
@@ -43,6 +44,7 @@ class Fault:
 class TopicPlan:
     name: str
     partitions: int
+    retention_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,9 @@ class ProducerPlan:
     pause_s: float
     compression: str
     lanes: int
-    """So many batches are under way at a time, each on a partition of its own."""
+    """So many batches are asked for at a time; the SDK keeps those of one partition in order."""
+    pipelined: bool
+    """Sends several batches of a partition at a time, numbered by itself, as librdkafka and the Java client do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
     faults: tuple[Fault, ...]
+    data_directories: int
     segment_bytes: int
     latency_s: float
     jitter_s: float
@@ -87,9 +92,10 @@ class Plan:
     def lines(self) -> list[str]:
         """The plan in words."""
         partitions = ", ".join(f"{topic.name} ({topic.partitions})" for topic in self.topics)
+        producers = ", ".join("pipelined" if one.pipelined else one.compression for one in self.producers)
         return [
             f"flush {self.flush}, segments of {self.segment_bytes} bytes, topics {partitions}",
-            f"{len(self.producers)} producers, {len(self.readers)} readers, {self.duration_s:.1f} s",
+            f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, {self.duration_s:.1f} s",
             *(f"  {fault}" for fault in self.faults),
         ]
 
@@ -106,10 +112,11 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
     return Plan(
         seed=seed,
         flush=flush or drawn_flush,
-        topics=tuple(TopicPlan(f"topic-{n}", random.randint(1, 4)) for n in range(random.randint(1, 2))),
+        topics=tuple(_draw_topic(random, number) for number in range(random.randint(1, 2))),
         producers=producers,
         readers=readers,
         faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
+        data_directories=random.choice((1, 1, 2)),
         segment_bytes=random.choice((16 * 1024, 16 * 1024, 64 * 1024, 2**20)),
         latency_s=random.choice((0.0001, 0.001, 0.02)),
         jitter_s=random.choice((0.0, 0.001, 0.05)),
@@ -123,6 +130,10 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
 _FLUSH_CHOICES: tuple[Flush, ...] = ("always", "always", "always", "interval", "os")
 
 
+def _draw_topic(random: Random, number: int) -> TopicPlan:
+    return TopicPlan(f"topic-{number}", random.randint(1, 4), random.choice((-1, -1, -1, 40_000)))
+
+
 def _draw_producer(random: Random, number: int, duration_s: float) -> ProducerPlan:
     batches = random.randint(5, 40)
     return ProducerPlan(
@@ -133,6 +144,7 @@ def _draw_producer(random: Random, number: int, duration_s: float) -> ProducerPl
         pause_s=random.choice((0.0, duration_s / batches, duration_s / batches)),
         compression=random.choice(("none", "none", "none", "gzip", "lz4", "snappy", "zstd")),
         lanes=random.choice((1, 2, 4)),
+        pipelined=random.random() < 0.3,
     )
 
 
@@ -149,6 +161,7 @@ _SHARES = {
     FaultKind.KILL: 3,
     FaultKind.POWER_LOSS: 4,
     FaultKind.CRASH_IN_WRITE: 6,
+    FaultKind.CRASH_IN_START: 3,
     FaultKind.STOP: 1,
     FaultKind.CUT: 4,
     FaultKind.BLACK_HOLE: 2,
@@ -169,6 +182,8 @@ def _draw_faults(random: Random, duration_s: float, hosts: list[str]) -> tuple[F
 def _draw_fault(random: Random, kind: FaultKind, at_s: float, hosts: list[str]) -> Fault:
     if kind is FaultKind.CRASH_IN_WRITE:
         return Fault(at_s, kind, random.randint(1, 60), random.choice(("power", "power", "")))
+    if kind is FaultKind.CRASH_IN_START:
+        return Fault(at_s, kind, random.randint(1, 30), random.choice(("power", "power", "")))
     if kind is FaultKind.CUT:
         return Fault(at_s, kind, target=random.choice(hosts))
     if kind is FaultKind.BLACK_HOLE:

@@ -78,7 +78,11 @@ def promised(plan: Plan) -> Promises:
     """What a broker with this plan's flush policy has to keep under this plan's faults."""
     durable = plan.flush == "always"
     flushes_fail = any(fault.kind is FaultKind.FLUSH_ERROR for fault in plan.faults)
-    return Promises(survives_power_loss=durable, survives_flush_errors=durable or not flushes_fail)
+    return Promises(
+        survives_power_loss=durable,
+        survives_flush_errors=durable or not flushes_fail,
+        keeps_everything=all(topic.retention_bytes < 0 for topic in plan.topics),
+    )
 
 
 @contextmanager

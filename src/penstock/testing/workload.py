@@ -5,16 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.client import AsyncClient
 from penstock.sdk.putting import PutError
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.history import FinalLog, History
-from penstock.testing.plan import ProducerPlan, ReaderPlan
+from penstock.testing.plan import ProducerPlan, ReaderPlan, TopicPlan
 
 PUT_TIMEOUT_S = 60.0
 _PAUSE_AFTER_ERROR_S = 0.2
+_BATCH_BYTES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,34 @@ class Book:
     note: Callable[..., None]
     is_durable: Callable[[bytes], bool] | None
     """None where the flush policy does not promise it."""
+
+    def durable(self, values: Sequence[bytes], compression: str) -> bool | None:
+        """Whether acknowledged values are on stable storage; None where that is not promised or cannot be seen."""
+        if self.is_durable is None or compression != "none":
+            return None
+        return all(map(self.is_durable, values))
+
+
+class Values:
+    """Values that say where they come from, and differ from all others."""
+
+    def __init__(self, plan: ProducerPlan, random: Random) -> None:
+        self._plan = plan
+        self._random = random
+        self._made = 0
+
+    def make(self, partition: TopicPartition) -> list[bytes]:
+        """The values of one batch; few batches are larger than the smallest segment, and are refused for that."""
+        random, values, size = self._random, list[bytes](), 0
+        limit = _BATCH_BYTES if random.random() < 0.98 else 10 * _BATCH_BYTES
+        for _ in range(random.randint(1, self._plan.records_max)):
+            self._made += 1
+            filler = random.randbytes(random.randint(0, self._plan.value_bytes_max))
+            values.append(f"<{self._plan.name}/{partition}/{self._made}>".encode() + filler)
+            size += len(values[-1])
+            if size > limit:
+                break
+        return values
 
 
 class Producer:
@@ -39,7 +68,7 @@ class Producer:
         self._book = book
         self._random = random
         self._left = plan.batches
-        self._made = 0
+        self._values = Values(plan, random)
 
     async def run(self) -> None:
         """All batches, in as many lanes as planned."""
@@ -55,7 +84,7 @@ class Producer:
                 await asyncio.sleep(2 * self._plan.pause_s * self._random.random() * self._plan.lanes)
 
     async def _put(self, partition: TopicPartition) -> None:
-        values = self._values(partition)
+        values = self._values.make(partition)
         history, note = self._book.history, self._book.note
         write = history.ask_write(self._plan.name, partition, values)
         try:
@@ -77,21 +106,7 @@ class Producer:
             history.refused(write, str(error))
         else:
             note("put", self._plan.name, str(partition), places[0].offset, len(values))
-            history.stored(write, places[0].offset, durable=self._durable(values))
-
-    def _durable(self, values: Sequence[bytes]) -> bool | None:
-        if self._book.is_durable is None or self._plan.compression != "none":
-            return None
-        return all(map(self._book.is_durable, values))
-
-    def _values(self, partition: TopicPartition) -> list[bytes]:
-        """Values that say where they come from, and differ from all others."""
-        values = []
-        for _ in range(self._random.randint(1, self._plan.records_max)):
-            self._made += 1
-            filler = self._random.randbytes(self._random.randint(0, self._plan.value_bytes_max))
-            values.append(f"<{self._plan.name}/{partition}/{self._made}>".encode() + filler)
-        return values
+            history.stored(write, places[0].offset, durable=self._book.durable(values, self._plan.compression))
 
 
 class Reader:
@@ -133,7 +148,8 @@ class Reader:
         except PenstockError as error:
             self._book.note("fetch failed", self._plan.name, str(partition), position, error.code.name)
             await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
-            return position
+            # A position that retention has taken: the log's start may be asked for from anywhere before it.
+            return await self._start_of(partition) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else position
         records = [(record.offset, record.value or b"") for record in fetched.records]
         self._book.note("fetch", self._plan.name, str(partition), position, len(records), fetched.high_watermark)
         self._book.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)
@@ -142,22 +158,40 @@ class Reader:
         # A log that lost its tail with the power, as weak flush policies may, ends before the reader's position.
         return min(fetched.next_offset, fetched.high_watermark)
 
+    async def _start_of(self, partition: TopicPartition) -> int:
+        try:
+            found = await self._client.list_offset(partition.topic, partition.partition, BEGINNING)
+        except PenstockError:
+            return 0
+        return found.offset if found is not None else 0
 
-async def create_topics(client: AsyncClient, topics: Sequence[tuple[str, int]]) -> None:
+
+async def create_topics(client: AsyncClient, topics: Sequence[TopicPlan]) -> None:
     """Create the topics, whatever else happens meanwhile."""
-    for name, partitions in topics:
+    for topic in topics:
+        settings = {"retention.bytes": str(topic.retention_bytes)}
         while True:
             try:
-                await client.create_topic(name, partitions=partitions)
+                await client.create_topic(topic.name, partitions=topic.partitions, settings=settings)
                 break
             except PenstockError as error:
-                if error.code.name == "TOPIC_ALREADY_EXISTS":
+                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     break
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
 
 async def read_whole(client: AsyncClient, partition: TopicPartition, book: Book) -> FinalLog:
     """Everything a partition holds; an error here is an error of the run."""
+    while True:
+        try:
+            return await _read_whole(client, partition, book)
+        except PenstockError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # Retention has moved the start meanwhile: once more from there.
+
+
+async def _read_whole(client: AsyncClient, partition: TopicPartition, book: Book) -> FinalLog:
     start = await client.list_offset(partition.topic, partition.partition, BEGINNING)
     end = await client.list_offset(partition.topic, partition.partition, LATEST)
     assert start is not None

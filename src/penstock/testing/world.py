@@ -11,6 +11,7 @@ from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
 from penstock.sdk.client import AsyncClient
 from penstock.testing.history import FinalLog, History
+from penstock.testing.pipelined_producer import PipelinedProducer
 from penstock.testing.plan import BROKER_HOST, Fault, FaultKind, Plan
 from penstock.testing.process import BrokerProcess, Machine
 from penstock.testing.simulated_clock import SimulatedClock
@@ -26,7 +27,7 @@ from penstock.testing.workload import Book, Producer, Reader, create_topics, rea
 T = TypeVar("T")
 
 KAFKA_PORT = 9092
-DATA_DIRECTORY = "/data"
+DATA_DIRECTORIES = ("/data", "/more-data")
 _ERROR_CHANCE = 0.2
 SETTLING_S = 200.0
 """So long after the last fault everything must have come to its end by itself."""
@@ -57,10 +58,14 @@ class World:
         self._lives = 0
         self._restarting = True
         self._began_on_bad_disk = False
+        self._is_starting = False
+        self._crash_in_start: Fault | None = None
         self.machine = self._make_machine()
         self._started_s = loop.time()
         self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
-        self._book = Book(self.history, self.machine.note, self._is_durable if plan.flush == "always" else None)
+        keeps_everything = all(topic.retention_bytes < 0 for topic in plan.topics)
+        probe = self._is_durable if plan.flush == "always" and keeps_everything else None
+        self._book = Book(self.history, self.machine.note, probe)
 
     def _make_machine(self) -> Machine:
         plan, loop, random = self.plan, self.loop, self._random
@@ -80,7 +85,7 @@ class World:
 
     def _settings(self) -> Settings:
         return Settings(
-            data=(DATA_DIRECTORY,),
+            data=DATA_DIRECTORIES[: self.plan.data_directories],
             host=BROKER_HOST,
             kafka_port=KAFKA_PORT,
             http_port=-1,
@@ -94,7 +99,7 @@ class World:
         keeper = self.loop.create_task(self._keep_running(), name="keeper")
         admin = self._client("admin")
         faults = self.loop.create_task(self._play_faults(), name="faults")
-        await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self._topics()), "making topics")
+        await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self.plan.topics), "making topics")
         producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
         readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
         await faults
@@ -119,7 +124,13 @@ class World:
             process = BrokerProcess(self.machine, self._settings(), self._lives, self._note_crash)
             self._process = process
             self._began_on_bad_disk = self._disk_refuses()
-            if await process.start():
+            if self._crash_in_start is not None:
+                fault, self._crash_in_start = self._crash_in_start, None
+                process.crash_in_write(int(fault.amount), power_loss=bool(fault.target))
+            self._is_starting = True
+            started = await process.start()
+            self._is_starting = False
+            if started:
                 await process.ended
             self._process = None
             await asyncio.sleep(self.plan.restart_delay_s)
@@ -154,6 +165,9 @@ class World:
         elif kind is FaultKind.CRASH_IN_WRITE:
             if self._process is not None:
                 self._process.crash_in_write(int(fault.amount), power_loss=bool(fault.target))
+        elif kind is FaultKind.CRASH_IN_START:
+            self._crash_in_start = fault
+            self._crash(power_loss=bool(fault.target))
         elif kind is FaultKind.STOP:
             if self._process is not None:
                 await self._within(SETTLING_S, self._process.stop(), "stopping")
@@ -165,6 +179,7 @@ class World:
             begin, end = self._lasting(fault)
             begin()
             self.loop.call_later(fault.amount, end)
+            self._began_on_bad_disk |= self._is_starting and self._disk_refuses()
 
     def _lasting(self, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:
         """How a fault that lasts begins, and how it ends."""
@@ -204,7 +219,8 @@ class World:
     def _start_producer(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.producers[number]
         random = branch(self._random, plan.name)
-        producer = Producer(plan, self._client(plan.name), self.partitions, self._book, random)
+        make = PipelinedProducer if plan.pipelined else Producer
+        producer = make(plan, self._client(plan.name), self.partitions, self._book, random)
         return self.loop.create_task(producer.run(), name=plan.name)
 
     def _start_reader(self, number: int) -> asyncio.Task[None]:
@@ -212,9 +228,6 @@ class World:
         random = branch(self._random, plan.name)
         reader = Reader(plan, self._client(plan.name), self.partitions, self._book, random)
         return self.loop.create_task(reader.run(), name=plan.name)
-
-    def _topics(self) -> list[tuple[str, int]]:
-        return [(topic.name, topic.partitions) for topic in self.plan.topics]
 
     def _is_durable(self, value: bytes) -> bool:
         return self.machine.disk.holds_durably(value)
