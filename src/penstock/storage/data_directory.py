@@ -63,7 +63,6 @@ class DataDirectory:
         workers: Workers,
         flush_workers: Workers,
         journaled: bool,
-        dirty_max: int,
     ) -> None:
         self.path = path
         self.id = directory_id
@@ -82,8 +81,6 @@ class DataDirectory:
         self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
         self.mender = Mender(self, workers)
         self._journaled = journaled
-        self._dirty_max = dirty_max
-        """More unflushed logs than this are flushed at once, since each keeps a file open."""
         self._lock = lock
         self._workers = workers
         self._flush_workers = flush_workers
@@ -104,7 +101,7 @@ class DataDirectory:
         self._encoded.pop(log.key, None)
         if log.broken is not None:
             self.mender.mend(log)
-        if log.doomed or len(self._dirty) > self._dirty_max:
+        if log.doomed:
             self.wants_checkpoint.set()
 
     def flush_failed(self, log: Log, error: OSError) -> None:

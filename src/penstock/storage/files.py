@@ -1,12 +1,11 @@
 """Open files, bounded: ten thousand partitions must not need ten thousand file descriptors.
 
-Each segment keeps its own open file, so that the common case is one attribute. When more than `limit` files are open,
-those not used since the hand last passed are let go (second chance). Letting go only drops the reference: a read that
-is under way in another thread still holds the file, which closes with its last reference.
+Each segment keeps its own open file, so that the common case is one attribute. When `limit` files are open, the next
+one not used since the hand last passed is let go (second chance). Letting go only drops the reference: a read that is
+under way in another thread still holds the file, which closes with its last reference.
 
-A file with bytes that were written but not flushed is pinned: the kernel reports a failed write-back to files that
-were open when it happened, so closing one early could turn an error into silence. When pinned files alone reach twice
-the limit, the oldest is flushed on the spot and let go.
+A file may be let go before what was written to it has been flushed. The kernel tells of a failed write-back to those
+who have the file open, so nobody may be there to be told; `Segment.flush` makes up for that.
 """
 
 import errno
@@ -23,12 +22,6 @@ class Holder(Protocol):
     path: str
     file: DiskFile | None
     used: bool
-
-    def is_pinned(self) -> bool: ...
-
-    def flush_now(self) -> None:
-        """Flush, so that the file may be let go; a failure is the holder's to report."""
-        ...
 
     def let_go(self) -> None:
         """Drop the file and whatever else can be had back from disk."""
@@ -51,18 +44,11 @@ class OpenFiles:
             file = holder.file
             if file is None:
                 if len(self._ring) >= self.limit:
-                    self._make_room(len(self._ring) >= 2 * self.limit)
+                    self._make_room()
                 file = holder.file = self._open(holder.path, create)
                 self._ring.append(holder)
             holder.used = True
             return file
-
-    def readopt(self, holder: Holder, file: DiskFile) -> None:
-        """Take back a file that was let go while it was being written to."""
-        with self._lock:
-            if holder.file is None:
-                holder.file = file
-                self._ring.append(holder)
 
     def forget(self, holder: Holder) -> None:
         """The holder's file is gone for good; close it without ceremony."""
@@ -78,28 +64,19 @@ class OpenFiles:
         try:
             return self.disk.open(path, create=create)
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._ring:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         # Others, connections above all, have used up the descriptors: give one back and try once more.
-        self._make_room(True)
+        self._make_room()
         return self.disk.open(path, create=create)
 
-    def _make_room(self, at_any_price: bool) -> None:
-        """Let one file go; one that is pinned only at any price, which is a flush on the spot."""
+    def _make_room(self) -> None:
         ring = self._ring
-        for _ in range(2 * len(ring)):
-            if not ring:
-                return
+        while ring:
             holder = ring.popleft()
-            if holder.file is None:
-                continue
-            if holder.used or holder.is_pinned():
+            if holder.used:
                 holder.used = False
                 ring.append(holder)
-                continue
-            holder.let_go()
-            return
-        if at_any_price and ring:
-            holder = ring.popleft()
-            holder.flush_now()
-            holder.let_go()
+            else:
+                holder.let_go()
+                return

@@ -61,7 +61,7 @@ class Log:
         files: OpenFiles,
         clock: Clock,
         journaled: bool,
-        pins_files: bool,
+        careful: bool,
         dirtied: Callable[["Log"], None],
     ) -> None:
         self.key = key
@@ -100,7 +100,7 @@ class Log:
         self.files = files
         self.clock = clock
         self._journaled = journaled
-        self._pins_files = pins_files
+        self._careful = careful
         self._dirtied = dirtied
         self._reader = LogReader(self)
 
@@ -158,7 +158,7 @@ class Log:
             )
         except OSError as error:
             raise self.storage_error(error) from error
-        segment.pins = self._pins_files
+        segment.is_careful = self._careful
         if self.segments:
             closed = self.segments[-1]
             closed.is_closed = True
@@ -222,8 +222,6 @@ class Log:
         kept = [segment for segment in self.segments[:-1] if segment.next_offset > new_start]
         kept.append(self.segments[-1])
         gone = self.segments[: len(self.segments) - len(kept)]
-        for segment in gone:
-            segment.pins = False
         self.unflushed = [segment for segment in self.unflushed if segment in kept]
         self.segments = kept
         self.doomed.extend(gone)

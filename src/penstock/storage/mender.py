@@ -136,7 +136,7 @@ class Mender:
         for segment in made[:-1]:
             segment.is_closed = True
         for segment in made:
-            segment.pins = replaced[0].pins
+            segment.is_careful = replaced[0].is_careful
         for segment in replaced:
             segment.forget()
         log.segments = kept + made

@@ -9,6 +9,7 @@ and is never read); flushed_offset is the offset that follows the batches below 
 follows those below size_bytes.
 """
 
+import errno
 import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -66,10 +67,11 @@ class Segment:
         "file",
         "flushed",
         "index",
+        "is_careful",
         "is_closed",
+        "is_in_doubt",
         "is_named",
         "path",
-        "pins",
         "used",
     )
 
@@ -84,10 +86,12 @@ class Segment:
         self.is_closed = False
         self.is_named = True
         """Whether the file's name in its directory has been flushed."""
-        self.pins = True
-        """Whether unflushed bytes keep the file open (see `files`)."""
+        self.is_careful = True
+        """Whether a flush must not overlook that the file was let go too early."""
+        self.is_in_doubt = False
+        """Whether the file was let go with unflushed bytes, so that a failed write-back may have gone unheard."""
         self.failed: OSError | None = None
-        """A flush that failed where nobody could be told; whoever flushes next is."""
+        """How the first flush failed that did."""
         self.file: DiskFile | None = None
         self.used = False
         self._files = files
@@ -141,7 +145,7 @@ class Segment:
         self.used = True
         file.write(batches, position)
         if self.file is None:
-            self._files.readopt(self, file)
+            self.is_in_doubt = True  # Let go while it was being written to.
         index = self.index
         for at, header in headers:
             if position + at >= index.due:
@@ -152,15 +156,34 @@ class Segment:
         self.end = Mark(offset, position + len(batches), max_timestamp, max_timestamp_offset)
 
     def flush(self) -> None:
-        """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing."""
+        """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing.
+
+        If the file was let go meanwhile, the kernel may have failed to write some pages, told nobody, and hold them as
+        clean or have dropped them. So the unflushed batches are checked and written once more, which makes them dirty
+        again, and this flush answers for them.
+        """
         with self._flushing:
             if self.failed is not None:
                 raise OSError(self.failed.errno, f"an earlier flush failed: {self.failed.strerror}", self.path)
             try:
-                (self.file or self.open()).flush()
+                file = self.open()
+                in_doubt, self.is_in_doubt = self.is_in_doubt, False
+                if in_doubt and self.is_careful:
+                    self._write_again(file)
+                file.flush()
             except OSError as error:
                 self.failed = error
                 raise
+
+    def _write_again(self, file: DiskFile) -> None:
+        """Write what has not been flushed over itself; raises OSError when it is not what was written."""
+        end = self.end.position
+        first = self.flushed.position
+        try:
+            for position, header in walk(file, first, end, self.flushed.offset, verify=True):
+                file.write(file.read(header.size_bytes, position), position)
+        except CorruptBatch as error:
+            raise OSError(errno.EIO, f"unflushed bytes were lost: {error.detail}", self.path) from error
 
     def flush_to(self, mark: Mark) -> None:
         """Note that everything before `mark` has been flushed."""
@@ -170,19 +193,10 @@ class Segment:
 
     # As a holder of an open file.
 
-    def is_pinned(self) -> bool:
-        return self.pins and self.flushed.position < self.end.position
-
-    def flush_now(self) -> None:
-        mark = self.end
-        try:
-            self.flush()
-        except OSError:
-            return
-        self.flush_to(mark)
-
     def let_go(self) -> None:
         self.file = None
+        if self.flushed.position < self.end.position:
+            self.is_in_doubt = True
         if self.is_closed and self.index.saved_bytes == self.size_bytes:
             self.index = SparseIndex(self.base_offset, self.size_bytes, self.index.interval_bytes)
             self.index.saved_bytes = self.size_bytes

@@ -9,7 +9,6 @@ None of them loses anything when only the process ends.
 
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -99,7 +98,6 @@ class Store:
                     workers=workers,
                     flush_workers=flush_workers,
                     journaled=store._always,
-                    dirty_max=open_files_max // len(directories) if policy is not FlushPolicy.OS else sys.maxsize,
                 )
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
@@ -139,7 +137,7 @@ class Store:
         log.end_offset = log.durable_offset = plan.end_offset
         for state in plan.segments:
             segment = Segment(log.path, state, self._files, log.settings.index_interval_bytes)
-            segment.pins = self.policy is not FlushPolicy.OS
+            segment.is_careful = self.policy is not FlushPolicy.OS
             segment.is_closed = True
             log.segments.append(segment)
         if log.segments:
@@ -155,7 +153,7 @@ class Store:
             files=self._files,
             clock=self._clock,
             journaled=self._always,
-            pins_files=self.policy is not FlushPolicy.OS,
+            careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
         )
         log.request_commit = directory.commits.request

@@ -10,20 +10,12 @@ from penstock.testing.simulated_disk import SimulatedDisk, SimulatedFile
 
 
 class Thing:
-    """Holds a file; pinned when a test says so."""
+    """Holds a file."""
 
-    def __init__(self, number: int, *, pinned: bool = False) -> None:
+    def __init__(self, number: int) -> None:
         self.path = f"/{number}"
         self.file: DiskFile | None = None
         self.used = False
-        self.pinned = pinned
-        self.flushed = False
-
-    def is_pinned(self) -> bool:
-        return self.pinned
-
-    def flush_now(self) -> None:
-        self.flushed = True
 
     def let_go(self) -> None:
         self.file = None
@@ -61,16 +53,6 @@ def test_a_file_that_is_let_go_stays_open_for_whoever_reads_from_it() -> None:
     assert reading.read(1, 0) == b""
 
 
-def test_pinned_files_stay_open_up_to_twice_the_limit() -> None:
-    things = [Thing(number, pinned=True) for number in range(20)]
-    files = opened(SimulatedDisk(), 10, things)
-    assert files.count() == 20
-    assert not any(thing.flushed for thing in things)
-    files.open(Thing(20), create=True)
-    assert [thing.flushed for thing in things].count(True) == 1
-    assert [thing.file is None for thing in things].count(True) == 1
-
-
 def test_when_descriptors_run_out_one_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     things = [Thing(number) for number in range(8)]
@@ -89,12 +71,10 @@ def test_when_descriptors_run_out_one_is_given_back(monkeypatch: pytest.MonkeyPa
     assert [thing.file is None for thing in things].count(True) == 1
 
 
-def test_a_file_written_to_while_it_was_let_go_is_taken_back() -> None:
+def test_a_file_that_is_gone_is_forgotten() -> None:
     thing = Thing(0)
     files = opened(SimulatedDisk(), 8, [thing])
-    file = files.open(thing)
-    thing.let_go()
-    files.readopt(thing, file)
-    assert thing.file is file
+    files.forget(thing)
     files.forget(thing)
     assert thing.file is None
+    assert files.count() == 0

@@ -212,6 +212,32 @@ def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> No
     run(check())
 
 
+@pytest.mark.parametrize("lose", [False, True])
+def test_a_write_back_that_failed_while_the_file_was_closed_is_made_up_for(lose: bool) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk, open_files_max=8)
+        logs = [await store.create(key(number), SMALL) for number in range(20)]
+        for log in logs:
+            append(log, [b"0"])
+        await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+        closed = [log for log in logs if log.segments[0].file is None]
+        assert len(closed) >= 10
+        for log in closed:
+            inode = disk._file(log.segments[0].path)
+            inode.unflushed.clear()  # The kernel gave up on these bytes, and nobody had the file open.
+            if lose:
+                inode.content[:] = inode.durable
+        await store.checkpoint()
+        await asyncio.sleep(20)
+        await store.checkpoint()
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [values_of(log) for log in logs_of(store)] == [{0: b"0"}] * 20
+
+    run(check())
+
+
 def test_a_checkpoint_that_cannot_be_written_is_tried_again() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
