@@ -2,8 +2,8 @@
 
 The promises: what was acknowledged is there, once, unaltered, at the offset that was told, in the order its producer
 sent it; what a reader saw stays; an offset is given once; there are no holes; the log's start never goes back, nor its
-end. Under a weak flush policy a power loss, or a failed flush, may take the tail of a log, acknowledged or seen;
-nothing else is forgiven.
+end. Under a weak flush policy a power loss, or a failed flush, may take the tail of a log, acknowledged or seen; and
+what retention had just taken may be there once more after a crash. Nothing else is forgiven.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.model.names import TopicPartition
-from penstock.testing.history import FinalLog, History, Outcome, Read, Write
+from penstock.testing.history import Crash, FinalLog, History, Outcome, Read, Write
 
 _SHOWN_BYTES = 48
 
@@ -220,28 +220,31 @@ class _PartitionCheck:
 
     def _check_ends(self) -> Iterator[Violation]:
         """Compare each answer with those that were known before it was asked for; concurrent ones have no order."""
-        start = end = lost_at = 0
+        start = end = lost_at = crashed_at = 0
         at_asking: dict[Read, tuple[int, int]] = {}
         for moment, event in sorted(self._moments(), key=lambda item: item[0]):
-            if event is None:
-                # A forgiven power loss: the log may end earlier now, and answers on their way tell of the old end.
-                end, lost_at = 0, moment
+            if isinstance(event, Crash):
+                # Answers on their way still tell of the ends before it.
+                start, crashed_at = 0, moment
+                if event.power_loss and not self.promises.survives_power_loss:
+                    end, lost_at = 0, moment
             elif isinstance(event, Write):
                 end = max(end, event.base_offset + len(event.values) if event.asked_at > lost_at else 0)
             elif event not in at_asking:
                 at_asking[event] = (start, end)
             else:
                 known_start, known_end = at_asking[event]
-                if event.log_start < known_start:
-                    yield self._violation(Kind.START_WENT_BACK, f"from {known_start} to {event.log_start}")
-                start = max(start, event.log_start)
+                if event.asked_at > crashed_at:
+                    if event.log_start < known_start:
+                        yield self._violation(Kind.START_WENT_BACK, f"from {known_start} to {event.log_start}")
+                    start = max(start, event.log_start)
                 if event.asked_at < lost_at:
                     continue
                 if event.log_end < known_end and self.promises.survives_flush_errors:
                     yield self._violation(Kind.END_WENT_BACK, f"from {known_end} to {event.log_end}")
                 end = max(end, event.log_end)
 
-    def _moments(self) -> Iterator[tuple[int, Write | Read | None]]:
+    def _moments(self) -> Iterator[tuple[int, Write | Read | Crash]]:
         for write in self.writes:
             if write.base_offset >= 0 and write.told_at is not None:
                 yield write.told_at, write
@@ -249,8 +252,8 @@ class _PartitionCheck:
             assert read.told_at is not None
             yield read.asked_at, read
             yield read.told_at, read
-        if not self.promises.survives_power_loss:
-            yield from ((crash.at, None) for crash in self.history.crashes if crash.power_loss)
+        for crash in self.history.crashes:
+            yield crash.at, crash
 
 
 def _shown(value: bytes) -> str:

@@ -80,6 +80,8 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
     faults: tuple[Fault, ...]
+    churned_topics: int
+    """So many topics are created, and most of them deleted, beside all else."""
     data_directories: int
     segment_bytes: int
     latency_s: float
@@ -116,6 +118,7 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
         producers=producers,
         readers=readers,
         faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
+        churned_topics=random.choice((0, 0, 10)),
         data_directories=random.choice((1, 1, 2)),
         segment_bytes=random.choice((16 * 1024, 16 * 1024, 64 * 1024, 2**20)),
         latency_s=random.choice((0.0001, 0.001, 0.02)),

@@ -71,7 +71,8 @@ def _play(world: World, loop: SimulatedLoop) -> list[str]:
         outcome = loop.run_until_complete(world.run())
     except (SimulationStuckError, UnsettledError, PenstockError) as error:
         return [f"{type(error).__name__}: {error}"]
-    return [str(violation) for violation in check(outcome.history, outcome.final, promised(world.plan))]
+    violations = check(outcome.history, outcome.final, promised(world.plan))
+    return [*outcome.problems, *map(str, violations)]
 
 
 def promised(plan: Plan) -> Promises:

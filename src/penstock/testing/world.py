@@ -10,6 +10,7 @@ from penstock.catalog.memory import MemoryCatalog
 from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
 from penstock.sdk.client import AsyncClient
+from penstock.testing.churn import Churn
 from penstock.testing.history import FinalLog, History
 from penstock.testing.pipelined_producer import PipelinedProducer
 from penstock.testing.plan import BROKER_HOST, Fault, FaultKind, Plan
@@ -43,6 +44,7 @@ class Outcome:
 
     history: History
     final: dict[TopicPartition, FinalLog]
+    problems: list[str]
 
 
 class World:
@@ -102,6 +104,8 @@ class World:
         await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self.plan.topics), "making topics")
         producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
         readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
+        churn = Churn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
+        producers.append(self.loop.create_task(churn.run(), name="churn"))
         await faults
         await self._heal()
         await self._within(SETTLING_S, asyncio.gather(*producers), "writing")
@@ -109,11 +113,13 @@ class World:
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
+        self.partitions += [TopicPartition(name, 0) for name in churn.kept]
         await self._read_everything("first")
         self._crash(power_loss=True)
         final = await self._read_everything("second")
+        problems = await self._within(SETTLING_S, churn.problems(), "listing topics")
         await self._end(keeper, admin)
-        return Outcome(self.history, final)
+        return Outcome(self.history, final, problems)
 
     # The broker
 

@@ -159,6 +159,17 @@ def test_a_start_that_goes_back_is_found() -> None:
     assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == {Kind.START_WENT_BACK}
 
 
+def test_a_start_may_go_back_with_a_crash_since_what_expired_is_then_taken_again() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    read(history, "d", 3, start=3)
+    under_way = history.ask_read("s", PARTITION, 3)
+    history.crashed(power_loss=False)
+    history.answered(under_way, [(3, b"d")], 3, 4)
+    read(history, "d", 3, start=2)
+    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
+
+
 def test_an_end_that_goes_back_is_found(history: History) -> None:
     read(history, "", 2, end=4)
     read(history, "", 2, end=3)
