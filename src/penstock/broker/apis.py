@@ -18,6 +18,7 @@ from penstock.broker.handlers.info import InfoHandler
 from penstock.broker.handlers.init_producer_id import InitProducerIdHandler
 from penstock.broker.handlers.list_offsets import ListOffsetsHandler
 from penstock.broker.handlers.metadata import MetadataHandler
+from penstock.broker.handlers.offset_fetch import OffsetFetchHandler
 from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.memory import Memory
@@ -71,6 +72,7 @@ def build_table(served: Served) -> Table:
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
         Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
+        Row(9, "OffsetFetch", 1, 10, Right.READ, OffsetFetchHandler()),
         Row(10, "FindCoordinator", 0, 6, Right.DESCRIBE, FindCoordinatorHandler(identity)),
         Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
         Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
