@@ -39,4 +39,15 @@ async def administer(
             lost = isinstance(error, ConnectionLostError) or error.code is ErrorCode.REQUEST_TIMED_OUT
             in_doubt = in_doubt or lost
             if not await attempts.again(error):
+                account = _account(attempts, error)
+                if account is not error:
+                    raise account from error
                 raise
+
+
+def _account(attempts: Attempts, last: PenstockError) -> PenstockError:
+    """Why it failed; where the last attempt was sent and not answered, that is said too: it may yet be done."""
+    account = attempts.account(last)
+    if account is last or not isinstance(last, ConnectionLostError):
+        return account
+    return PenstockError(account.code, f"{account.detail}; the last attempt was not answered, its outcome is unknown")

@@ -320,6 +320,9 @@ class AsyncClient:
                 for topic in topics:
                     self._cluster.forget(topic)
                 if not await attempts.again(error):
+                    account = attempts.account(error)
+                    if account is not error:
+                        raise account from error
                     raise
 
     async def _send_batch(

@@ -61,7 +61,9 @@ class Connection(asyncio.Protocol):
                 await connection._ready
         except TimeoutError:
             _close(connection)
-            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {timeout_s:g} s") from None
+            raise PenstockError(
+                ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {_rounded(timeout_s)} s"
+            ) from None
         except (OSError, UnicodeError) as error:  # The resolver has its own opinion of what can be a host's name.
             _close(connection)
             raise PenstockError(
@@ -151,7 +153,7 @@ class Connection(asyncio.Protocol):
                     await asyncio.shield(self._room)
         except TimeoutError:
             self._end_if_overdue()
-            text = f"{self.address} took no data for {timeout_s:g} s"
+            text = f"{self.address} took no data for {_rounded(timeout_s)} s"
             raise PenstockError(ErrorCode.NETWORK_EXCEPTION, text) from None
 
     def _handle(self, event: Event) -> None:
@@ -170,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def _give_up(self, future: asyncio.Future[Any], name: str, timeout_s: float) -> None:
         if not future.done():
-            text = f"{self.address} did not answer {name} in {timeout_s:g} s; the outcome is unknown"
+            text = f"{self.address} did not answer {name} in {_rounded(timeout_s)} s; the outcome is unknown"
             future.set_exception(ConnectionLostError(ErrorCode.REQUEST_TIMED_OUT, text))
         self._end_if_overdue()
 
@@ -200,6 +202,11 @@ class Connection(asyncio.Protocol):
 def _close(connection: Connection | None) -> None:
     if connection is not None:
         connection.close()
+
+
+def _rounded(seconds: float) -> str:
+    """A time as a person would say it: what is left of a deadline is a hair less than what was asked for."""
+    return f"{seconds:.1f}".removesuffix(".0") if seconds >= 1 else f"{seconds:.2g}"
 
 
 def _reason(error: BaseException) -> str:

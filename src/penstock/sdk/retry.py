@@ -7,6 +7,8 @@ from penstock.model.errors import ErrorCode, PenstockError
 
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
+ATTEMPT_MIN_S = 0.1
+"""Time below which no attempt is begun: it would end in our own deadline, which says less than the error before it."""
 FEW_ATTEMPTS = 4
 """How often what may pass, but mostly does not, is tried: news of a new topic may be under way, a typing error stays;
 bytes may have been damaged on their way, or on a disk."""
@@ -45,9 +47,12 @@ class Attempts:
         self._deadline = deadline
         self._wait_s = BACKOFF_FIRST_S
         self._few = 0
+        self._last: PenstockError | None = None
 
     async def again(self, error: PenstockError) -> bool:
-        """True after the wait; False, at once, when the error is final or the wait would outlast the deadline."""
+        """True after the wait; False, at once, when the error is final or too little time would be left for more."""
+        if not self._is_of_the_deadline(error):
+            self._last = error
         if not error.code.retriable:
             return False
         if error.code in _FEW:
@@ -57,11 +62,23 @@ class Attempts:
         return await self.pause()
 
     async def pause(self) -> bool:
-        """Wait as before a next attempt, whatever the reason; False when the deadline comes first."""
+        """Wait as before a next attempt, whatever the reason; False when there is no time for one after it."""
         chance = int.from_bytes(self._entropy.token(2), "big") / 65536
         wait_s = self._wait_s * (0.5 + chance)
-        if wait_s >= self._deadline.left_s:
+        if wait_s + ATTEMPT_MIN_S >= self._deadline.left_s:
             return False
         self._wait_s = min(self._wait_s * 2, BACKOFF_MAX_S)
         await asyncio.sleep(wait_s)
         return True
+
+    def account(self, error: PenstockError) -> PenstockError:
+        """What to report when `error` ended the last attempt.
+
+        That our own deadline came in the middle of it explains nothing where an attempt before failed for a reason
+        of its own: then that one is the account.
+        """
+        return self._last if self._last is not None and self._is_of_the_deadline(error) else error
+
+    def _is_of_the_deadline(self, error: PenstockError) -> bool:
+        late = error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
+        return late and self._deadline.left_s < ATTEMPT_MIN_S

@@ -1,0 +1,79 @@
+"""What is reported when the time is over before an operation succeeded."""
+
+import asyncio
+import re
+
+import pytest
+
+from builders.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.connection import Connection
+from penstock.sdk.requests import LATEST
+from penstock.sdk.retry import ATTEMPT_MIN_S, Deadline
+
+
+async def failure_of(operation: object) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        await operation  # type: ignore[misc]  # any awaitable will do
+    return caught.value
+
+
+@pytest.mark.parametrize("last", [Refuse(ErrorCode.KAFKA_STORAGE_ERROR), Silence(), Late(1000.0)])
+def test_a_creation_refused_until_the_deadline_is_reported_with_the_refusal(last: Fault) -> None:
+    async def body(scene: Scene) -> None:
+        refuse = Refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+        scene.cluster.then("CreateTopics", refuse, refuse, refuse, *[last] * 100)
+        error = await failure_of(scene.client().create_topic("t", timeout_s=3))
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert error.code.meaning in error.detail
+        assert ("outcome is unknown" in error.detail) == (last != refuse)
+
+    play(body)
+
+
+def test_a_question_refused_until_the_deadline_is_reported_with_the_refusal() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        scene.cluster.then("ListOffsets", Refuse(ErrorCode.LEADER_NOT_AVAILABLE), *[Silence()] * 100)
+        error = await failure_of(scene.client().list_offset("t", 0, LATEST, timeout_s=3))
+        assert error.code is ErrorCode.LEADER_NOT_AVAILABLE
+
+    play(body)
+
+
+@pytest.mark.parametrize("timeout_s", [0.3, 0.55, 1.0, 2.1])
+def test_no_attempt_is_begun_that_has_no_time_to_be_answered(timeout_s: float) -> None:
+    async def body(scene: Scene) -> None:
+        begun_s: list[float] = []
+        scene.cluster.then("CreateTopics", *[Refuse(ErrorCode.KAFKA_STORAGE_ERROR)] * 100)
+        client = scene.client()
+        await client.metadata()
+        end_s = scene.loop.time() + timeout_s
+        ask = client._cluster.controller
+
+        async def noting(deadline: Deadline) -> Connection:
+            begun_s.append(scene.loop.time())
+            return await ask(deadline)
+
+        client._cluster.controller = noting  # type: ignore[method-assign]  # to see when attempts begin
+        await failure_of(client.create_topic("t", timeout_s=timeout_s))
+        assert len(begun_s) > 1
+        assert end_s - begun_s[-1] >= ATTEMPT_MIN_S
+
+    play(body)
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_the_time_waited_is_told_in_round_numbers(connected: bool) -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        if connected:
+            await client.metadata()
+            scene.cluster.then("Metadata", *[Silence()] * 10)
+        else:
+            scene.network.block("broker1")
+        await asyncio.sleep(0.1234567)
+        error = await failure_of(client.metadata(timeout_s=3.999987))
+        assert re.search(r" in 4 s\b", error.detail), error.detail
+
+    play(body)
