@@ -92,7 +92,7 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
         keys = [key for key in keys if key not in plans]
     plan_one = partial(_plan, directory, inventory, now_ms)
     planned = await _in_slices(workers, keys, lambda key: plan_one(key))
-    changed = [(key, plan) for key, plan in planned if plan.quarantined is None and plan.changes_anything()]
+    changed = [(key, plan) for key, plan in planned if plan.quarantined is None]
     applied = await _in_slices(workers, changed, partial(_apply, directory))
     plans.update(planned)
     plans.update(applied)

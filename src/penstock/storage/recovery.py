@@ -55,12 +55,7 @@ class LogPlan:
     """Names of leftovers that nobody misses."""
     to_flush: list[tuple[int, int, int]] = field(default_factory=list)
     """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
-    has_new_names: bool = False
-    """Whether there are segments that the checkpoint does not know, whose names may not have been flushed."""
     quarantined: str | None = None
-
-    def changes_anything(self) -> bool:
-        return bool(self.writes or self.cut or self.set_aside or self.unneeded or self.to_flush or self.has_new_names)
 
 
 def follow(
@@ -124,11 +119,8 @@ def plan_log(
         known = LogState(_NOBODY, start, start, ())
     plan.start_offset, plan.end_offset = known.start_offset, known.end_offset
     first = known.segments[0].base_offset if known.segments else known.end_offset
-    if not known.segments and first not in bases:
-        first = max((base for base in bases if base < first), default=first)
     plan.unneeded += [segment_name(base) for base in bases if base < first]
     bases = [base for base in bases if base >= first]
-    plan.has_new_names = len(bases) > len(known.segments)
     plan.quarantined = _missing(disk, path, known.segments, bases)
     if plan.quarantined is None:
         _Walk(disk, path, bases, entries, now_ms, plan).run(list(known.segments), first)
@@ -237,7 +229,11 @@ class _Walk:
 
 
 def apply(disk: Disk, path: str, plan: LogPlan) -> None:
-    """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError."""
+    """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError.
+
+    The names are flushed even where nothing is to be done: the process that ended may have made or renamed files and
+    not come to flushing that.
+    """
     assert plan.quarantined is None, "nothing of a quarantined log is touched"
     for base, position, data in plan.writes:
         file = disk.open(f"{path}/{segment_name(base)}", create=True)

@@ -251,3 +251,28 @@ def test_a_log_without_flushes_keeps_a_beginning_of_itself(seed: int) -> None:
         assert len(found) >= 20
 
     run(check())
+
+
+def test_a_log_whose_only_segment_lost_its_name_comes_back_from_the_journal() -> None:
+    """Segments that were removed may be back after power loss; they are not where the log goes on."""
+
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        logs = [await store.create(key(number), SMALL) for number in range(2)]
+        for log in logs:
+            await append_durably(store, log, [b"old"] * 5)
+        logs[0].trim(5)
+        await store.checkpoint()
+        old = f"{logs[0].path}/{0:020d}.log"
+        for log in logs:
+            append(log, [b"new"])
+        await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+        disk.remove(logs[0].segments[-1].path)
+        disk.open(old, create=True)
+        disk.locks.clear()
+        store, log = await reopened(disk)
+        assert (log.start_offset, values_of(log)) == (5, {5: b"new"})
+        assert not disk.exists(old)
+
+    run(check())
