@@ -62,7 +62,7 @@ class ErrorCode(Enum):
     TRANSACTION_COORDINATOR_FENCED = (52, False, "a newer coordinator has taken over")
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, False, "not allowed to use this transactional id")
     SECURITY_DISABLED = (54, False, "this broker checks no rights")
-    KAFKA_STORAGE_ERROR = (56, True, "the disk refuses writes to this partition")
+    KAFKA_STORAGE_ERROR = (56, True, "the broker's disk failed to read or write this partition")
     LOG_DIR_NOT_FOUND = (57, False, "there is no such data directory")
     UNKNOWN_PRODUCER_ID = (59, False, "the broker has forgotten this producer")
     FETCH_SESSION_ID_NOT_FOUND = (70, True, "the broker does not have this fetch session")

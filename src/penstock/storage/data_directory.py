@@ -26,6 +26,7 @@ from penstock.storage.journal import Journal, journal_path
 from penstock.storage.log import Log
 from penstock.storage.mender import Mender
 from penstock.storage.segment import Segment
+from penstock.storage.trouble import Trouble
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024
@@ -63,10 +64,12 @@ class DataDirectory:
         workers: Workers,
         flush_workers: Workers,
         journaled: bool,
+        trouble: Trouble,
     ) -> None:
         self.path = path
         self.id = directory_id
         self.disk = disk
+        self.trouble = trouble
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
         """What the checkpoint goes on saying about logs that could not be recovered."""

@@ -10,6 +10,7 @@ The log's directory holds `<base offset>.log` and `.index` files (see `segment`,
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from penstock.storage.files import OpenFiles
 from penstock.storage.reader import LogReader
 from penstock.storage.retention import expired_segments
 from penstock.storage.segment import Segment
+from penstock.storage.trouble import Trouble
+
+_logger = logging.getLogger(__name__)
 
 JOURNAL_BYTES_MAX = 64 * 1024
 """What waits for one flush of one log goes into the journal up to this size; more is cheaper to flush in place."""
@@ -63,6 +67,7 @@ class Log:
         journaled: bool,
         careful: bool,
         dirtied: Callable[["Log"], None],
+        trouble: Trouble,
     ) -> None:
         self.key = key
         self.path = path
@@ -102,6 +107,7 @@ class Log:
         self._journaled = journaled
         self._careful = careful
         self._dirtied = dirtied
+        self._trouble = trouble
         self._reader = LogReader(self)
 
     def __repr__(self) -> str:
@@ -183,6 +189,36 @@ class Log:
     def storage_error(self, cause: OSError | str) -> PenstockError:
         return PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {cause}")
 
+    def quarantine(self, reason: str) -> PenstockError:
+        """Something acknowledged is damaged or gone: refuse everything from now on. What to raise."""
+        if self.quarantined is None:
+            self.quarantined = reason
+            _logger.error("a partition is quarantined", extra={"log": self.path, "why": reason})
+        return PenstockError(ErrorCode.PARTITION_QUARANTINED, self.quarantined)
+
+    def read_failed(self, error: OSError | PenstockError) -> PenstockError:
+        """What a failed read is answered. What should be there and is not is lost; other failures may pass."""
+        is_whole = not (self.is_fenced or self.is_deleted)  # Else its files are being exchanged or removed.
+        if isinstance(error, PenstockError):
+            if error.code is not ErrorCode.PARTITION_QUARANTINED or self.quarantined is not None:
+                return error
+            segments = self.segments
+            if is_whole and any(s.failed is None and error.detail.startswith(s.path) for s in segments):
+                return self.quarantine(error.detail)
+        elif isinstance(error, FileNotFoundError) and is_whole:
+            missing = next((s for s in self.segments if s.path == error.filename and s.size_bytes), None)
+            if missing is not None:
+                return self.quarantine(
+                    f"{missing.path} is missing; it held offsets {missing.base_offset}..{missing.next_offset}"
+                )
+        return self.unreadable(error.detail if isinstance(error, PenstockError) else error)
+
+    def unreadable(self, cause: OSError | str) -> PenstockError:
+        """What to raise when a read failed in a way that may pass."""
+        if not self.is_deleted:
+            self._trouble.unreadable(self.path, cause)
+        return PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} cannot be read: {cause}")
+
     def advance(self, durable_offset: int, place: tuple[Segment, int] | None) -> None:
         """Everything before `durable_offset` is durable now."""
         if durable_offset > self.durable_offset:
@@ -249,7 +285,7 @@ class Log:
         return self._reader.read(offset, max_bytes, end_offset, cold=False)
 
     def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """As `read`, waiting for the disk: for workers."""
+        """As `read`, waiting for the disk, and each batch's checksum is counted: for workers."""
         data = self._reader.read(offset, max_bytes, end_offset, cold=True)
         assert data is not None, "a cold read has no reason to give up"
         return data
@@ -258,22 +294,22 @@ class Log:
         """(offset, time stamp) of the first record at or after the time, or None. Blocking: for workers."""
         try:
             return self._reader.offset_for_time(timestamp_ms)
-        except OSError as error:
-            raise self.storage_error(error) from error
+        except (OSError, PenstockError) as error:
+            raise self.read_failed(error) from error
 
     def max_timestamp(self) -> tuple[int, int]:
         """(time stamp, offset) of the record with the largest time stamp, (-1, -1) without any. Blocking."""
         try:
             return self._reader.max_timestamp()
-        except OSError as error:
-            raise self.storage_error(error) from error
+        except (OSError, PenstockError) as error:
+            raise self.read_failed(error) from error
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
         """The header of each batch from the one that contains `offset` on. Blocking: for workers."""
         try:
             yield from self._reader.headers_from(offset)
-        except OSError as error:
-            raise self.storage_error(error) from error
+        except (OSError, PenstockError) as error:
+            raise self.read_failed(error) from error
 
     def forget_hints(self) -> None:
         """Segments were exchanged: positions that readers remember no longer hold."""

@@ -106,8 +106,7 @@ class Mender:
                 partial(repair.rebuild, self._directory.disk, log.path, rest, entries, log.durable_offset)
             )
         except LostError as error:
-            log.quarantined = str(error)
-            _logger.error("log quarantined", extra={"log": log.path, "why": log.quarantined})
+            log.quarantine(str(error))
             return
         if log.is_deleted:
             return

@@ -4,7 +4,9 @@ Sequential readers are what matters. After each read the place where it ended is
 that offset, knows its position without a search; where to stop is known from the segment's end, from the place up to
 which the log is durable, or from the index. Such a read is one system call and no look at the batches between.
 
-The reader trusts no position blindly: the batch found there must begin with the offset expected.
+The reader trusts no position blindly: the batch found there must begin with the offset expected. Bytes that come from
+the disk are checked batch by batch; what lies in memory already is handed out as it is, and the client counts its
+checksum as it always does.
 """
 
 import struct
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.batch import decode_batch
 from penstock.records.header import HEADER_BYTES, BatchHeader, CorruptBatch, check, each_batch
+from penstock.records.record import Record
 from penstock.storage.index import Place
 from penstock.storage.segment import NO_TIME, Segment
 
@@ -36,6 +39,11 @@ class NotInMemory(Exception):  # noqa: N818 - not an error: the caller goes the 
 class MisplacedError(Exception):
     """Where a batch was expected, there is none that could be it: a remembered position or the index was wrong."""
 
+    def __init__(self, detail: str = "", end: int = 0) -> None:
+        super().__init__(detail and f": {detail}")
+        self.end = end
+        """Where in the segment what is wrong ends, as far as that is known."""
+
 
 def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> int:
     """The size of the batch that `data` begins with, which may contain `offset`; MisplacedError when it cannot be."""
@@ -45,6 +53,19 @@ def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> i
     if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + _LENGTH_END <= size_max):
         raise MisplacedError
     return int(length) + _LENGTH_END
+
+
+def _check_all(data: bytes, position: int) -> None:
+    """Count the checksum of each batch in `data`, which lies at `position` of its segment; MisplacedError if wrong."""
+    end = 0
+    try:
+        for at, header in each_batch(data):
+            end = at + header.size_bytes
+            check(data, at, header)
+    except CorruptBatch as error:
+        raise MisplacedError(f"at byte {position}: {error.detail}", position + end) from error
+    if end != len(data):
+        raise MisplacedError(f"at byte {position + end}: a part of a batch", position + end)
 
 
 def _base_of(segment: Segment) -> int:
@@ -88,9 +109,9 @@ class LogReader:
         except NotInMemory:
             return None
         except MisplacedError as error:
-            raise self._damaged(segment, f"no batch with offset {offset}") from error
-        except OSError as error:
-            raise log.storage_error(error) from error
+            raise self._damaged(segment, f"no batch with offset {offset}{error}", error.end) from error
+        except (OSError, PenstockError) as error:
+            raise log.read_failed(error) from error
 
     def _read_from(
         self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool
@@ -103,6 +124,8 @@ class LogReader:
             next_offset, limit = place
         data = self._bytes(segment, limit - position, position, cold)
         _check_first(data, segment, offset, len(data))
+        if cold:
+            _check_all(data, position)
         self._remember(next_offset, segment, limit)
         return data
 
@@ -119,8 +142,12 @@ class LogReader:
                 break
             next_offset = base_offset + _delta_of(data, end + _DELTA_AT)[0] + 1
             end += length + _LENGTH_END
+        if end != len(data):
+            data = data[:end]
+        if cold:
+            _check_all(data, position)
         self._remember(next_offset, segment, position + end)
-        return data if end == len(data) else data[:end]
+        return data
 
     def _stop(self, segment: Segment, end_offset: int, cold: bool) -> tuple[int, int]:
         """Where in this segment a read below `end_offset` must stop: offset and position."""
@@ -194,13 +221,16 @@ class LogReader:
         except PenstockError as error:
             raise self._damaged(segment, f"offset {offset}: {error.detail}") from error
 
-    def _damaged(self, segment: Segment, what: str) -> PenstockError:
-        """What has been flushed and is wrong is lost, and said so; what had not been flushed may yet be repaired."""
+    def _damaged(self, segment: Segment, what: str, end: int = 0) -> PenstockError:
+        """What has been flushed and is wrong is lost, and said so; what had not been flushed may yet be repaired.
+
+        `end` is where in the segment the damage ends, where that is known.
+        """
         log, reason = self._log, f"{segment.path}: {what}"
-        if segment.failed is not None or segment not in log.segments:
-            return log.storage_error(reason)
-        log.quarantined = reason
-        return PenstockError(ErrorCode.PARTITION_QUARANTINED, reason)
+        is_changing = log.is_fenced or log.is_deleted or segment not in log.segments
+        if segment.failed is not None or is_changing or end > segment.flushed.position:
+            return log.unreadable(reason)
+        return log.quarantine(reason)
 
     def _bytes(self, segment: Segment, size: int, position: int, cold: bool) -> bytes:
         """Exactly these bytes, which the segment is known to have."""
@@ -271,10 +301,19 @@ class LogReader:
         for position, header in segment.headers(place, segment.size_bytes):
             if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
                 continue
-            for record in decode_batch(self._bytes(segment, header.size_bytes, position, cold=True)):
+            for record in self._records(segment, position, header.size_bytes):
                 if record.timestamp >= timestamp_ms and record.offset >= log_start:
                     return record.offset, record.timestamp
         return None
+
+    def _records(self, segment: Segment, position: int, size: int) -> list[Record]:
+        """What is in one batch. That its checksum is right does not mean that it can be opened: a client made it."""
+        data = self._bytes(segment, size, position, cold=True)
+        try:
+            _check_all(data, position)
+        except MisplacedError as error:
+            raise self._damaged(segment, f"no batch{error}", error.end) from error
+        return decode_batch(data)
 
     def max_timestamp(self) -> tuple[int, int]:
         log = self._log
@@ -292,7 +331,7 @@ class LogReader:
                 return -1, -1
         segment, position = self._find(offset, cold=True)
         size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + _LENGTH_END
-        for record in decode_batch(self._bytes(segment, size, position, cold=True)):
+        for record in self._records(segment, position, size):
             if record.timestamp == time and record.offset >= log.start_offset:
                 return record.timestamp, record.offset
         return time, offset

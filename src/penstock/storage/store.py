@@ -27,6 +27,7 @@ from penstock.storage.log import Log, LogSettings
 from penstock.storage.opening import recover
 from penstock.storage.recovery import LogPlan
 from penstock.storage.segment import Segment
+from penstock.storage.trouble import Trouble
 
 LOCK_NAME = ".lock"
 _logger = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class Store:
                     workers=workers,
                     flush_workers=flush_workers,
                     journaled=store._always,
+                    trouble=Trouble(clock),
                 )
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
@@ -155,6 +157,7 @@ class Store:
             journaled=self._always,
             careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
+            trouble=directory.trouble,
         )
         log.request_commit = directory.commits.request
         return log

@@ -1,0 +1,169 @@
+"""Damage that appears while the broker runs: reads notice it, it is told once, and it is never handed out."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from builders.logs import SMALL, append, append_durably, key, open_store, run
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.storage.log import Log
+from penstock.storage.store import Store
+from penstock.testing.simulated_disk import SimulatedDisk
+
+Damage = Callable[[SimulatedDisk, str], None]
+
+
+def remove(disk: SimulatedDisk, path: str) -> None:
+    disk.remove(path)
+
+
+def shorten(disk: SimulatedDisk, path: str) -> None:
+    disk.cut(path, len(disk.contents(path)) - 10)
+
+
+def empty(disk: SimulatedDisk, path: str) -> None:
+    disk.cut(path, 0)
+
+
+def flip_in_a_record(disk: SimulatedDisk, path: str) -> None:
+    disk.spoil(path, 70, b"\xff")
+
+
+def flip_in_the_last_record(disk: SimulatedDisk, path: str) -> None:
+    disk.spoil(path, len(disk.contents(path)) - 1, b"\xff")
+
+
+def flip_in_a_header(disk: SimulatedDisk, path: str) -> None:
+    disk.spoil(path, 16, b"\x07")
+
+
+def read_all(log: Log) -> bytes:
+    return log.read_cold(0, 10_000, log.end_offset)
+
+
+def read_one(log: Log) -> bytes:
+    data, offset = b"", 0
+    while offset < log.segments[0].next_offset:
+        data += log.read_cold(offset, 1, log.end_offset)
+        offset += 1
+    return data
+
+
+def look_for_a_time(log: Log) -> object:
+    return log.offset_for_time(1_000)
+
+
+def walk_headers(log: Log) -> object:
+    return list(log.headers_from(0))
+
+
+async def filled(disk: SimulatedDisk) -> tuple[Store, Log]:
+    """A log of several segments, with nothing of it in memory but what is always there."""
+    store = await open_store(disk)
+    log = await store.create(key(0), SMALL)
+    for number in range(80):
+        await append_durably(store, log, [b"%d" % number])
+    await store.close()
+    store = await open_store(disk)
+    found = store.get(key(0))
+    assert found is not None
+    assert len(found.segments) > 2
+    return store, found
+
+
+@pytest.mark.parametrize(
+    ("damage", "look"),
+    [
+        (remove, read_all),
+        (shorten, read_all),
+        (empty, read_all),
+        (flip_in_a_record, read_all),
+        (flip_in_the_last_record, read_all),
+        (flip_in_a_header, read_all),
+        (flip_in_a_record, read_one),
+        (flip_in_the_last_record, read_one),
+        (remove, look_for_a_time),
+        (empty, look_for_a_time),
+        (flip_in_a_record, look_for_a_time),
+        (remove, walk_headers),
+        (shorten, walk_headers),
+    ],
+)
+def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
+    damage: Damage, look: Callable[[Log], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await filled(disk)
+        damage(disk, log.segments[0].path)
+        for _ in range(3):
+            with pytest.raises(PenstockError) as refused:
+                look(log)
+            assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
+            assert log.segments[0].path in refused.value.detail
+        told = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [(record.getMessage(), record.__dict__["log"]) for record in told] == [
+            ("a partition is quarantined", log.path)
+        ]
+        with pytest.raises(PenstockError):
+            await append_durably(store, log, [b"after"])
+
+    run(check())
+
+
+def test_what_is_not_flushed_yet_is_refused_but_not_quarantined(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        logs = [await store.create(key(number), SMALL) for number in range(2)]
+        for log in logs:
+            await append_durably(store, log, [b"flushed"])
+        commits = []
+        for log in logs:
+            append(log, [b"journaled"])
+            commits.append(store.commit(log))
+        for commit in commits:
+            assert commit is not None
+            await commit
+        log = logs[0]
+        segment = log.segments[0]
+        assert segment.flushed.position < segment.end.position, "the journal took it"
+        disk.spoil(segment.path, segment.end.position - 1, b"\xff")
+        for _ in range(3):
+            with pytest.raises(PenstockError) as refused:
+                log.read_cold(1, 10_000, log.end_offset)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert "cannot be read" in refused.value.detail
+        assert log.quarantined is None
+        assert [record.getMessage() for record in caplog.records].count("a read failed") == 1
+
+    run(check())
+
+
+def test_a_log_that_is_being_deleted_is_not_quarantined(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        store, log = await filled(SimulatedDisk())
+        await store.delete(log.key)
+        with pytest.raises(PenstockError) as refused:
+            read_all(log)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.quarantined is None
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    run(check())
+
+
+def test_a_reader_of_what_retention_removed_finds_no_damage() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, log = await filled(disk)
+        removed = log.segments[0].path
+        log.trim(log.end_offset)
+        await store.checkpoint()
+        with pytest.raises(FileNotFoundError) as missing:
+            disk.open(removed)
+        assert log.read_failed(missing.value).code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.quarantined is None
+
+    run(check())
