@@ -151,6 +151,16 @@ def test_a_reader_below_the_start_may_be_led_to_it() -> None:
     assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
 
 
+def test_a_reader_may_be_given_what_retention_takes_at_that_moment() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    racing = history.ask_read("r", PARTITION, 1)
+    history.answered(racing, [(1, b"b"), (2, b"c")], 3, 4)
+    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == set()
+    racing.records = ((2, b"c"),)
+    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == {Kind.GAP}
+
+
 def test_a_start_that_goes_back_is_found() -> None:
     history = History()
     write(history, "abcd", 0)
