@@ -29,6 +29,7 @@ _HINTS = {
 }
 _UNREACHABLE_HINT = "Start a broker with `penstock serve`, or name another with --bootstrap (or PENSTOCK_BOOTSTRAP)."
 _UNKNOWN_HINT = "It may be stored or not: read the topic's end before you send it again."
+_DISK_HINT = "Look at the broker's log and its disk's free space, and read the topic's end before you send it again."
 
 
 def usage_error(text: str) -> PenstockError:
@@ -72,7 +73,9 @@ def _explain(error: PenstockError, as_json: bool) -> None:
 def _hint(error: PenstockError) -> str:
     if _is_unreachable(error):
         return _UNREACHABLE_HINT
-    return _UNKNOWN_HINT if _is_outcome_unknown(error) else _HINTS.get(error.code, "")
+    if _is_outcome_unknown(error):
+        return _DISK_HINT if error.code is ErrorCode.KAFKA_STORAGE_ERROR else _UNKNOWN_HINT
+    return _HINTS.get(error.code, "")
 
 
 def _exit_code(error: PenstockError) -> int:

@@ -41,10 +41,18 @@ _NOBODY = ProducerIdentity(-1, -1)
 
 
 class OutcomeUnknownError(PenstockError):
-    """The write may or may not have been stored; nobody has answered for it within the time."""
+    """The write may or may not have been stored: nobody has answered for it within the time, or not conclusively.
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(ErrorCode.REQUEST_TIMED_OUT, detail)
+    A broker's disk error is inconclusive: the same number says that nothing was written, and that what was written
+    could not be flushed. Its name is kept then; otherwise the name is REQUEST_TIMED_OUT.
+    """
+
+    def __init__(self, where: TopicPartition, error: PenstockError, *, unanswered: bool) -> None:
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not unanswered:
+            text = f"{where}: the broker's disk refused it; it is not known whether an attempt was stored all the same"
+            super().__init__(error.code, f"{text}: {error.detail}")
+        else:
+            super().__init__(ErrorCode.REQUEST_TIMED_OUT, f"{where}: it is not known whether it was stored: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ class Producer:
         self, line: _Line, where: TopicPartition, rows: Rows, compression: str, acks: int, deadline: Deadline
     ) -> Produced:
         attempts = Attempts(self._entropy, deadline)
-        in_doubt = False
+        in_doubt = unanswered = False
         while True:
             try:
                 identity = await self._identity_of(line, deadline) if acks == ALL else _NOBODY
@@ -152,14 +160,18 @@ class Producer:
                     produced = Produced(-1, -1, -1)
                     break
                 in_doubt = in_doubt or _perhaps_stored(error)
+                unanswered = unanswered or isinstance(error, ConnectionLostError)
                 if error.code in _IDENTITY_REFUSED and acks == ALL and not in_doubt:
                     self._retire(line)
                     again = await attempts.pause()
                 else:
                     again = (acks == ALL or not in_doubt) and await attempts.again(error)
                 if not again:
+                    account = attempts.account(error)
                     if in_doubt:
-                        raise OutcomeUnknownError(f"{where}: it is not known whether it was stored: {error}") from error
+                        raise OutcomeUnknownError(where, account, unanswered=unanswered) from error
+                    if account is not error:
+                        raise account from error
                     raise
         if acks == ALL:
             line.next_sequence = (line.next_sequence + len(rows)) % SEQUENCE_MODULUS

@@ -120,6 +120,35 @@ def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown() -> None:
     play(body)
 
 
+@pytest.mark.parametrize(("lost", "name"), [(0, "KAFKA_STORAGE_ERROR"), (1, "REQUEST_TIMED_OUT")])
+def test_a_disk_error_until_the_deadline_is_told_as_what_it_is(lost: int, name: str) -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        await client.put("t", [b"a"])
+        scene.cluster.then("Produce", *[Cut(after=True)] * lost, *[Refuse(ErrorCode.KAFKA_STORAGE_ERROR)] * 100)
+        error = await put_fails(client.put("t", [b"b"], timeout_s=3))
+        assert error.outcome_unknown
+        assert error.code.name == name
+        assert "not known whether" in error.detail
+        assert ErrorCode.KAFKA_STORAGE_ERROR.meaning in error.detail
+        assert ("the broker's disk refused it" in error.detail) == (not lost)
+
+    play(body)
+
+
+@pytest.mark.parametrize("last", [Refuse(ErrorCode.NOT_ENOUGH_REPLICAS), Silence()])
+def test_a_refusal_until_the_deadline_is_named_although_the_last_attempt_was_not_answered(last: Fault) -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        await client.put("t", [b"a"])
+        scene.cluster.then("Produce", *[Refuse(ErrorCode.NOT_ENOUGH_REPLICAS)] * 3, *[last] * 100)
+        error = await put_fails(client.put("t", [b"b"], timeout_s=3))
+        assert error.outcome_unknown == (last == Silence())
+        assert ErrorCode.NOT_ENOUGH_REPLICAS.meaning in error.detail
+
+    play(body)
+
+
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH],
