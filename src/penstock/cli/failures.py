@@ -14,6 +14,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 5
 EXIT_OUTCOME_UNKNOWN = 6
+EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -38,11 +39,18 @@ def usage_error(text: str) -> PenstockError:
 
 
 @contextmanager
-def failures_explained(as_json: bool) -> Iterator[None]:
-    """End the command with an exit code instead of a traceback, whatever goes wrong inside in a foreseeable way."""
+def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
+    """End the command with an exit code instead of a traceback, whatever goes wrong inside in a foreseeable way.
+
+    A command that `prints` what it did is refused before it does anything when it has no output.
+    """
+    if prints and sys.stdout is None:
+        sys.stderr.write("penstock: standard output is closed; nothing was done\n")
+        raise typer.Exit(EXIT_FAILED)
     try:
         yield
-        sys.stdout.flush()
+        if prints:
+            sys.stdout.flush()
     except PenstockError as error:
         _explain(error, as_json)
         raise typer.Exit(_exit_code(error)) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
 from penstock.cli.output import print_bytes, shown, text_or_base64
 from penstock.cli.positions import EXPECTED, Offset, parse_position
 from penstock.model.clock import SystemClock
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def get(
     topic: TopicName,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this one; otherwise all.")
+        int | None, typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one; otherwise all.")
     ] = None,
     start: Annotated[
         str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")

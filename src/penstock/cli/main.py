@@ -1,13 +1,15 @@
 """The `penstock` command."""
 
+import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from penstock import __version__
 from penstock.cli import serve, topic
-from penstock.cli.failures import EXIT_INTERRUPTED
+from penstock.cli.failures import EXIT_BUG, EXIT_INTERRUPTED
 from penstock.cli.get import get
 from penstock.cli.info import info
 from penstock.cli.put import put
@@ -23,7 +25,7 @@ app = typer.Typer(
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"penstock {__version__}\n")
+        typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
 
@@ -43,9 +45,33 @@ app.command()(get)
 app.command()(info)
 
 
+DEBUG_VARIABLE = "PENSTOCK_DEBUG"
+
+
 def main() -> None:
     """Run the command line; ends the process."""
+    _fill_closed_streams()
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        sys.exit(_tell_bug(error))
+
+
+def _fill_closed_streams() -> None:
+    """Let no file or connection get the number of a standard stream that is closed, and be written to by mistake."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def _tell_bug(error: Exception) -> int:
+    """What nobody foresaw, in one line; with its traceback where that was asked for, and from a broker always."""
+    if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] == ["serve"]:
+        traceback.print_exception(error)
+    sys.stderr.write(f"penstock: this is a bug: {type(error).__name__}: {error}\n")
+    sys.stderr.write(f"  With {DEBUG_VARIABLE}=1 in the environment it shows where; please report it with that.\n")
+    return EXIT_BUG

@@ -9,6 +9,9 @@ from penstock.cli.failures import usage_error
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
+OFFSET_MAX = 2**63 - 1
+"""The largest number the protocol has for an offset or a time."""
+
 EXPECTED = "beginning, latest, an offset, a time such as 2025-01-31T12:00 or @1738324800000, or an age such as 10m"
 
 
@@ -37,7 +40,19 @@ Position = Beginning | Latest | Offset | Time
 
 def parse_position(text: str, flag: str, now_ms: int) -> Position:
     """What `--from` and `--to` say; a time without a zone is this machine's."""
-    plain = text.strip()
+    try:
+        position = _parse(text.strip(), now_ms)
+    except (ValueError, OverflowError):
+        raise usage_error(f"{flag} {text!r}: expected {EXPECTED}") from None
+    if isinstance(position, Offset) and position.offset > OFFSET_MAX:
+        raise usage_error(f"{flag} {text!r}: the largest offset there can be is {OFFSET_MAX}")
+    if isinstance(position, Time) and not 0 <= position.timestamp_ms <= OFFSET_MAX:
+        # The numbers below 0 mean something else to a broker.
+        raise usage_error(f"{flag} {text!r}: expected a time between 1970 and {OFFSET_MAX} ms after")
+    return position
+
+
+def _parse(plain: str, now_ms: int) -> Position:
     if plain == "beginning":
         return Beginning()
     if plain == "latest":
@@ -49,7 +64,4 @@ def parse_position(text: str, flag: str, now_ms: int) -> Position:
     ago = _AGO.fullmatch(plain)
     if ago:
         return Time(now_ms - round(float(ago[1]) * _UNITS_MS[ago[2]]))
-    try:
-        return Time(round(datetime.fromisoformat(plain).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise usage_error(f"{flag} {text!r}: expected {EXPECTED}") from None
+    return Time(round(datetime.fromisoformat(plain).timestamp() * 1000))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
 from penstock.cli.output import print_json, print_line
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import REQUEST_BYTES_MAX
@@ -63,7 +63,8 @@ def put(
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every message.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Partition; otherwise the key decides.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Partition; otherwise the key decides."),
     ] = None,
     compression: Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))] = "none",
     acks: Annotated[

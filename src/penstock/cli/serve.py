@@ -49,7 +49,7 @@ def _text(default: Any) -> str:
 def _serve(config: str | None, flags: dict[str, str | None]) -> int:
     from penstock.node import settings
 
-    with failures_explained(as_json=False):
+    with failures_explained(as_json=False, prints=False):
         path = config or os.environ.get(settings.CONFIG_VARIABLE)
         chosen = settings.load(flags, os.environ, _read_config(path) if path else None)
     from penstock.node.serve import run

@@ -29,9 +29,11 @@ class Session:
 def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
     """A session with a broker that has answered; UnreachableError when none does.
 
-    A refusal is told at once. A broker that is silent is waited for, the only one as long as the command may take.
+    A refusal is told at once. A broker that is silent is waited for, the only one as long as the command may take;
+    several share that time.
     """
-    silence_s = timeout_s if "," not in bootstrap else min(timeout_s, SEED_SILENCE_S)
+    seeds = bootstrap.count(",") + 1
+    silence_s = timeout_s if seeds == 1 else min(timeout_s / seeds, SEED_SILENCE_S)
     with asyncio.Runner() as runner:
         client = runner.run(AsyncClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, REPLICAS_MAX, AsJson, Bootstrap, Timeout, TopicName
 from penstock.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -20,10 +20,14 @@ app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
 def create(
     name: TopicName,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many; unless given, the broker decides.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, max=PARTITIONS_MAX, help="How many; unless given, the broker decides."
+        ),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Copies of each partition; unless given, the broker decides.")
+        int | None,
+        typer.Option(min=1, max=REPLICAS_MAX, help="Copies of each partition; unless given, the broker decides."),
     ] = None,
     settings: Annotated[
         list[str] | None,

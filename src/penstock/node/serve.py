@@ -178,6 +178,8 @@ def _announce(settings: Settings, node: Node, took_s: float) -> None:
         lines.append(f"  curl http://{host}:{node.http_port}/metrics")
     lines += ["", "Ctrl-C stops it."]
     try:
+        if sys.stdout is None:
+            raise OSError("standard output is closed")
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
     except OSError as problem:

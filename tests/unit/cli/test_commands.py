@@ -1,6 +1,7 @@
 """The command line as far as it can be seen without a broker."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from penstock.node.settings import FIELDS, Settings
 from penstock.records.record import Record
 
 NOBODY = "127.0.0.1:1"
+COMMAND = f"{sys.executable} -m penstock.cli"
 CLIENT_COMMANDS = [
     ("topic", "list"),
     ("topic", "create", "t"),
@@ -39,6 +41,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
+
+
+def shell(line: str) -> "subprocess.CompletedProcess[str]":
+    """A real process, where it matters what its standard streams are."""
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_version_is_told() -> None:
@@ -68,6 +75,16 @@ def test_programs_get_the_same_as_json(command: tuple[str, ...]) -> None:
     document = json.loads(errors)
     assert document["error"] == "NETWORK_EXCEPTION"
     assert "penstock serve" in document["hint"]
+
+
+@pytest.mark.parametrize(("seeds", "each"), [(1, "1"), (2, "0.5")])
+def test_silent_brokers_share_the_time_and_it_is_told_in_round_numbers(seeds: int, each: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        names = ["127.0.0.1", "localhost"][:seeds]
+        code, _, errors = run("topic", "list", "--timeout", "1", "-b", ",".join(f"{name}:{port}" for name in names))
+    assert code == 5
+    assert f"127.0.0.1:{port} did not answer in {each} s" in errors
 
 
 def test_the_bootstrap_list_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +118,22 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("topic", "list", "--bootstrap", "a:b"), "a:b"),
         (("get", "t", "--count", "0"), "--count"),
         (("put", "t", "m", "--partition", "-1"), "--partition"),
+        (("put", "t", "m", "--partition", "99999999999"), "--partition"),
+        (("get", "t", "--partition", "99999999999"), "--partition"),
+        (("get", "t", "--from", "@99999999999999999999"), "--from"),
+        (("get", "t", "--from", "99999999999999999999"), "--from"),
+        (("get", "t", "--from", "99999999999999w"), "--from"),
+        (("get", "t", "--to", "@99999999999999999999"), "--to"),
+        (("get", "t", "--to", "1969-12-31T00:00Z"), "--to"),
+        (("topic", "create", "t", "--partitions", "99999999999"), "--partitions"),
+        (("topic", "create", "t", "--replication-factor", "32768"), "--replication-factor"),
+        (("topic", "list", "--timeout", "nan"), "--timeout"),
+        (("topic", "list", "--timeout", "inf"), "--timeout"),
+        (("topic", "list", "--timeout", "-1"), "--timeout"),
     ],
 )
 def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, ...], named: str) -> None:
-    code, _, errors = run(*arguments)
+    code, _, errors = run(*arguments, *(() if "--bootstrap" in arguments else ("--bootstrap", NOBODY)))
     assert code == 2
     assert named in errors
 
@@ -236,3 +265,29 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(PenstockError) as caught:
         list(lines_as_they_come(lambda size: bytes(size)))
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("command", CLIENT_COMMANDS)
+def test_a_command_without_an_output_is_refused_before_it_does_anything(command: tuple[str, ...]) -> None:
+    ended = shell(f"{COMMAND} {' '.join(command)} --bootstrap {NOBODY} >&-")
+    assert (ended.returncode, ended.stderr) == (1, "penstock: standard output is closed; nothing was done\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
+    ended = shell(f"{COMMAND} get t --bootstrap {NOBODY} {closed}")
+    assert ended.returncode == (1 if " >&-" in closed else 5)
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
+    program = (
+        "import penstock.cli.main as cli\ndef broken(): raise LookupError('unforeseen')\ncli.app = broken\ncli.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"PENSTOCK_DEBUG": debug}
+    )
+    assert ended.returncode == 70
+    assert "penstock: this is a bug: LookupError: unforeseen\n" in ended.stderr
+    assert ("Traceback" in ended.stderr) == bool(debug)

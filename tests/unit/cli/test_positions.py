@@ -35,10 +35,35 @@ def test_a_time_without_a_zone_is_this_machines(text: str) -> None:
     assert parse_position(text, "--from", NOW_MS) == Time(expected)
 
 
-@pytest.mark.parametrize("text", ["", "end", "-5", "1x", "@", "@x", "10 m", "2024-13-01", "٣", "0001-01-01T00:00x"])
+@pytest.mark.parametrize(
+    "text", ["", "end", "-5", "1x", "@", "@x", "10 m", "2024-13-01", "٣", "0001-01-01T00:00x", "9" * 5000]
+)
 def test_what_is_no_place_is_refused_with_what_would_be(text: str) -> None:
     with pytest.raises(PenstockError) as caught:
         parse_position(text, "--to", NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "--to" in caught.value.detail
     assert "beginning" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        str(2**63),
+        f"@{2**63}",
+        "99999999999999w",
+        "9" * 400 + "w",
+        f"{NOW_MS + 1}ms",
+        "1969-12-31T23:59:59.999+00:00",
+    ],
+)
+def test_a_place_the_protocol_has_no_number_for_is_refused(text: str) -> None:
+    with pytest.raises(PenstockError) as caught:
+        parse_position(text, "--to", NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_SETTING
+    assert "--to" in caught.value.detail
+
+
+def test_the_limits_themselves_are_places() -> None:
+    assert parse_position(str(2**63 - 1), "--to", NOW_MS) == Offset(2**63 - 1)
+    assert parse_position("@0", "--to", NOW_MS) == Time(0)
