@@ -9,6 +9,8 @@ It lists only segments whose names are flushed, and only their flushed parts. A 
 before; both are true, the older one only makes recovery read more. Recovery begins where the checkpoint ends, and what
 lies before that and is damaged was lost after it had been flushed: it is never taken for a torn end.
 
+Of a log that was quarantined at a start without a checkpoint that could be read, nothing is known: both offsets are -1.
+
 After a clean close it is the whole truth, and a start reads nothing else. That takes two signs: the flag in the
 checkpoint, and beside it the empty file `clean`, made after it. The next start removes `clean` before anything is
 appended: removing a name is possible on a full disk too, where no new checkpoint could be written.
@@ -27,6 +29,7 @@ from penstock.storage.segment import SegmentState
 FILE_NAME = "checkpoint"
 CLEAN_NAME = "clean"
 KIND = b"PNSTKCP1"
+UNKNOWN = -1
 _CLEAN = 1
 _HEAD = struct.Struct("<16sBQI")
 _LOG = struct.Struct("<16siqqI")

@@ -73,6 +73,9 @@ class DataDirectory:
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
         """What the checkpoint goes on saying about logs that could not be recovered."""
+        self.has_checkpoint = False
+        """Whether one has ever been written. Before that no log is made: logs without a checkpoint tell that one was
+        lost."""
         self.wants_checkpoint = asyncio.Event()
         self.keeps_journals = False
         """Set when a journal has the only copy of something; then none is removed in this run."""
@@ -212,6 +215,7 @@ class DataDirectory:
                 logs=encoded,
             )
         )
+        self.has_checkpoint = True
         return doomed
 
     def _has_quarantined(self) -> bool:

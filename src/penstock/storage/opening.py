@@ -16,7 +16,7 @@ from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.storage import checkpoint, kept_entries, recovery
 from penstock.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
-from penstock.storage.checkpoint import Checkpoint, LogState
+from penstock.storage.checkpoint import UNKNOWN, Checkpoint, LogState
 from penstock.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
 from penstock.storage.journal import JournalEntry, journal_numbers, read_journal
 from penstock.storage.recovery import LogPlan
@@ -34,7 +34,7 @@ class Inventory:
     known: dict[PartitionKey, LogState]
     is_clean: bool
     is_trusted: bool
-    """False when there was a checkpoint that could not be read."""
+    """False when the checkpoint is lost or cannot be read. No log is made before the first one is written."""
     keys: dict[PartitionKey, None]
     unfinished: list[str]
     deleted: list[str]
@@ -66,7 +66,12 @@ def take_inventory(directory: DataDirectory) -> Inventory:
         for entry in kept_entries.read(disk, f"{path}/{name}"):
             entries.setdefault(entry.key, []).append(entry)
     kept_keys = [key for key in map(key_of, kept) if key is not None]
-    is_trusted = found is not None or CHECKPOINT_NAME not in names
+    is_there = CHECKPOINT_NAME in names
+    is_trusted = found is not None or not (is_there or keys)
+    if not is_trusted:
+        why = "it is damaged" if is_there else "it is missing, though there are logs"
+        _logger.error("no checkpoint to go by: all logs are read", extra={"directory": path, "why": why})
+    directory.has_checkpoint = found is not None
     return Inventory(
         last.logs,
         last.is_clean,
@@ -96,10 +101,11 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     applied = await _in_slices(workers, changed, partial(_apply, directory))
     plans.update(planned)
     plans.update(applied)
+    end = 0 if inventory.is_trusted else UNKNOWN
     for key, plan in plans.items():
         _report(directory, key, plan)
         if plan.quarantined is not None:
-            directory.kept_states[key] = inventory.known.get(key) or LogState(key, 0, 0, ())
+            directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
     quarantined = [key for key, plan in plans.items() if plan.quarantined is not None]
     await workers.run(partial(_tidy, directory, inventory, quarantined))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]

@@ -7,6 +7,11 @@ whole batch is cut and kept aside in a `.cut` file.
 
 A log is quarantined, and nothing of it touched, when what had been flushed is missing or too short, or when the journal
 has acknowledged batches behind a gap.
+
+Without a checkpoint that can be read nobody knows what had been flushed, and so not either what had been acknowledged.
+Then a bad place is a torn end only where nothing speaks of a later one: no segment, no whole batch behind it, and no
+snapshot. Where something does, the log is quarantined: with a checkpoint, the same would be what a power loss leaves
+of writes that nobody was told about, and is cut.
 """
 
 import errno
@@ -17,17 +22,17 @@ from typing import NamedTuple
 
 from penstock.model.names import NO_TOPIC_ID, PartitionKey
 from penstock.records.header import BatchHeader, CorruptBatch, each_batch
-from penstock.storage.checkpoint import LogState
+from penstock.storage import snapshot
+from penstock.storage.checkpoint import UNKNOWN, LogState
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.journal import JournalEntry
-from penstock.storage.scan import walk
+from penstock.storage.scan import find_later, walk
 from penstock.storage.sealed import UNFINISHED
 from penstock.storage.segment import NO_TIME, SEGMENT_SUFFIX, SegmentState, segment_name
 
 CUT_SUFFIX = ".cut"
-_REWRITE_BYTES = 1024 * 1024
+_COPY_BYTES = 1024 * 1024
 _NOBODY = PartitionKey(NO_TOPIC_ID, 0)
-CUT_KEPT_BYTES = 1024 * 1024
 
 
 class Found(NamedTuple):
@@ -108,9 +113,11 @@ def plan_log(
 ) -> LogPlan:
     """Look at one log's directory; changes nothing. Raises OSError.
 
-    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, there is
-    no checkpoint to go by: the log begins with its first segment, and only the last segment may have a torn end.
+    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
+    an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.
     """
+    if known is not None and known.end_offset == UNKNOWN:
+        known, trusted = None, False
     names = disk.list(path)
     bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
     plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)])
@@ -124,9 +131,31 @@ def plan_log(
     plan.quarantined = _missing(disk, path, known.segments, bases)
     if plan.quarantined is None:
         _Walk(disk, path, bases, entries, now_ms, plan).run(list(known.segments), first)
-        if plan.set_aside and not trusted:
-            plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, though the log goes on behind it"
+    if plan.quarantined is None and not trusted:
+        later = _sign_of_more(disk, path, names, plan)
+        if later is not None:
+            plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, but there is {later}"
     return plan
+
+
+def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) -> str | None:
+    """What says that the log went on behind the end that was found."""
+    if plan.set_aside:
+        return plan.set_aside[0]
+    if plan.cut is not None:
+        base, position = plan.cut
+        file = disk.open(f"{path}/{segment_name(base)}")
+        found = find_later(file, position, file.size(), plan.end_offset)
+        file.close()
+        if found is not None:
+            return f"a later one at byte {found} of {segment_name(base)}"
+    for name in names:
+        if not name.endswith(snapshot.SUFFIX):
+            continue
+        saved = snapshot.load(disk, path, name.removesuffix(snapshot.SUFFIX))
+        if saved is not None and saved[0] > plan.end_offset:
+            return f"{name}, which was made at offset {saved[0]}"
+    return None
 
 
 def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Sequence[int]) -> str | None:
@@ -257,24 +286,35 @@ def _flush_again(disk: Disk, path: str, first: int, last: int) -> None:
     although they never reached the disk. Written once more, they are dirty again.
     """
     file = disk.open(path, create=True)
-    for position in range(first, last, _REWRITE_BYTES):
-        file.write(file.read(min(_REWRITE_BYTES, last - position), position), position)
+    for position in range(first, last, _COPY_BYTES):
+        file.write(file.read(min(_COPY_BYTES, last - position), position), position)
     file.flush()
     file.close()
 
 
 def _cut(disk: Disk, path: str, base: int, position: int) -> None:
+    """End the segment at `position`; what was behind is kept in a file of its own, if the disk has room for it."""
     file = disk.open(f"{path}/{segment_name(base)}")
-    end = file.size()
-    rubbish = file.read(min(CUT_KEPT_BYTES, end - position), position)
-    if rubbish.strip(b"\0"):
-        try:
-            kept = disk.open(f"{path}/{base:020d}-{position}{CUT_SUFFIX}", create=True)
-            kept.write(rubbish, 0)
-            kept.close()
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+    try:
+        _keep(disk, file, f"{path}/{base:020d}-{position}{CUT_SUFFIX}", position)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
     file.truncate(position)
     file.flush()
     file.close()
+
+
+def _keep(disk: Disk, file: DiskFile, path: str, position: int) -> None:
+    """Copy what is behind `position`; nothing when all of it is zeros."""
+    kept: DiskFile | None = None
+    for at in range(position, file.size(), _COPY_BYTES):
+        data = file.read(_COPY_BYTES, at)
+        if kept is None and data.strip(b"\0"):
+            kept = disk.open(path, create=True)
+            kept.truncate(0)
+        if kept is not None:
+            kept.write(data, at - position)
+    if kept is not None:
+        kept.flush()
+        kept.close()

@@ -1,5 +1,6 @@
 """Walking along the batches of a segment file, header by header. Blocking: for workers."""
 
+import re
 from collections.abc import Iterator
 
 from penstock.records.header import HEADER_BYTES, BatchHeader, CorruptBatch, check, read_header
@@ -7,6 +8,10 @@ from penstock.storage.disk import DiskFile
 
 CHUNK_BYTES = 256 * 1024
 _SMALLEST_LENGTH = HEADER_BYTES - 12
+_FORMAT_AT = 16
+_MAY_BE_HEADER = re.compile(rb"(?=\0\0.{14}\x02)", re.DOTALL)
+"""An offset below 2**48, and the number of the format where it must be."""
+_CHECKED_TIMES = 8
 
 
 def walk(
@@ -37,3 +42,36 @@ def walk(
         yield position, header
         next_offset = header.next_offset
         position += size
+
+
+def find_later(file: DiskFile, position: int, end: int, offset: int) -> int | None:
+    """Where behind `position` a whole batch begins whose offset is greater than `offset`; None when there is none.
+
+    Bytes that look like headers without being any are possible, and each costs a look at what they claim to be. When
+    too much has been looked at, the answer is the place of the last of them: rather a batch too many than one too few.
+    """
+    left_bytes = _CHECKED_TIMES * (end - position)
+    while position + HEADER_BYTES <= end:
+        chunk = file.read(min(CHUNK_BYTES, end - position), position)
+        for match in _MAY_BE_HEADER.finditer(chunk):
+            at = position + match.start()
+            data = file.read(HEADER_BYTES, at)
+            if len(data) < HEADER_BYTES:
+                break
+            header = read_header(data)
+            size = header.batch_length + 12
+            if header.base_offset <= offset or not HEADER_BYTES <= size <= end - at:
+                continue
+            left_bytes -= size
+            if left_bytes < 0 or _is_whole(file, at, header):
+                return at
+        position += max(len(chunk) - _FORMAT_AT, 1)
+    return None
+
+
+def _is_whole(file: DiskFile, position: int, header: BatchHeader) -> bool:
+    try:
+        check(file.read(header.size_bytes, position), 0, header)
+    except CorruptBatch:
+        return False
+    return True

@@ -180,6 +180,8 @@ class Store:
         self._logs[key] = (log, directory)
         directory.logs[key] = log
         try:
+            if not directory.has_checkpoint:
+                await directory.checkpoint()
             await directory.free_key(key)
             await self._workers.run(partial(self._disk.make_directory, log.path))
         except OSError as error:

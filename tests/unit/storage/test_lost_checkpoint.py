@@ -1,0 +1,190 @@
+"""Without a checkpoint nobody knows what was acknowledged: then only what nothing speaks against is a torn end."""
+
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.scan import find_later
+from penstock.testing.simulated_disk import SimulatedDisk
+
+CHECKPOINT = "/data/checkpoint"
+ROOMY = LogSettings(index_interval_bytes=256)
+Losing = Callable[[SimulatedDisk], None]
+
+
+def remove(disk: SimulatedDisk) -> None:
+    disk.remove(CHECKPOINT)
+
+
+def spoil(disk: SimulatedDisk) -> None:
+    disk.spoil(CHECKPOINT, 20, b"garbage")
+
+
+async def filled(disk: SimulatedDisk, count: int = 60, settings: LogSettings = ROOMY) -> Log:
+    """A log of so many batches, closed cleanly."""
+    store = await open_store(disk)
+    log = await store.create(key(0), settings)
+    for number in range(count):
+        await append_durably(store, log, [b"%d" % number])
+    await store.close()
+    return log
+
+
+async def reopened(disk: SimulatedDisk) -> Log:
+    disk.locks.clear()
+    return logs_of(await open_store(disk))[0]
+
+
+def everything(disk: SimulatedDisk, log: Log) -> dict[str, bytes]:
+    return {name: disk.contents(f"{log.path}/{name}") for name in disk.list(log.path)}
+
+
+@pytest.mark.parametrize("lose", [remove, spoil])
+@pytest.mark.parametrize("starts", [1, 3])
+@pytest.mark.parametrize(("settings", "segment"), [(ROOMY, 0), (SMALL, 0), (SMALL, -1)])
+def test_damage_before_whole_batches_is_quarantined_and_stays_so(
+    lose: Losing, starts: int, settings: LogSettings, segment: int
+) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk, settings=settings)
+        lose(disk)
+        disk.spoil(log.segments[segment].path, 70, b"XXXX")
+        before = everything(disk, log)
+        for _ in range(starts):
+            found = await reopened(disk)
+            assert found.quarantined is not None
+            assert everything(disk, found) == before, "something was touched"
+
+    run(check())
+
+
+@pytest.mark.parametrize("lose", [remove, spoil])
+def test_a_quarantined_log_is_served_again_once_its_bytes_are_back(lose: Losing) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        lose(disk)
+        path = log.segments[0].path
+        good = disk.contents(path)[70:74]
+        disk.spoil(path, 70, b"XXXX")
+        assert (await reopened(disk)).quarantined is not None
+        disk.spoil(path, 70, good)
+        found = await reopened(disk)
+        assert [int(value) for value in values_of(found).values()] == list(range(60))
+
+    run(check())
+
+
+@pytest.mark.parametrize("saved_at", [0, 59, 60])
+def test_a_snapshot_tells_that_the_last_batch_was_there(saved_at: int) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        log.save_snapshot("partition", saved_at, b"state")
+        remove(disk)
+        disk.spoil(log.segments[0].path, log.segments[0].size_bytes - 1, b"\xff")
+        found = await reopened(disk)
+        if saved_at == 60:
+            assert found.quarantined is not None
+        else:
+            assert found.quarantined is None
+            assert found.end_offset == 59
+
+    run(check())
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\0" * 4000, b"\0\0" + b"\x02" * 3_000_000])
+def test_a_torn_end_is_still_cut_and_all_of_it_kept_aside(rubbish: bytes) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        path, size = log.segments[0].path, log.segments[0].size_bytes
+        remove(disk)
+        disk.cut(path, size - 5)
+        disk.spoil(path, size - 5, rubbish)
+        content = disk.contents(path)
+        found = await reopened(disk)
+        assert found.end_offset == 59
+        (aside,) = [name for name in disk.list(log.path) if name.endswith(".cut")]
+        assert content == disk.contents(path) + disk.contents(f"{log.path}/{aside}")
+
+    run(check())
+
+
+def test_batches_of_an_older_time_behind_the_end_speak_of_nothing() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        path, size = log.segments[0].path, log.segments[0].size_bytes
+        remove(disk)
+        disk.spoil(path, size, b"torn" + disk.contents(path))
+        assert (await reopened(disk)).end_offset == 60
+
+    run(check())
+
+
+@pytest.mark.parametrize("lose", [remove, spoil])
+def test_that_the_checkpoint_is_lost_is_told(lose: Losing, caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        await filled(disk)
+        lose(disk)
+        found = await reopened(disk)
+        assert found.end_offset == 60
+        told = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert ["checkpoint" in record.getMessage() for record in told] == [True]
+        assert told[0].__dict__["directory"] == "/data"
+
+    run(check())
+
+
+def test_a_new_directory_is_nothing_to_complain_about(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        await filled(SimulatedDisk())
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    run(check())
+
+
+def test_no_log_is_made_before_the_first_checkpoint() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+
+        def full(operation: object) -> None:
+            if getattr(operation, "kind", "") == "write" and "checkpoint" in getattr(operation, "path", ""):
+                raise OSError(errno.ENOSPC, "no space left")
+
+        disk.before = full
+        store = await open_store(disk)
+        with pytest.raises(PenstockError) as refused:
+            await store.create(key(0), ROOMY)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not disk.exists(CHECKPOINT)
+        disk.before = None
+        log = await store.create(key(0), ROOMY)
+        assert disk.exists(CHECKPOINT)
+        await append_durably(store, log, [b"0"])
+
+    run(check())
+
+
+@pytest.mark.parametrize("gap", [0, 1, 255, 256 * 1024 - 30, 256 * 1024 - 8, 256 * 1024 + 1])
+def test_a_later_batch_is_found_wherever_it_lies(gap: int) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk, 5)
+        path = log.segments[0].path
+        batches = disk.contents(path)
+        file = disk.open("/data/found", create=True)
+        file.write(b"\xee" * gap + batches, 0)
+        assert find_later(file, 0, file.size(), 3) == gap + 4 * (len(batches) // 5)
+        assert find_later(file, 0, file.size(), 4) is None
+        assert find_later(file, 0, file.size() - 1, 3) is None
+
+    run(check())
