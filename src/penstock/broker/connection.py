@@ -19,6 +19,7 @@ from struct import Struct
 from typing import cast
 
 from penstock.broker.outbox import READER_SILENCE_S, Outbox, size_of
+from penstock.broker.progress import Progress
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
 from penstock.broker.shared import Shared
@@ -27,7 +28,7 @@ from penstock.wire.framing import read_request_header
 from penstock.wire.malformed import MalformedError
 
 PENDING_MAX = 64
-PENDING_BYTES_MAX = 128 * 1024 * 1024
+PENDING_BYTES_MAX = 16 * 1024 * 1024
 FRAME_SILENCE_S = 30.0
 
 _START = Struct(">hhih")
@@ -50,7 +51,7 @@ class _Pending:
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._receiver = Receiver(shared.staging, shared.memory, self._go_on)
+        self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
         self._outbox = Outbox(shared.memory)
@@ -60,7 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._is_over = False
         self._dispatching = False
-        self._heard_at = 0.0
+        self._progress = Progress()
 
     # What the event loop calls
 
@@ -88,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         elif receiver.needs_room:
             self._steer_reading()
         if receiver.is_partial:
-            self._heard_at = asyncio.get_running_loop().time()
+            self._progress.heard(asyncio.get_running_loop().time(), receiver.begun, receiver.filled)
             self._shared.watch.add(self)
 
     def eof_received(self) -> bool:
@@ -136,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return False
         is_partial = self._receiver.is_partial
-        if is_partial and self._reading and now - self._heard_at > FRAME_SILENCE_S:
+        if is_partial and self._reading and now - self._progress.heard_at > FRAME_SILENCE_S:
             self._cut("connection cut off: half a frame", f"nothing came for {FRAME_SILENCE_S:.0f} s")
             return False
         if self._outbox.is_stuck(now):
@@ -144,10 +145,15 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return is_partial or self._outbox.is_paused
 
-    @property
-    def partial_since(self) -> float | None:
-        """Since when a half frame has waited for more; None when there is none."""
-        return self._heard_at if self._receiver.is_partial else None
+    def is_slow(self, now: float) -> bool:
+        """Whether a half frame holds memory that others wait for, and hardly any more of it comes."""
+        receiver = self._receiver
+        return (
+            receiver.holds_room
+            and receiver.pool.is_waited_for
+            and self._reading
+            and self._progress.is_slow(now, receiver.filled)
+        )
 
     def cut_for_memory(self) -> None:
         self._cut("connection cut off: memory", "an unfinished frame held memory that others need")
@@ -307,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._reading = wanted
         if wanted:
-            self._heard_at = asyncio.get_running_loop().time()
+            self._progress.restart(asyncio.get_running_loop().time(), receiver.filled)
             transport.resume_reading()
         else:
             transport.pause_reading()

@@ -11,7 +11,6 @@ from penstock.model.clock import Clock
 from penstock.model.network import Listening, Network
 
 MEMORY_PERIOD_S = 1.0
-MEMORY_PATIENCE_S = 5.0
 
 
 class Listener:
@@ -19,7 +18,7 @@ class Listener:
         self.shared = Shared(table, memory, PeerLog(clock))
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._short_since: float | None = None
+        self._looked_at = 0.0
 
     @property
     def counters(self) -> Counters:
@@ -36,7 +35,9 @@ class Listener:
     async def start(self, network: Network, host: str, port: int) -> Listening:
         """Listen; OSError when the address cannot be had."""
         self._listening = await network.listen(lambda: Connection(self.shared), host, port)
-        self._timer = asyncio.get_running_loop().call_later(MEMORY_PERIOD_S, self._look_after_memory)
+        loop = asyncio.get_running_loop()
+        self._looked_at = loop.time()
+        self._timer = loop.call_later(MEMORY_PERIOD_S, self._look_after_memory)
         return self._listening
 
     async def stop(self, grace_s: float) -> None:
@@ -59,19 +60,13 @@ class Listener:
         self.shared.watch.close()
 
     def _look_after_memory(self) -> None:
-        """When frames have waited for memory for a while, end the one that has been half there for longest."""
+        """While frames wait for memory, end all that hold some of it and hardly come any further."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if not self.shared.memory.is_waited_for:
-            self._short_since = None
-        elif self._short_since is None:
-            self._short_since = now
-        elif now - self._short_since >= MEMORY_PATIENCE_S:
-            halves = [
-                (since, order, each)
-                for order, each in enumerate(self.shared.connections)
-                if (since := each.partial_since) is not None
-            ]
-            if halves:
-                min(halves)[2].cut_for_memory()
+        # When this look comes late, the loop was held up, and nobody could be heard in the meantime.
+        is_late = now - self._looked_at > 2 * MEMORY_PERIOD_S
+        self._looked_at = now
+        if self.shared.memory.is_waited_for and not is_late:
+            for each in [each for each in self.shared.connections if each.is_slow(now)]:
+                each.cut_for_memory()
         self._timer = loop.call_later(MEMORY_PERIOD_S, self._look_after_memory)

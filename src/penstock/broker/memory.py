@@ -1,8 +1,14 @@
 """Memory that peers can make the broker use, counted and bounded for all connections together.
 
-Invariants: `incoming_bytes` is what frames hold from the moment room was given for them until their request is
-answered; it exceeds its bound by no more than one read of a connection. `outgoing_bytes` is what slow readers have
-not taken.
+Frames are of three sizes, and each size has a part of the memory to itself: a few connections that send giants, however
+slowly, hold up other giants, and no request of the usual sizes. Within a part, first come, first served.
+
+A frame is admitted as a whole, before most of it is received: were room given out bit by bit, frames could hold each
+other up with neither of them getting to its end.
+
+Invariants: a pool's `held_bytes` is what frames hold from the moment room was given for them until their request is
+answered, and what has arrived of those that wait for room (no more than one short read each). The admitted ones
+exceed the bound only if there is just one. `outgoing_bytes` is what slow readers have not taken.
 """
 
 from collections.abc import Callable
@@ -10,50 +16,95 @@ from collections.abc import Callable
 INCOMING_BYTES_MAX = 512 * 1024 * 1024
 OUTGOING_BYTES_MAX = 256 * 1024 * 1024
 
+SMALL_FRAME_BYTES_MAX = 64 * 1024
+MEDIUM_FRAME_BYTES_MAX = 2 * 1024 * 1024
+"""Two of the largest batch that a topic takes by default: what clients send unless they were told otherwise."""
 
-class Memory:
-    def __init__(
-        self, incoming_bytes_max: int = INCOMING_BYTES_MAX, outgoing_bytes_max: int = OUTGOING_BYTES_MAX
-    ) -> None:
-        self._incoming_max = incoming_bytes_max
-        self._outgoing_max = outgoing_bytes_max
+
+class Pool:
+    """The memory for frames of one size."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._admitted = 0
         self._waiting: dict[Callable[[], None], int] = {}
-        self.incoming_bytes = 0
-        self.outgoing_bytes = 0
+        self.held_bytes = 0
 
     @property
     def is_waited_for(self) -> bool:
         return bool(self._waiting)
 
     def take(self, size: int) -> None:
-        """Count bytes that are there already and cannot be refused: small frames, out of a buffer just read."""
-        self.incoming_bytes += size
+        """Admit a frame that is there already as a whole and cannot be refused."""
+        self.held_bytes += size
+        self._admitted += 1
 
-    def ask(self, size: int, when_free: Callable[[], None]) -> bool:
-        """Take `size` bytes for a frame if they are free; otherwise `when_free` is called once they have been taken.
+    def hold(self, size: int) -> None:
+        """Count what has arrived of a frame that is not admitted yet."""
+        self.held_bytes += size
 
-        First come, first served: who asks while others wait is put behind them.
-        """
-        if not self._waiting and self.incoming_bytes + size <= self._incoming_max:
-            self.incoming_bytes += size
+    def ask(self, more: int, when_free: Callable[[], None]) -> bool:
+        """Admit a frame that needs `more` bytes than it holds, if they are free; otherwise `when_free` is called once
+        it has been admitted. Who asks while others wait is put behind them."""
+        if not self._waiting and self._fits(more):
+            self.take(more)
             return True
-        self._waiting[when_free] = size
+        self._waiting[when_free] = more
         return False
 
-    def forget(self, when_free: Callable[[], None]) -> None:
-        """Whoever waited has gone."""
+    def drop(self, size: int, when_free: Callable[[], None]) -> None:
+        """A frame that was not admitted has gone."""
         self._waiting.pop(when_free, None)
+        self.held_bytes -= size
+        self._serve()
 
     def give_back(self, size: int) -> None:
-        self.incoming_bytes -= size
+        """An admitted frame has gone."""
+        self.held_bytes -= size
+        self._admitted -= 1
+        self._serve()
+
+    def _fits(self, more: int) -> bool:
+        # A frame larger than the bound itself gets its turn when it is alone.
+        return not self._admitted or self.held_bytes + more <= self._bytes_max
+
+    def _serve(self) -> None:
         while self._waiting:
-            when_free, wanted = next(iter(self._waiting.items()))
-            # A frame larger than the bound itself gets its turn when nobody else holds anything.
-            if self.incoming_bytes and self.incoming_bytes + wanted > self._incoming_max:
+            when_free, more = next(iter(self._waiting.items()))
+            if not self._fits(more):
                 return
             del self._waiting[when_free]
-            self.incoming_bytes += wanted
+            self.take(more)
             when_free()
+
+
+class Memory:
+    def __init__(
+        self, incoming_bytes_max: int = INCOMING_BYTES_MAX, outgoing_bytes_max: int = OUTGOING_BYTES_MAX
+    ) -> None:
+        self.small = Pool(incoming_bytes_max // 8)
+        self.medium = Pool(incoming_bytes_max * 3 // 8)
+        self.large = Pool(incoming_bytes_max // 2)
+        self._outgoing_max = outgoing_bytes_max
+        self.outgoing_bytes = 0
+
+    @property
+    def incoming_bytes(self) -> int:
+        return self.small.held_bytes + self.medium.held_bytes + self.large.held_bytes
+
+    @property
+    def is_waited_for(self) -> bool:
+        return self.small.is_waited_for or self.medium.is_waited_for or self.large.is_waited_for
+
+    def pool(self, frame_bytes: int) -> Pool:
+        """Where a frame of this size has its memory from."""
+        if frame_bytes <= SMALL_FRAME_BYTES_MAX:
+            return self.small
+        return self.medium if frame_bytes <= MEDIUM_FRAME_BYTES_MAX else self.large
+
+    def give_back(self, frame_bytes: int) -> None:
+        """A whole frame has gone."""
+        self.pool(frame_bytes).give_back(frame_bytes)
 
     def answer_bytes_max(self, wanted: int) -> int:
         """How many bytes an answer may have now: less when slow readers hold much already, 0 when too much."""

@@ -24,8 +24,7 @@ class Counters:
 class Peer(Protocol):
     """A connection as the listener sees it."""
 
-    @property
-    def partial_since(self) -> float | None: ...
+    def is_slow(self, now: float) -> bool: ...
 
     def drain(self) -> None: ...
 

@@ -55,6 +55,11 @@ class Table:
         self.rows: Mapping[int, Row] = {row.key: row for row in rows}
         self._routes: dict[tuple[int, int], Route] = {}
 
+    def bytes_max(self, key: int) -> int:
+        """How large a request of this key may be; for a key that is not served, enough to be told so."""
+        row = self.rows.get(key)
+        return row.bytes_max if row is not None else SMALL_BYTES_MAX
+
     def route(self, key: int, version: int) -> Route | None:
         """None when this key or this version of it is not served."""
         route = self._routes.get((key, version))

@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -152,3 +152,35 @@ def test_half_frames_from_many_peers_do_not_hold_up_a_whole_one(tmp_path: Path) 
         began = time.monotonic()
         write_and_read_back(broker)
         assert time.monotonic() - began < TIMEOUT_S
+
+
+def fill_and_stop(peer: socket.socket) -> None:
+    """Send a giant as far as it is taken, and then no more; being cut off for it is no surprise."""
+    peer.setblocking(False)
+    start = struct.pack(">i", 100 * 1024 * 1024) + request_frame("Produce", 9)[4:]
+    piece = bytes(1_000_000)
+    with suppress(ConnectionError):
+        sent = peer.send(start)
+        while sent < 99 * 1024 * 1024:
+            _, writable, _ = select.select([], [peer], [], 0.2)
+            if not writable:
+                return
+            sent += peer.send(piece)
+
+
+def test_giants_that_stop_half_way_cost_others_nothing(tmp_path: Path) -> None:
+    """A dozen of them ask for more than all memory for requests, and come back when they are ended."""
+    memory = ["--request-memory-bytes", "256MiB"]
+    with RealBroker(tmp_path / "data", flush="os", extra_args=memory) as broker, ExitStack() as stack:
+        for _ in range(2):
+            for _ in range(12):
+                fill_and_stop(stack.enter_context(connect(broker)))
+            for _ in range(20):
+                write_and_read_back(broker)
+
+
+def test_a_giant_of_a_kind_that_never_is_one_is_cut_off_as_soon_as_it_begins(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker, connect(broker) as peer:
+        peer.sendall(struct.pack(">ihh", 100 * 1024 * 1024, 3, 9))
+        assert is_ended(peer)
+        write_and_read_back(broker)
