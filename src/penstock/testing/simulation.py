@@ -119,9 +119,11 @@ def _logs_as_events(loop: SimulatedLoop, trace: Trace) -> Iterator[None]:
     handler = _EventHandler(loop, trace)
     before = (logger.propagate, logger.level)
     logger.addHandler(handler)
-    logger.propagate, logger.level = False, logging.INFO
+    logger.propagate = False
+    logger.setLevel(logging.INFO)  # Not by the attribute: loggers remember what their level let through.
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate, logger.level = before
+        logger.propagate = before[0]
+        logger.setLevel(before[1])
