@@ -103,10 +103,10 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics, with all their messages. Asks first when a person is there to answer."""
+    """Delete topics, with all their messages. Asks first; where nobody can answer, it takes --yes."""
     with failures_explained(as_json):
-        if not yes and not as_json and sys.stdin.isatty():
-            typer.confirm(f"Delete {', '.join(names)} with all messages?", abort=True)
+        if not yes:
+            _ask_to_delete(names, as_json)
         from penstock.cli.session import connected
 
         with connected(bootstrap, timeout) as session:
@@ -116,6 +116,13 @@ def delete(
                     print_line(f"Deleted topic {name}.")
         if as_json:
             print_json({"deleted": names})
+
+
+def _ask_to_delete(names: list[str], as_json: bool) -> None:
+    """What is deleted does not come back, so silence is no consent."""
+    if as_json or sys.stdin is None or not sys.stdin.isatty():
+        raise usage_error(f"nobody can be asked whether to delete {', '.join(names)} with all messages; add --yes")
+    typer.confirm(f"Delete {', '.join(names)} with all messages?", abort=True)
 
 
 def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int]:

@@ -164,7 +164,9 @@ def test_topics_are_created_listed_and_deleted(penstock: Command, topic: str) ->
     (row,) = [document for document in documents if document["name"] == topic]
     assert (row["id"], row["partitions"], row["messages"]) == (created["id"], 2, 3)
     assert topic.encode() in penstock.succeed("topic", "list").output
-    assert penstock.succeed("topic", "delete", topic).output == f"Deleted topic {topic}.\n".encode()
+    assert penstock.run("topic", "delete", topic).code == 2
+    assert topic.encode() in penstock.succeed("topic", "list").output
+    assert penstock.succeed("topic", "delete", topic, "--yes").output == f"Deleted topic {topic}.\n".encode()
     assert topic.encode() not in penstock.succeed("topic", "list").output
 
 

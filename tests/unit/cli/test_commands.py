@@ -24,7 +24,7 @@ COMMAND = f"{sys.executable} -m penstock.cli"
 CLIENT_COMMANDS = [
     ("topic", "list"),
     ("topic", "create", "t"),
-    ("topic", "delete", "t"),
+    ("topic", "delete", "t", "--yes"),
     ("put", "t", "message"),
     ("get", "t"),
     ("info",),
@@ -127,6 +127,8 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("get", "t", "--to", "1969-12-31T00:00Z"), "--to"),
         (("topic", "create", "t", "--partitions", "99999999999"), "--partitions"),
         (("topic", "create", "t", "--replication-factor", "32768"), "--replication-factor"),
+        (("topic", "delete", "t"), "add --yes"),
+        (("topic", "delete", "t", "--json"), "add --yes"),
         (("topic", "list", "--timeout", "nan"), "--timeout"),
         (("topic", "list", "--timeout", "inf"), "--timeout"),
         (("topic", "list", "--timeout", "-1"), "--timeout"),
