@@ -7,10 +7,11 @@ import asyncio
 import gc
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -47,6 +48,8 @@ _EXIT_CODES = {
 CATALOG_FILE = "catalog.sqlite"
 DISK_THREADS = 4
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
+REPEATED_SIGNAL_S = 0.5
+"""Supervisors, `timeout` and terminals tend to signal a process and its group: so close together, two are one."""
 
 
 def run(settings: Settings) -> int:
@@ -75,11 +78,25 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def _in_full(settings: Settings) -> Settings:
     """The settings with what depends on this machine and its current directory written out."""
+    _check_distinct(settings.data)
     return msgspec.structs.replace(
         settings,
         data=tuple(os.path.abspath(directory) for directory in settings.data),
         advertised_host=_advertised_host(settings),
     )
+
+
+def _check_distinct(directories: Sequence[str]) -> None:
+    """Two names of one directory are a slip; without this, the broker would find it in use by itself."""
+    names: dict[str, str] = {}
+    for name in directories:
+        place = os.path.realpath(name)
+        if place in names:
+            both = (
+                f"{name} twice" if names[place] == name else f"the same directory twice, as {names[place]} and {name}"
+            )
+            raise PenstockError(ErrorCode.INVALID_SETTING, f"data names {both}; each directory may be named once")
+        names[place] = name
 
 
 async def _serve(said: Settings, settings: Settings) -> int:
@@ -131,17 +148,24 @@ async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
         stop.cancel()
 
 
-def _watch_signals(stopping: asyncio.Event) -> None:
+def _watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S) -> None:
+    """The first signal stops the broker; another one ends it at once, unless it came within `repeated_s`."""
+    loop = asyncio.get_running_loop()
+    first_s = 0.0
+
     def caught(name: str) -> None:
+        nonlocal first_s
         if stopping.is_set():
+            if loop.time() - first_s < repeated_s:
+                return
             # The data is safe at any moment; only the next start has to look at a little more of it.
             sys.stderr.write("penstock: stopped at once by a second signal\n")
             sys.stderr.flush()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         log.info("stopping", extra={"signal": name})
+        first_s = loop.time()
         stopping.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, caught, number.name)
 
@@ -188,8 +212,10 @@ def _announce(settings: Settings, node: Node, took_s: float) -> None:
 
 
 def _command() -> str:
-    """How to call this program in another terminal: by its name where that is enough."""
-    directory, name = os.path.split(sys.argv[0])
-    if name != "penstock" or os.path.abspath(directory) in os.environ.get("PATH", "").split(os.pathsep):
-        return "penstock"
-    return os.path.relpath(sys.argv[0])
+    """How to call this program in another terminal, in whatever directory: by its name where that is enough."""
+    directory, name = os.path.split(os.path.abspath(sys.argv[0]))
+    if name != "penstock":
+        return f"{shlex.quote(sys.executable)} -m penstock.cli"
+    if directory in os.environ.get("PATH", "").split(os.pathsep):
+        return name
+    return shlex.quote(os.path.join(directory, name))

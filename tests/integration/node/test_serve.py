@@ -111,20 +111,31 @@ def test_a_signal_ends_the_broker_cleanly_although_a_reader_waits(tmp_path: Path
     assert "error" not in said
 
 
-def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
+    """A process that gets a signal, does not end by it, and then does `then`."""
     program = (
         "import asyncio, os, signal\n"
         "from penstock.node.serve import _watch_signals\n"
         "async def hang():\n"
         "    stopping = asyncio.Event()\n"
-        "    _watch_signals(stopping)\n"
+        f"    _watch_signals(stopping{watch})\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    await stopping.wait()\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    await asyncio.sleep(600)\n"
+        f"{then}"
         "asyncio.run(hang())\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_signals_that_come_together_are_one() -> None:
+    again = "    for number in (signal.SIGTERM, signal.SIGINT):\n        os.kill(os.getpid(), number)\n"
+    ended = stop_that_hangs(", 600.0", again + "    await asyncio.sleep(0.1)\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+    again = "    while True:\n        os.kill(os.getpid(), signal.SIGTERM)\n        await asyncio.sleep(0.1)\n"
+    ended = stop_that_hangs("", again)
     assert ended.returncode == EXIT_BY_SECOND_SIGNAL
     assert "stopped at once by a second signal" in ended.stderr
 
@@ -150,6 +161,45 @@ def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_p
         assert f"{data} is in use by process {broker.pid}" in second.stderr
         assert "Traceback" not in second.stderr
         asyncio.run(put(broker, "orders", b"one"))
+
+
+def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (tmp_path / "link").symlink_to(data)
+    ports = ("--kafka-port", "0", "--http-port", "off")
+    for both, said in (
+        (f"{data},{data}", f"data names {data} twice"),
+        (f"{data},{tmp_path / 'link'}", f"the same directory twice, as {data} and {tmp_path / 'link'}"),
+    ):
+        refused = serve("--data", both, *ports)
+        assert refused.returncode == EXIT_SETTINGS
+        assert said in refused.stderr
+    assert not data.exists()
+
+
+def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
+    line = f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} --kafka-port 0 --http-port off >&-"
+    with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stderr is not None
+        try:
+            for said in broker.stderr:
+                if "the ready line could not be written" in said:
+                    break
+            broker.terminate()
+            assert broker.wait(WAIT_S) == EXIT_CLEAN
+        finally:
+            broker.kill()
+
+
+def test_what_to_try_works_as_it_is_printed_from_anywhere(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        printed = re.findall(r"^  (.* (?:put|get) greetings.*)$", broker.log_text(), flags=re.MULTILINE)
+        ended = [
+            subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=WAIT_S, cwd="/")
+            for line in printed
+        ]
+    assert [each.returncode for each in ended] == [0, 0], ended
+    assert ended[1].stdout == "hello\n"
 
 
 def test_several_data_directories_are_served_and_must_come_together(tmp_path: Path) -> None:
