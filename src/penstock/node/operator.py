@@ -9,8 +9,13 @@ from penstock.broker.listener import Listener
 from penstock.model.clock import Clock
 from penstock.node.http import Page, Response, text_response
 from penstock.node.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
+from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.records import COMPILED
+
+REFUSED_LATELY_S = 30.0
+"""So long a write that the disk refused counts. A disk that is nearly full takes small writes between large ones, so
+that a partition works at this moment says little."""
 
 
 class Operator:
@@ -45,7 +50,8 @@ class Operator:
         return text_response(200, "ready") if self.is_ready else text_response(503, "not ready")
 
     def _partitions_refusing_writes(self) -> int:
-        return sum(1 for partition in self._partitions.all() if partition.log.broken or partition.log.quarantined)
+        now_s = self._clock.monotonic_s()
+        return sum(1 for partition in self._partitions.all() if _is_refusing(partition, now_s))
 
     def metrics(self) -> Iterable[Metric]:
         """The broker's figures. None has a label per topic: clients can make any number of those."""
@@ -65,7 +71,14 @@ class Operator:
         yield gauge("penstock_partitions", "Partitions served.", len(logs))
         yield gauge("penstock_producers", "Idempotent producers remembered.", self._partitions.producers_known)
         refusing = self._partitions_refusing_writes()
-        yield gauge("penstock_partitions_refusing_writes", "Partitions whose disk failed.", refusing)
+        yield gauge("penstock_partitions_refusing_writes", "Partitions that refuse writes, or did just now.", refusing)
         yield gauge("penstock_log_bytes", "Bytes kept, all partitions together.", sum(log.size_bytes for log in logs))
         messages = sum(log.end_offset - log.start_offset for log in logs)
         yield gauge("penstock_log_messages", "Offsets kept, all partitions together.", messages)
+
+
+def _is_refusing(partition: Partition, now_s: float) -> bool:
+    log = partition.log
+    if log.broken is not None or log.quarantined is not None or partition.is_suspended:
+        return True
+    return log.refused_s is not None and now_s - log.refused_s < REFUSED_LATELY_S

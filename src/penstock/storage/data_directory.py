@@ -114,6 +114,7 @@ class DataDirectory:
         """Nothing more is believed of the log's unflushed part until it has been read back."""
         if log.is_deleted:
             return
+        log.refused(error)
         log.fence(error)
         self._dirty[log] = None  # No journal may go before the log has been mended.
         self.mender.mend(log)

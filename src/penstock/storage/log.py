@@ -88,6 +88,8 @@ class Log:
         self.is_fenced = False
         """Broken by a failed flush: nothing of it counts as durable any more until it has been read back."""
         self.quarantined: str | None = None
+        self.refused_s: float | None = None
+        """When, by the monotonic clock, the disk last refused a write or a flush."""
         self.is_deleted = False
         self.is_dirty = False
         self.is_named = False
@@ -108,6 +110,8 @@ class Log:
         self._careful = careful
         self._dirtied = dirtied
         self._trouble = trouble
+        self._is_refusing = False
+        """Whether the last write was refused by the disk."""
         self._reader = LogReader(self)
 
     def __repr__(self) -> str:
@@ -141,7 +145,10 @@ class Log:
         except OSError as error:
             self.broken = error
             self.mark_dirty()
-            raise self.storage_error(error) from error
+            raise self.refused(error) from error
+        if self._is_refusing:
+            self._is_refusing = False
+            self._trouble.works(self.path)
         self.end_offset = segment.end.offset
         if self._journaled:
             self.pending_bytes += size
@@ -163,7 +170,7 @@ class Log:
                 self.path, self.end_offset, self.files, self.settings.index_interval_bytes, self.clock.wall_ms()
             )
         except OSError as error:
-            raise self.storage_error(error) from error
+            raise self.refused(error) from error
         segment.is_careful = self._careful
         if self.segments:
             closed = self.segments[-1]
@@ -188,6 +195,13 @@ class Log:
 
     def storage_error(self, cause: OSError | str) -> PenstockError:
         return PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {cause}")
+
+    def refused(self, cause: OSError) -> PenstockError:
+        """The disk took no write, or failed to flush one: remember and tell it. What to raise."""
+        self.refused_s = self.clock.monotonic_s()
+        self._is_refusing = True
+        self._trouble.refused(self.path, cause)
+        return self.storage_error(cause)
 
     def quarantine(self, reason: str) -> PenstockError:
         """Something acknowledged is damaged or gone: refuse everything from now on. What to raise."""

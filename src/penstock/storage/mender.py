@@ -92,8 +92,11 @@ class Mender:
                 raise OSError(errno.EAGAIN, "other logs could not be flushed", self._directory.path)
             del self._cut[log]
         if all(segment.failed is None for segment in log.segments):
+            # What a refused write left behind is cut off again and again while a disk is full: that is no news.
+            level = logging.WARNING if log.is_fenced else logging.DEBUG
+            extra = {"log": log.path, "end_offset": log.end_offset, "after": str(log.broken)}
             log.broken, log.is_fenced = None, False
-            _logger.warning("a log was repaired", extra={"log": log.path, "end_offset": log.end_offset})
+            _logger.log(level, "a log was repaired", extra=extra)
 
     async def _rebuild(self, log: Log) -> None:
         segments = list(log.segments)

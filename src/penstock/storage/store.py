@@ -185,7 +185,7 @@ class Store:
             await directory.free_key(key)
             await self._workers.run(partial(self._disk.make_directory, log.path))
         except OSError as error:
-            raise log.storage_error(error) from error
+            raise log.refused(error) from error
         finally:
             if not log.is_named and not self._disk.exists(log.path):
                 del self._logs[key], directory.logs[key]

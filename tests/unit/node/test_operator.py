@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from penstock.model.clock import SystemClock
 from penstock.node.node import no_metrics
 from penstock.node.operator import Operator
+from penstock.testing.simulated_clock import ManualClock
+
+NOW_S = 1_000.0
 
 
 def operator_over(*logs: Any) -> Operator:
     partitions: Any = SimpleNamespace(
-        all=lambda: [SimpleNamespace(log=log) for log in logs],
+        all=lambda: [SimpleNamespace(log=log, is_suspended=log.is_suspended) for log in logs],
         topics=list,
         count=len(logs),
         producers_known=0,
@@ -21,11 +23,12 @@ def operator_over(*logs: Any) -> Operator:
     counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
     listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
-    return Operator(partitions, listener, SystemClock(), no_metrics)
+    return Operator(partitions, listener, ManualClock(monotonic_s=NOW_S), no_metrics)
 
 
 def log(**changes: object) -> SimpleNamespace:
-    sound = {"broken": None, "quarantined": None, "size_bytes": 1, "start_offset": 0, "end_offset": 1}
+    sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None, "is_suspended": False}
+    sound |= {"size_bytes": 1, "start_offset": 0, "end_offset": 1}
     return SimpleNamespace(**(sound | changes))
 
 
@@ -34,6 +37,9 @@ def log(**changes: object) -> SimpleNamespace:
     [
         ([log(), log()], "ok", 0),
         ([log(), log(broken=OSError("full"))], "degraded", 1),
+        ([log(), log(is_suspended=True)], "degraded", 1),
+        ([log(), log(refused_s=NOW_S - 29)], "degraded", 1),
+        ([log(), log(refused_s=NOW_S - 31)], "ok", 0),
         ([log(quarantined="a checksum is wrong"), log(broken="waits")], "degraded", 2),
     ],
 )
