@@ -101,10 +101,10 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     applied = await _in_slices(workers, changed, partial(_apply, directory))
     plans.update(planned)
     plans.update(applied)
-    end = 0 if inventory.is_trusted else UNKNOWN
     for key, plan in plans.items():
         _report(directory, key, plan)
         if plan.quarantined is not None:
+            end = 0 if plan.is_trusted else UNKNOWN
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
     quarantined = [key for key, plan in plans.items() if plan.quarantined is not None]
     await workers.run(partial(_tidy, directory, inventory, quarantined))
@@ -129,7 +129,7 @@ def _plan(
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
         plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
     except OSError as error:
-        plan = LogPlan(quarantined=f"{path} cannot be read: {error}")
+        plan = LogPlan(quarantined=f"{path} cannot be read: {error}", is_trusted=inventory.is_trusted)
     return key, plan
 
 
@@ -139,7 +139,7 @@ def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tupl
     try:
         recovery.apply(directory.disk, path, plan)
     except OSError as error:
-        plan = LogPlan(quarantined=f"{path} cannot be repaired: {error}")
+        plan = LogPlan(quarantined=f"{path} cannot be repaired: {error}", is_trusted=plan.is_trusted)
     return key, plan
 
 

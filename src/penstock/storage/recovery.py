@@ -61,6 +61,8 @@ class LogPlan:
     to_flush: list[tuple[int, int, int]] = field(default_factory=list)
     """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
     quarantined: str | None = None
+    is_trusted: bool = True
+    """Whether there was a checkpoint to go by."""
 
 
 def follow(
@@ -115,12 +117,15 @@ def plan_log(
 
     With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
     an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.
+    So it is with a log that is older than the checkpoint and unknown to it: it was away, and was brought back.
     """
-    if known is not None and known.end_offset == UNKNOWN:
-        known, trusted = None, False
     names = disk.list(path)
     bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
-    plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)])
+    if known is not None and known.end_offset == UNKNOWN:
+        known, trusted = None, False
+    elif known is None and bases and bases[0] > 0 and _last_snapshot(disk, path, names)[0] >= bases[0]:
+        trusted = False
+    plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)], is_trusted=trusted)
     if known is None:
         start = bases[0] if bases and not trusted else 0
         known = LogState(_NOBODY, start, start, ())
@@ -149,13 +154,18 @@ def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) ->
         file.close()
         if found is not None:
             return f"a later one at byte {found} of {segment_name(base)}"
+    offset, name = _last_snapshot(disk, path, names)
+    return f"{name}, which was made at offset {offset}" if offset > plan.end_offset else None
+
+
+def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, str]:
+    """Offset and name of the snapshot that speaks of the greatest offset; (-1, "") without any."""
+    last = (-1, "")
     for name in names:
-        if not name.endswith(snapshot.SUFFIX):
-            continue
-        saved = snapshot.load(disk, path, name.removesuffix(snapshot.SUFFIX))
-        if saved is not None and saved[0] > plan.end_offset:
-            return f"{name}, which was made at offset {saved[0]}"
-    return None
+        if name.endswith(snapshot.SUFFIX):
+            saved = snapshot.load(disk, path, name.removesuffix(snapshot.SUFFIX))
+            last = max(last, (saved[0], name)) if saved is not None else last
+    return last
 
 
 def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Sequence[int]) -> str | None:

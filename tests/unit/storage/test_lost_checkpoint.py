@@ -188,3 +188,40 @@ def test_a_later_batch_is_found_wherever_it_lies(gap: int) -> None:
         assert find_later(file, 0, file.size() - 1, 3) is None
 
     run(check())
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_that_was_away_and_is_brought_back_is_read_whole(damaged: bool) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), SMALL)
+        for number in range(60):
+            await append_durably(store, log, [b"%d" % number])
+        log.trim(log.segments[1].base_offset)
+        start = log.start_offset
+        log.save_snapshot("partition", log.end_offset, b"state")
+        await store.close()
+        content = everything(disk, log)
+        await store_without(disk, log)
+        disk.make_directory(log.path)
+        for name, data in content.items():
+            disk.open(f"{log.path}/{name}", create=True).write(data, 0)
+        if damaged:
+            disk.spoil(log.segments[-1].path, 70, b"XXXX")
+        for _ in range(2):
+            found = await reopened(disk)
+            assert (found.quarantined is not None) == damaged
+            if not damaged:
+                assert list(values_of(found)) == list(range(start, 60))
+
+    run(check())
+
+
+async def store_without(disk: SimulatedDisk, log: Log) -> None:
+    """A start and a stop that do not find the log, nor the checkpoint that knew of it."""
+    remove(disk)
+    for name in disk.list(log.path):
+        disk.remove(f"{log.path}/{name}")
+    disk.remove(log.path)
+    await (await open_store(disk)).close()
