@@ -1,0 +1,136 @@
+"""What an operator and a client are told by a real broker whose disk is in trouble."""
+
+import asyncio
+import json
+import resource
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.batch import encode_batch
+from penstock.sdk.client import AsyncClient
+from penstock.testing.real_broker import RealBroker
+
+WAIT_S = 60.0
+SMALL_SEGMENTS = ("--segment-bytes", "16KiB")
+BATCHES = 40
+
+
+def health(broker: RealBroker) -> tuple[str, int]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/health", timeout=WAIT_S) as answer:
+        told = json.loads(answer.read())
+    return told["status"], told["partitions_refusing_writes"]
+
+
+async def fill(broker: RealBroker) -> None:
+    async with await AsyncClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        await client.create_topic("logs", partitions=1)
+        for number in range(BATCHES):
+            await client.put("logs", [b"%d" % number + b"." * 1000])
+
+
+async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
+    """One attempt; what it was refused with."""
+    async with await AsyncClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        try:
+            await client.produce("logs", 0, encode_batch([value], timestamps=1_700_000_000_000))
+        except PenstockError as refused:
+            return refused.code
+    return None
+
+
+async def read_through(broker: RealBroker) -> int:
+    """How many messages there are, read one after another."""
+    async with await AsyncClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        offset = 0
+        while offset < BATCHES:
+            fetched = await client.fetch("logs", 0, offset, max_wait_ms=10_000)
+            offset = fetched.records[-1].offset + 1
+        return offset
+
+
+def segments(data: Path) -> list[Path]:
+    found = sorted(data.glob("*-0/*.log"))
+    assert len(found) > 2
+    return found
+
+
+def spoil(path: Path, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(b"XXXX")
+
+
+def remove_checkpoint(data: Path) -> None:
+    (data / "checkpoint").unlink()
+
+
+def garble_checkpoint(data: Path) -> None:
+    (data / "checkpoint").write_bytes(b"garbage")
+
+
+@pytest.mark.parametrize("lose", [remove_checkpoint, garble_checkpoint])
+def test_with_a_lost_checkpoint_damage_is_not_taken_for_a_torn_end(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
+        asyncio.run(fill(broker))
+        broker.stop()
+        lose(broker.data_dir)
+        last = segments(broker.data_dir)[-1]
+        spoil(last, 100)
+        before = last.read_bytes()
+        for _ in range(2):
+            broker.start()
+            assert health(broker) == ("degraded", 1)
+            assert asyncio.run(produce(broker, b"more")) is ErrorCode.PARTITION_QUARANTINED
+            broker.stop()
+        assert last.read_bytes() == before
+        assert "no checkpoint to go by" in broker.log_text()
+
+
+def truncate(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(3000)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncate])
+def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
+        asyncio.run(fill(broker))
+        broker.restart()  # So that it holds no file open.
+        assert health(broker) == ("ok", 0)
+        victim = segments(broker.data_dir)[1]
+        damage(victim)
+        for _ in range(2):
+            with pytest.raises(PenstockError) as refused:
+                asyncio.run(read_through(broker))
+            assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
+        assert health(broker) == ("degraded", 1)
+        told = [line for line in broker.log_text().splitlines() if "quarantined" in line]
+        assert len(told) == 1
+        assert str(victim) in told[0]
+
+
+def test_a_nearly_full_disk_is_told_and_shows_in_health_though_small_writes_work(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        asyncio.run(fill(broker))
+        assert health(broker) == ("ok", 0)
+        _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (200_000, hard))
+        # Several tries, since a machine that stands still for long enough would let the refusal be forgotten.
+        assert any(health_after_a_refusal(broker) == ("degraded", 1) for _ in range(5))
+        told = [line for line in broker.log_text().splitlines() if "a write was refused" in line]
+        assert "File too large" in told[0]
+        assert "writes work again" in broker.log_text()
+
+
+def health_after_a_refusal(broker: RealBroker) -> tuple[str, int]:
+    """What is told after a large write was refused and a small one taken."""
+    assert asyncio.run(produce(broker, b"x" * 400_000)) is ErrorCode.KAFKA_STORAGE_ERROR
+    while asyncio.run(produce(broker, b"small")) is not None:
+        pass  # The log is still being repaired; the test's timeout bounds it.
+    return health(broker)
