@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from penstock.storage.log import Log
 
 HINTS_MAX = 64
+OPENED_BYTES_MAX = 16 * 1024 * 1024
+"""Batches that are larger than this when they are unpacked are not opened to find a time: the batch is told instead."""
+
 _SEEK_BYTES = 16 * 1024
 _LENGTH_END = 12
 _start_of = struct.Struct(">qi").unpack_from
@@ -301,19 +304,26 @@ class LogReader:
         for position, header in segment.headers(place, segment.size_bytes):
             if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
                 continue
-            for record in self._records(segment, position, header.size_bytes):
+            records = self._records(segment, position, header.size_bytes)
+            if records is None:
+                return max(header.base_offset, log_start), header.max_timestamp
+            for record in records:
                 if record.timestamp >= timestamp_ms and record.offset >= log_start:
                     return record.offset, record.timestamp
         return None
 
-    def _records(self, segment: Segment, position: int, size: int) -> list[Record]:
-        """What is in one batch. That its checksum is right does not mean that it can be opened: a client made it."""
+    def _records(self, segment: Segment, position: int, size: int) -> list[Record] | None:
+        """What is in one batch; None when that cannot be had at a bounded cost. That its checksum is right does not
+        mean that it can be opened: a client made it, and nobody has looked into it since."""
         data = self._bytes(segment, size, position, cold=True)
         try:
             _check_all(data, position)
         except MisplacedError as error:
             raise self._damaged(segment, f"no batch{error}", error.end) from error
-        return decode_batch(data)
+        try:
+            return decode_batch(data, limit_bytes=OPENED_BYTES_MAX, verify=False)
+        except CorruptBatch:
+            return None
 
     def max_timestamp(self) -> tuple[int, int]:
         log = self._log
@@ -331,7 +341,7 @@ class LogReader:
                 return -1, -1
         segment, position = self._find(offset, cold=True)
         size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + _LENGTH_END
-        for record in self._records(segment, position, size):
+        for record in self._records(segment, position, size) or ():
             if record.timestamp == time and record.offset >= log.start_offset:
                 return record.timestamp, record.offset
         return time, offset

@@ -1,13 +1,19 @@
 """ListOffsets and OffsetForLeaderEpoch: where things are."""
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from builders.batches import SOME_TIME_MS, batch
 from builders.served import ServedBroker, produce, serve
+from penstock.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
+from penstock.broker.request import Request, Work
 from penstock.model.errors import ErrorCode
+from penstock.partition.partition import FoundOffset, Partition
+from penstock.wire.messages import read_response, write_request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -99,3 +105,89 @@ def test_more_partitions_than_one_slice_are_answered_in_order(tmp_path: Path) ->
         assert found == [3, 0] * 1500
 
     serve(tmp_path, story)
+
+
+class SlowTimes:
+    """Stands in for partitions: a time is found when the test says so, and what is under way is counted."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.asked: list[int] = []
+        self.under_way = 0
+        self.most = 0
+
+    def get(self, topic: str, number: int) -> Partition:
+        return cast(Partition, self)
+
+    def get_by_id(self, topic_id: UUID, number: int) -> Partition:
+        return cast(Partition, self)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Every epoch will do."""
+
+    async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
+        if timestamp_ms == LATEST:
+            return FoundOffset(3, -1, 0)
+        self.asked.append(timestamp_ms)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.go_on.wait()
+        self.under_way -= 1
+        return FoundOffset(1, timestamp_ms, 0)
+
+
+def start(handler: ListOffsetsHandler, *times: int) -> tuple[asyncio.Task[Any], Work]:
+    body = write_request("ListOffsets", 6, asking(*({"partition_index": 0, "timestamp": each} for each in times)))
+    work = handler(Request(6, 1, memoryview(body), 0))
+    assert isinstance(work, Work)
+    return asyncio.ensure_future(work.run), work
+
+
+async def turns(count: int = 50) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_few_times_are_looked_up_at_once_in_the_order_they_came_and_ends_are_told_meanwhile() -> None:
+    async def test() -> None:
+        partitions = SlowTimes()
+        handler = ListOffsetsHandler(partitions)
+        slow = [start(handler, number)[0] for number in range(40)]
+        await turns()
+        assert partitions.under_way == TIMES_AT_ONCE_MAX
+        quick, _ = start(handler, LATEST)
+        answer = read_response("ListOffsets", 6, memoryview(await quick), 0)
+        assert answer["topics"][0]["partitions"][0]["offset"] == 3
+        assert not any(task.done() for task in slow)
+        partitions.go_on.set()
+        await asyncio.gather(*slow)
+        assert partitions.asked == list(range(40))
+        assert partitions.most == TIMES_AT_ONCE_MAX
+
+    asyncio.run(test())
+
+
+def test_a_time_that_is_asked_for_again_and_again_is_looked_up_once() -> None:
+    async def test() -> None:
+        partitions = SlowTimes()
+        partitions.go_on.set()
+        task, _ = start(ListOffsetsHandler(partitions), *[7, 8] * 100)
+        answer = read_response("ListOffsets", 6, memoryview(await task), 0)
+        assert [row["timestamp"] for row in answer["topics"][0]["partitions"]] == [7, 8] * 100
+        assert partitions.asked == [7, 8]
+
+    asyncio.run(test())
+
+
+def test_nothing_more_is_looked_up_for_a_peer_that_has_gone() -> None:
+    async def test() -> None:
+        partitions = SlowTimes()
+        task, work = start(ListOffsetsHandler(partitions), *range(100))
+        await turns()
+        assert work.hurry is not None
+        work.hurry()
+        partitions.go_on.set()
+        await task
+        assert partitions.asked == [0]
+
+    asyncio.run(test())

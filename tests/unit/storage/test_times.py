@@ -1,13 +1,15 @@
 """Offsets are found by time, to the record."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from builders.logs import SMALL, key, open_store, run
-from penstock.records.batch import encode_batch
-from penstock.records.header import each_batch, stamp
+from penstock.records.batch import encode_batch, seal
+from penstock.records.header import HEADER_BYTES, each_batch, read_header, stamp
 from penstock.storage.log import Log
+from penstock.storage.reader import OPENED_BYTES_MAX
 from penstock.storage.store import FlushPolicy
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -100,5 +102,37 @@ def test_what_was_trimmed_is_not_found() -> None:
         assert log.offset_for_time(0) == (4, 50)
         assert log.max_timestamp() == (60, 5)
         assert log.offset_for_time(61) is None
+
+    run(check())
+
+
+def garbage(times: list[int]) -> bytearray:
+    """A batch whose checksum is right and whose packed records are nonsense, as any producer may send it."""
+    header = read_header(encode_batch([b"v"] * len(times), timestamps=times))
+    return seal(bytearray(HEADER_BYTES) + b"\xff" * 50, header)
+
+
+def bomb(times: list[int]) -> bytearray:
+    """A small batch of large records."""
+    values = [bytes(OPENED_BYTES_MAX // 2)] * len(times)
+    return bytearray(encode_batch(values, timestamps=times, compression="zstd"))
+
+
+@pytest.mark.parametrize("make", [garbage, bomb])
+def test_of_a_batch_that_cannot_be_opened_cheaply_the_batch_is_told(make: Callable[[list[int]], bytearray]) -> None:
+    async def check() -> None:
+        store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
+        log = await store.create(key(0), SMALL)
+        put(log, [10, 20], "none")
+        batch = make([30, 40, 50])
+        stamp(batch, 0, log.end_offset, 0)
+        log.append(memoryview(batch), list(each_batch(batch)))
+        assert log.offset_for_time(20) == (1, 20)
+        assert log.offset_for_time(45) == (2, 50)
+        assert log.max_timestamp() == (50, 4)
+        put(log, [60], "none")
+        log.trim(3)
+        assert log.offset_for_time(0) == (3, 50)
+        assert log.offset_for_time(51) == (5, 60)
 
     run(check())

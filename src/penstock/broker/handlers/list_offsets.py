@@ -1,29 +1,53 @@
-"""ListOffsets: where a partition begins and ends, and which offset belongs to a time."""
+"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+
+Finding a time opens batches in worker threads, which can take long. So few of these look-ups are under way at once, in
+the order they came: the other threads stay free for reads and writes, however many times are asked for.
+"""
+
+import asyncio
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.partition_rows import ELEMENTS_MAX, answer_partitions
 from penstock.broker.request import Request, Result, Work
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.partition import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, FoundOffset, Partition
 from penstock.wire.messages import read_request
 from penstock.wire.reader import Fields
 
 API = "ListOffsets"
+TIMES_AT_ONCE_MAX = 2
+_KNOWN_AT_ONCE = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
 
 
 class ListOffsetsHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
+        self._turns = asyncio.Semaphore(TIMES_AT_ONCE_MAX)
 
     def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
-        return Work(answer_partitions(API, request.version, fields["topics"], "name", self._look_up))
+        asked = _Asked(self._partitions, self._turns)
+        return Work(answer_partitions(API, request.version, fields["topics"], "name", asked.look_up), asked.hurry)
 
-    async def _look_up(self, topic: str, wanted: Fields) -> Fields:
+
+class _Asked:
+    """One request: looks each time up once, and no more of them when nobody waits for the answer."""
+
+    def __init__(self, partitions: PartitionLookup, turns: asyncio.Semaphore) -> None:
+        self._partitions = partitions
+        self._turns = turns
+        self._found: dict[tuple[Partition, int], FoundOffset | ErrorCode] = {}
+        self._is_hurried = False
+
+    def hurry(self) -> None:
+        self._is_hurried = True
+
+    async def look_up(self, topic: str, wanted: Fields) -> Fields:
         number = wanted["partition_index"]
         try:
             partition = find_partition(self._partitions, topic, number)
             partition.check_leader_epoch(wanted["current_leader_epoch"])
-            found = await partition.offset_for_time(wanted["timestamp"])
+            found = await self._offset_for_time(partition, wanted["timestamp"])
         except PenstockError as error:
             return {"partition_index": number, "error_code": error.code.number}
         return {
@@ -32,3 +56,22 @@ class ListOffsetsHandler:
             "offset": found.offset,
             "leader_epoch": found.leader_epoch,
         }
+
+    async def _offset_for_time(self, partition: Partition, timestamp_ms: int) -> FoundOffset:
+        if timestamp_ms in _KNOWN_AT_ONCE:
+            return await partition.offset_for_time(timestamp_ms)
+        found = self._found.get((partition, timestamp_ms))
+        if found is None:
+            found = self._found[partition, timestamp_ms] = await self._read(partition, timestamp_ms)
+        if isinstance(found, ErrorCode):
+            raise PenstockError(found, f"what became of the look-up of {timestamp_ms}")
+        return found
+
+    async def _read(self, partition: Partition, timestamp_ms: int) -> FoundOffset | ErrorCode:
+        async with self._turns:
+            if self._is_hurried:
+                return ErrorCode.REQUEST_TIMED_OUT
+            try:
+                return await partition.offset_for_time(timestamp_ms)
+            except PenstockError as error:
+                return error.code
