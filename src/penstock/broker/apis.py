@@ -29,8 +29,8 @@ from penstock.model.entropy import Entropy
 from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.partition.partitions import Partitions
 
-MANY_PARTITIONS_BYTES_MAX = 4 * 1024 * 1024
-"""Largest request that may name all partitions of a large broker."""
+MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
+"""Largest request that may name as many partitions as one request can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,6 @@ from penstock.wire.writer import EncodedArray
 SLICE = 1_000
 """So many partitions are dealt with before others get their turn."""
 
-ELEMENTS_MAX = 60_000
-"""Topics and partitions one request may name: all that a large broker has."""
-
 LookUp = Callable[[str, Fields], Awaitable[Fields]]
 
 

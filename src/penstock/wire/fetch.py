@@ -26,7 +26,7 @@ TOPIC_IDS_FROM = 13
 _REPLICA_TAG_FROM = 15
 _REPLICA_STATE_TAG = 1
 
-PARTITIONS_MAX = 60_000
+PARTITIONS_MAX = 20_000
 """Topics and partitions that one request may name."""
 
 _START = Struct(">iiib")

@@ -5,13 +5,15 @@ A message is a dictionary of its schema's fields in snake case; readers and writ
 
 from functools import cache
 
+from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.wire.reader import Fields, Read, compile_reader
 from penstock.wire.schema import load
 from penstock.wire.source import Source
 from penstock.wire.writer import Write, compile_element_writer, compile_writer
 
-ELEMENTS_MAX = 20_000
-"""Array elements one request may have unless its API says otherwise: what takes some ten milliseconds to read."""
+ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
+"""Array elements one request may have: all partitions of the largest topic, or many topics. Reading so many takes some
+ten milliseconds, during which the event loop does nothing else; clients with more to ask for ask more than once."""
 
 ANSWER_ELEMENTS_MAX = 5_000_000
 """Array elements a client accepts in an answer: a broker may have many partitions."""

@@ -36,13 +36,13 @@ def _uuid(data: bytes) -> UUID:
 class Source:
     """A frame and how far it has been read."""
 
-    __slots__ = ("buffer", "elements_left", "end", "position")
+    __slots__ = ("_elements_max", "buffer", "elements_left", "end", "position")
 
     def __init__(self, buffer: memoryview, position: int = 0, elements_max: int = 1_000_000) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
-        self.elements_left = elements_max
+        self.elements_left = self._elements_max = elements_max
 
     def int8(self) -> int:
         return self._fixed(INT8)
@@ -155,7 +155,7 @@ class Source:
         """Count elements against the message's limit."""
         self.elements_left -= elements
         if self.elements_left < 0:
-            raise MalformedError("more elements than this request may have")
+            raise MalformedError(f"more than the {self._elements_max} elements that this message may have")
 
     def skip_tags(self) -> None:
         """Pass over tagged fields that this message does not know."""

@@ -8,7 +8,7 @@ import pytest
 
 from builders.requests import request_frame
 from builders.served import ServedBroker, serve
-from penstock.broker.handlers.offset_fetch import ELEMENTS_MAX
+from penstock.wire.messages import ELEMENTS_MAX
 
 MANY_FROM, IDS_FROM = 8, 10
 TOPIC_ID = UUID(int=7)

@@ -8,11 +8,15 @@ from uuid import UUID
 import pytest
 
 from builders.batches import SOME_TIME_MS, batch
+from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
 from penstock.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
 from penstock.broker.request import Request, Work
 from penstock.model.errors import ErrorCode
+from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.partition.partition import FoundOffset, Partition
+from penstock.wire.fetch import FetchPartition
+from penstock.wire.fetch_client import write_fetch_request
 from penstock.wire.messages import read_response, write_request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -191,3 +195,31 @@ def test_nothing_more_is_looked_up_for_a_peer_that_has_gone() -> None:
         assert partitions.asked == [0]
 
     asyncio.run(test())
+
+
+def many_partitions(api: str, count: int) -> bytes:
+    """A request for so many partitions of one topic."""
+    if api == "Fetch":
+        wants = [("events", [FetchPartition(number, 0, 1) for number in range(count)])]
+        return request_frame(api, 12, body=[write_fetch_request(12, wants, max_wait_ms=0)])
+    if api == "ListOffsets":
+        rows = [{"partition_index": number, "timestamp": LATEST} for number in range(count)]
+        return request_frame(api, 4, asking(*rows))
+    rows = [{"partition": number, "leader_epoch": 0} for number in range(count)]
+    return request_frame(api, 4, {"topics": [{"topic": "events", "partitions": rows}]})
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "OffsetForLeaderEpoch"])
+def test_all_partitions_of_the_largest_topic_may_be_asked_for_at_once_and_not_many_more(
+    api: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        peer.send(many_partitions(api, PARTITIONS_PER_TOPIC_MAX))
+        assert len(await peer.frame()) > PARTITIONS_PER_TOPIC_MAX
+        peer.send(many_partitions(api, 2 * PARTITIONS_PER_TOPIC_MAX))
+        await peer.lost()
+
+    serve(tmp_path, story)
+    assert "elements that this message may have" in str([vars(record) for record in caplog.records])

@@ -88,14 +88,14 @@ def test_the_elements_of_a_message_are_counted_together() -> None:
     read = source(b"\x00\x00\x00\x06" + bytes(6) + b"\x00\x00\x00\x06" + bytes(6), elements_max=10)
     read.count(False, 1)
     read.take(6)
-    with pytest.raises(MalformedError, match="more elements"):
+    with pytest.raises(MalformedError, match="elements that this message may have"):
         read.count(False, 1)
 
 
 def test_tags_count_as_elements() -> None:
     many = unsigned_varint(50) + b"".join(unsigned_varint(tag) + b"\0" for tag in range(50))
     source(many, elements_max=50).skip_tags()
-    with pytest.raises(MalformedError, match="more elements"):
+    with pytest.raises(MalformedError, match="elements that this message may have"):
         source(many, elements_max=49).skip_tags()
 
 
@@ -110,7 +110,7 @@ def test_a_large_legal_request_is_refused_before_it_is_decoded(version: int) -> 
     frame = memoryview(body)
     tracemalloc.start()
     try:
-        with pytest.raises(MalformedError, match="more elements"):
+        with pytest.raises(MalformedError, match="elements that this message may have"):
             read_request("Metadata", version, frame, 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -7,7 +7,7 @@ the order they came: the other threads stay free for reads and writes, however m
 import asyncio
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
-from penstock.broker.partition_rows import ELEMENTS_MAX, answer_partitions
+from penstock.broker.partition_rows import answer_partitions
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.partition import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, FoundOffset, Partition
@@ -25,7 +25,7 @@ class ListOffsetsHandler:
         self._turns = asyncio.Semaphore(TIMES_AT_ONCE_MAX)
 
     def __call__(self, request: Request) -> Result:
-        fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
+        fields = read_request(API, request.version, request.frame, request.body)
         asked = _Asked(self._partitions, self._turns)
         return Work(answer_partitions(API, request.version, fields["topics"], "name", asked.look_up), asked.hurry)
 

@@ -11,9 +11,6 @@ from penstock.wire.messages import read_request, write_response
 from penstock.wire.reader import Fields
 
 API = "OffsetFetch"
-ELEMENTS_MAX = 10_000
-"""Groups, topics and partitions one request may name."""
-
 _MANY_FROM = 8
 _NAMES = ("name", "topic_id")
 _NOT_COMMITTED = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": 0}
@@ -21,7 +18,7 @@ _NOT_COMMITTED = {"committed_offset": -1, "committed_leader_epoch": -1, "metadat
 
 class OffsetFetchHandler:
     def __call__(self, request: Request) -> bytes:
-        fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
+        fields = read_request(API, request.version, request.frame, request.body)
         if request.version >= _MANY_FROM:
             groups = [{"group_id": group["group_id"], "topics": _topics(group)} for group in fields["groups"]]
             return write_response(API, request.version, {"groups": groups})

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where a leadership ended, so that a client can tell whether its position still holds."""
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
-from penstock.broker.partition_rows import ELEMENTS_MAX, answer_partitions
+from penstock.broker.partition_rows import answer_partitions
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import PenstockError
 from penstock.wire.messages import read_request
@@ -15,7 +15,7 @@ class OffsetForLeaderEpochHandler:
         self._partitions = partitions
 
     def __call__(self, request: Request) -> Result:
-        fields = read_request(API, request.version, request.frame, request.body, ELEMENTS_MAX)
+        fields = read_request(API, request.version, request.frame, request.body)
         return Work(answer_partitions(API, request.version, fields["topics"], "topic", self._look_up))
 
     async def _look_up(self, topic: str, wanted: Fields) -> Fields:
