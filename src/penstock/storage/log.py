@@ -215,7 +215,7 @@ class Log:
         is_whole = not (self.is_fenced or self.is_deleted)  # Else its files are being exchanged or removed.
         if isinstance(error, PenstockError):
             if error.code is not ErrorCode.PARTITION_QUARANTINED or self.quarantined is not None:
-                return error
+                return PenstockError(error.code, error.detail)  # Another one, since it is raised from this one.
             segments = self.segments
             if is_whole and any(s.failed is None and error.detail.startswith(s.path) for s in segments):
                 return self.quarantine(error.detail)
