@@ -89,7 +89,7 @@ def list_topics(
                 ]
             )
         elif views:
-            rows = [(view.name, len(view.partitions), counts[view.name]) for view in views]
+            rows = [(view.name, len(view.partitions), _shown(counts[view.name])) for view in views]
             print_table(("topic", "partitions", "messages"), rows, numbers=("partitions", "messages"))
         else:
             print_line("There are no topics yet. `penstock topic create NAME` makes one.")
@@ -125,8 +125,25 @@ def _ask_to_delete(names: list[str], as_json: bool) -> None:
     typer.confirm(f"Delete {', '.join(names)} with all messages?", abort=True)
 
 
-def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int]:
-    """How many offsets each topic spans: its messages, and those that compaction or an owner took out of the middle."""
+def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int | None]:
+    """How many offsets each topic spans: its messages, and those that compaction or an owner took out of the middle.
+
+    None where a partition is quarantined: one such topic does not hide the others.
+    """
+    from penstock.model.errors import ErrorCode, PenstockError
+
+    try:
+        return _offsets_spanned(session, views, timeout_s)
+    except PenstockError as error:
+        if error.code is not ErrorCode.PARTITION_QUARANTINED:
+            raise
+    if len(views) == 1:
+        return {views[0].name: None}
+    half = len(views) // 2
+    return _message_counts(session, views[:half], timeout_s) | _message_counts(session, views[half:], timeout_s)
+
+
+def _offsets_spanned(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int | None]:
     from penstock.model.names import TopicPartition
     from penstock.sdk.requests import BEGINNING, LATEST
 
@@ -137,7 +154,7 @@ def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: flo
         last = session.run(session.client.list_offsets(dict.fromkeys(places, LATEST), timeout_s=timeout_s))
         for where in places:
             counts[where.topic] += last[where].offset - first[where].offset
-    return counts
+    return dict(counts)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -145,6 +162,10 @@ def _setting(text: str) -> tuple[str, str]:
     if not sign or not name or not text.isprintable():
         raise usage_error(f"--set {text!r}: expected NAME=VALUE")
     return name, value
+
+
+def _shown(count: int | None) -> int | str:
+    return "damaged" if count is None else count
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,10 +1,13 @@
 """Figures of this process, as the kernel has them."""
 
+import logging
 import os
 import resource
 from collections.abc import Iterable
 
 from penstock.node.metrics import Metric, gauge
+
+log = logging.getLogger(__name__)
 
 
 def process_metrics() -> Iterable[Metric]:
@@ -19,6 +22,16 @@ def process_metrics() -> Iterable[Metric]:
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
     yield gauge("process_max_fds", "Limit of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def open_as_many_files_as_allowed() -> None:
+    """Raise the limit of open files to what the system lets this user have: connections count as files too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays as it is", extra={"limit": soft, "why": str(error)})
 
 
 def resident_bytes() -> int:

@@ -26,7 +26,7 @@ from penstock.model.workers import ThreadWorkers
 from penstock.node import logs
 from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
-from penstock.node.process import process_metrics
+from penstock.node.process import open_as_many_files_as_allowed, process_metrics
 from penstock.node.settings import Settings
 from penstock.storage.local_disk import LocalDisk
 
@@ -56,6 +56,7 @@ def run(settings: Settings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
+    open_as_many_files_as_allowed()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, _in_full(settings)))

@@ -33,6 +33,8 @@ T = TypeVar("T")
 OPERATION_TIMEOUT_S = 30.0
 MAX_BYTES = 1024 * 1024
 MAX_WAIT_MS = 5_000
+PLACES_PER_REQUEST = 5_000
+"""Brokers bound how many partitions one request may name."""
 
 
 class DriftInfo(NamedTuple):
@@ -299,11 +301,14 @@ class AsyncClient:
                     by_leader.setdefault(leader, {})[where] = when
             for address, share in by_leader.items():
                 connection = await self._cluster.to(address, deadline)
-                answer = await connection.request(requests.list_offsets(share), self._cluster.timeout_s(deadline))
-                for where, result in answer.items():
-                    if isinstance(result, PenstockError):
-                        raise result
-                    found[where] = result
+                asked = list(share.items())
+                for at in range(0, len(asked), PLACES_PER_REQUEST):
+                    request = requests.list_offsets(dict(asked[at : at + PLACES_PER_REQUEST]))
+                    answer = await connection.request(request, self._cluster.timeout_s(deadline))
+                    for where, result in answer.items():
+                        if isinstance(result, PenstockError):
+                            raise result
+                        found[where] = result
 
         await self._retrying(ask, deadline, *dict.fromkeys(where.topic for where in places))
         return {where: found[where] for where in places}

@@ -23,6 +23,9 @@ from penstock.storage.recovery import LogPlan
 from penstock.storage.sealed import UNFINISHED
 
 LOGS_AT_ONCE = 64
+RETRY_AFTER_S = (0.1, 0.5, 2.0)
+"""A disk that refuses may be well in a moment. After the last of these a log is given up until the next start."""
+
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -95,12 +98,13 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     if inventory.is_clean and not inventory.journals:
         plans = {key: as_known(inventory.known[key]) for key in inventory.keys if key in inventory.known}
         keys = [key for key in keys if key not in plans]
-    plan_one = partial(_plan, directory, inventory, now_ms)
-    planned = await _in_slices(workers, keys, lambda key: plan_one(key))
-    changed = [(key, plan) for key, plan in planned if plan.quarantined is None]
-    applied = await _in_slices(workers, changed, partial(_apply, directory))
-    plans.update(planned)
-    plans.update(applied)
+    plans.update(await _repair(directory, inventory, workers, now_ms, keys))
+    for wait_s in RETRY_AFTER_S:
+        again = [key for key, plan in plans.items() if plan.may_pass]
+        if not again:
+            break
+        await asyncio.sleep(wait_s)
+        plans.update(await _repair(directory, inventory, workers, now_ms, again))
     for key, plan in plans.items():
         _report(directory, key, plan)
         if plan.quarantined is not None:
@@ -111,6 +115,16 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
     directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
+    return plans
+
+
+async def _repair(
+    directory: DataDirectory, inventory: Inventory, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
+) -> dict[PartitionKey, LogPlan]:
+    """Read the logs, then repair those that can be."""
+    plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, now_ms)))
+    sound = [(key, plan) for key, plan in plans.items() if plan.quarantined is None]
+    plans.update(await _in_slices(workers, sound, partial(_apply, directory)))
     return plans
 
 
@@ -129,7 +143,7 @@ def _plan(
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
         plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
     except OSError as error:
-        plan = LogPlan(quarantined=f"{path} cannot be read: {error}", is_trusted=inventory.is_trusted)
+        plan = _refused(f"{path} cannot be read: {error}", inventory.is_trusted)
     return key, plan
 
 
@@ -139,8 +153,12 @@ def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tupl
     try:
         recovery.apply(directory.disk, path, plan)
     except OSError as error:
-        plan = LogPlan(quarantined=f"{path} cannot be repaired: {error}", is_trusted=plan.is_trusted)
+        plan = _refused(f"{path} cannot be repaired: {error}", plan.is_trusted)
     return key, plan
+
+
+def _refused(why: str, is_trusted: bool) -> LogPlan:
+    return LogPlan(quarantined=why, may_pass=True, is_trusted=is_trusted)
 
 
 async def _in_slices(

@@ -61,6 +61,8 @@ class LogPlan:
     to_flush: list[tuple[int, int, int]] = field(default_factory=list)
     """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
     quarantined: str | None = None
+    may_pass: bool = False
+    """Quarantined because the disk refused, which another try may not meet."""
     is_trusted: bool = True
     """Whether there was a checkpoint to go by."""
 

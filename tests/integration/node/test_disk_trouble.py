@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from builders.command import Command
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.batch import encode_batch
 from penstock.sdk.client import AsyncClient
@@ -30,6 +31,11 @@ async def fill(broker: RealBroker) -> None:
         await client.create_topic("logs", partitions=1)
         for number in range(BATCHES):
             await client.put("logs", [b"%d" % number + b"." * 1000])
+
+
+async def add_topic(broker: RealBroker, name: str) -> None:
+    async with await AsyncClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        await client.put(name, [b"one"])
 
 
 async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
@@ -110,6 +116,9 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
                 asyncio.run(read_through(broker))
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
         assert health(broker) == ("degraded", 1)
+        asyncio.run(add_topic(broker, "sound"))
+        listed = Command(broker.bootstrap).run("topic", "list", "--json")
+        assert {row["name"]: row["messages"] for row in json.loads(listed.output)} == {"logs": None, "sound": 1}
         told = [line for line in broker.log_text().splitlines() if "quarantined" in line]
         assert len(told) == 1
         assert str(victim) in told[0]

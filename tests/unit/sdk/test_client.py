@@ -287,6 +287,19 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
     play(body, nodes=2)
 
 
+def test_more_partitions_than_one_request_may_name_are_asked_for_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sdk.client.PLACES_PER_REQUEST", 2)
+
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        scene.cluster.topic("t", 5)
+        places = {TopicPartition("t", number): LATEST for number in range(5)}
+        assert list(await client.list_offsets(places)) == list(places)
+        assert len(scene.cluster.requests("ListOffsets")) == 3
+
+    play(body)
+
+
 # Topics.
 
 

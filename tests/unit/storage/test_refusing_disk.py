@@ -86,6 +86,36 @@ def test_a_store_starts_on_a_full_disk_and_goes_on_when_there_is_room(clean: boo
     run(last_look())
 
 
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_disk_that_refuses_a_repair_at_the_start_is_asked_again_for_a_while(passes: bool) -> None:
+    disk = SimulatedDisk(Random(3))
+    refusals = 0
+
+    async def first_life() -> None:
+        await log_with(disk, 10)
+
+    def refuse(operation: Operation) -> None:
+        nonlocal refusals
+        if operation.kind == "flush" and operation.path.endswith(".log") and not (passes and refusals == 2):
+            refusals += 1
+            raise OSError(errno.EIO, "simulated input/output error", operation.path)
+
+    async def second_life() -> None:
+        disk.before = refuse
+        store = await open_store(disk)
+        disk.before = None
+        log = logs_of(store)[0]
+        assert refusals == (2 if passes else 4)
+        assert (log.quarantined is None) is passes
+        if passes:
+            assert [int(value) for value in values_of(log).values()] == list(range(10))
+            await append_durably(store, log, [b"10"])
+
+    run(first_life())
+    disk.power_loss()
+    run(second_life())
+
+
 def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
