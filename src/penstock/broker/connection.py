@@ -23,7 +23,6 @@ from penstock.broker.progress import Progress
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
 from penstock.broker.shared import Shared
-from penstock.broker.table import Route
 from penstock.wire.framing import read_request_header
 from penstock.wire.malformed import MalformedError
 
@@ -193,8 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             key, version, correlation_id, client_bytes = _START.unpack_from(frame)
             route = self._shared.table.route(key, version)
             if route is None:
-                self._refuse(key, version, correlation_id)
-                self._shared.memory.give_back(size)
+                self._refuse(key, version, correlation_id, size)
                 return
             if size > route.bytes_max:
                 raise MalformedError(f"a {route.api} request of {size} bytes, {route.bytes_max} are allowed")
@@ -221,20 +219,19 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
             return
         self._shared.counters.requests += 1
-        self._take(route, correlation_id, size, result)
+        self._take(correlation_id, route.flexible_answer, size, result)
 
-    def _refuse(self, key: int, version: int, correlation_id: int) -> None:
+    def _refuse(self, key: int, version: int, correlation_id: int, size: int) -> None:
         """A key or a version that is not served: answered where the protocol knows an answer, otherwise cut off."""
         row = self._shared.table.rows.get(key)
         if row is None or row.refusal is None:
+            self._shared.memory.give_back(size)
             api = row.api if row else "?"
             self._cut("connection cut off: unknown request", f"key {key} ({api}) version {version} is not served")
-        elif self._pending:
-            self._pending.append(_Pending(correlation_id, False, 0, Later.done(row.refusal)))
         else:
-            self._outbox.put(correlation_id, False, row.refusal)
+            self._take(correlation_id, False, size, row.refusal)
 
-    def _take(self, route: Route, correlation_id: int, size: int, result: Result) -> None:
+    def _take(self, correlation_id: int, flexible: bool, size: int, result: Result) -> None:
         """What the handler returned: answer now, or when its turn has come."""
         if result is None:
             self._shared.memory.give_back(size)
@@ -242,12 +239,12 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, bytes | list):
             if not self._pending:
                 self._shared.memory.give_back(size)
-                self._outbox.put(correlation_id, route.flexible_answer, result)
+                self._outbox.put(correlation_id, flexible, result)
                 return
             later = Later.done(result)
         else:
             later = result if isinstance(result, Later) else self._start(result)
-        pending = _Pending(correlation_id, route.flexible_answer, size, later)
+        pending = _Pending(correlation_id, flexible, size, later)
         self._pending.append(pending)
         self._pending_bytes += size
         if later.is_done:

@@ -182,6 +182,24 @@ def test_an_unknown_version_is_answered_where_the_protocol_knows_an_answer(caplo
     assert warnings(caplog) == []
 
 
+def test_a_refusal_that_waited_for_its_turn_gives_its_memory_back_once() -> None:
+    async def test(stage: Scene) -> None:
+        peer = await stage.peer()
+        peer.send(wait_for_it(1), framed(b"\x00\x12\x00\x63\x00\x00\x00\x02\xff\xff"))
+        await asyncio.sleep(1)
+        stage.laters[0].finish(b"done")
+        assert await correlation_ids(peer, 2) == [1, 2]
+        assert stage.listener.memory.incoming_bytes == 0
+        # Larger than all memory for its size, so it comes in only if nothing else is thought to be there.
+        request = echo(3, bytes(500))
+        peer.send(request[:100])
+        await asyncio.sleep(1)
+        peer.send(request[100:])
+        assert await asyncio.wait_for(correlation_ids(peer, 1), 10) == [3]
+
+    scene(test, Memory(incoming_bytes_max=800))
+
+
 def failing(error: Exception) -> Handler:
     def fail(request: Request) -> Result:
         raise error
