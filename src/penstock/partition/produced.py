@@ -13,18 +13,21 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import NO_TIMESTAMP
 from penstock.partition.settings import TopicSettings
 from penstock.records.header import (
+    COMPRESSION_MASK,
+    COMPRESSION_MAX,
+    CONTROL,
     CRC_START,
     HEADER_BYTES,
+    LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC,
+    TRANSACTIONAL,
     BatchHeader,
     check,
     read_header,
 )
 
-_COMPRESSION_MASK = 0x07
-_COMPRESSION_MAX = 4
-_NOT_A_CLIENTS = 0x30
+_NOT_A_CLIENTS = TRANSACTIONAL | CONTROL
 """The attribute bits of transactional and control batches."""
 
 _CRC_POSITION = 17
@@ -42,7 +45,7 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
     header = read_header(records)
     if header.magic != MAGIC:
         _refuse_format(header.magic)
-    size_bytes = header.batch_length + 12
+    size_bytes = header.batch_length + LENGTH_END
     # Size before checksum: a batch that is too large anyway should not cost a pass over its bytes.
     if size_bytes > settings.max_message_bytes:
         raise PenstockError(
@@ -54,9 +57,10 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
         )
-    if header.attributes & _COMPRESSION_MASK > _COMPRESSION_MAX:
+    if header.attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise PenstockError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression} is not known; 0 to 4 are"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression {header.compression} is not known; 0 to {COMPRESSION_MAX} are",
         )
     if HEADER_BYTES <= size_bytes < len(records):
         raise _invalid(f"{len(records) - size_bytes} bytes follow the batch; exactly one must be sent")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.batch import decode_batch
-from penstock.records.header import HEADER_BYTES, BatchHeader, CorruptBatch, check, each_batch
+from penstock.records.header import HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch, check, each_batch
 from penstock.records.record import Record
 from penstock.storage.index import Place
 from penstock.storage.segment import NO_TIME, Segment
@@ -29,7 +29,6 @@ OPENED_BYTES_MAX = 16 * 1024 * 1024
 """Batches that are larger than this when they are unpacked are not opened to find a time: the batch is told instead."""
 
 _SEEK_BYTES = 16 * 1024
-_LENGTH_END = 12
 _start_of = struct.Struct(">qi").unpack_from
 _delta_of = struct.Struct(">i").unpack_from
 _DELTA_AT = 23
@@ -53,9 +52,9 @@ def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> i
     if len(data) < HEADER_BYTES:
         raise MisplacedError
     base_offset, length = _start_of(data)
-    if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + _LENGTH_END <= size_max):
+    if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + LENGTH_END <= size_max):
         raise MisplacedError
-    return int(length) + _LENGTH_END
+    return int(length) + LENGTH_END
 
 
 def _check_all(data: bytes, position: int) -> None:
@@ -141,10 +140,10 @@ class LogReader:
         end, next_offset = 0, 0
         while end + HEADER_BYTES <= len(data):
             base_offset, length = _start_of(data, end)
-            if end + length + _LENGTH_END > len(data) or length <= 0:
+            if end + length + LENGTH_END > len(data) or length <= 0:
                 break
             next_offset = base_offset + _delta_of(data, end + _DELTA_AT)[0] + 1
-            end += length + _LENGTH_END
+            end += length + LENGTH_END
         if end != len(data):
             data = data[:end]
         if cold:
@@ -203,12 +202,12 @@ class LogReader:
             at = 0
             while at + HEADER_BYTES <= len(data):
                 base_offset, length = _start_of(data, at)
-                if base_offset != expected or length < HEADER_BYTES - _LENGTH_END:
+                if base_offset != expected or length < HEADER_BYTES - LENGTH_END:
                     return None
                 expected = base_offset + _delta_of(data, at + _DELTA_AT)[0] + 1
                 if offset < expected:
                     return position + at
-                at += length + _LENGTH_END
+                at += length + LENGTH_END
             if at == 0:
                 return None
             position += at
@@ -340,7 +339,7 @@ class LogReader:
             if time == NO_TIME:
                 return -1, -1
         segment, position = self._find(offset, cold=True)
-        size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + _LENGTH_END
+        size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + LENGTH_END
         for record in self._records(segment, position, size) or ():
             if record.timestamp == time and record.offset >= log.start_offset:
                 return record.timestamp, record.offset

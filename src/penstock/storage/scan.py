@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from penstock.records.header import HEADER_BYTES, BatchHeader, CorruptBatch, check, read_header
+from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, check, read_header
 from penstock.storage.disk import DiskFile
 
 CHUNK_BYTES = 256 * 1024
-_SMALLEST_LENGTH = HEADER_BYTES - 12
 _FORMAT_AT = 16
 _MAY_BE_HEADER = re.compile(rb"(?=\0\0.{14}\x02)", re.DOTALL)
 """An offset below 2**48, and the number of the format where it must be."""
@@ -28,10 +27,10 @@ def walk(
         if len(chunk) - at < HEADER_BYTES:
             chunk, chunk_at, at = file.read(min(CHUNK_BYTES, end - position), position), position, 0
         header = read_header(chunk, at)
-        size = header.batch_length + 12
+        size = header.size_bytes
         if header.base_offset != next_offset:
             raise CorruptBatch(f"offset {header.base_offset} at byte {position}, where {next_offset} is due")
-        if header.magic != 2 or header.batch_length < _SMALLEST_LENGTH or size > end - position:
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= end - position:
             raise CorruptBatch(f"no batch at byte {position}, where offset {next_offset} is due")
         if verify:
             if len(chunk) - at < size:
@@ -59,7 +58,7 @@ def find_later(file: DiskFile, position: int, end: int, offset: int) -> int | No
             if len(data) < HEADER_BYTES:
                 break
             header = read_header(data)
-            size = header.batch_length + 12
+            size = header.size_bytes
             if header.base_offset <= offset or not HEADER_BYTES <= size <= end - at:
                 continue
             left_bytes -= size
