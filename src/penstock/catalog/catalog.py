@@ -12,6 +12,7 @@ A topic goes through three states, so that a crash between the catalog and the l
 name is free again, and what is left of its logs is to be removed.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 
@@ -123,6 +125,11 @@ class Catalog(Protocol):
     async def next_producer_ids(self, count: int, node_id: int) -> range:
         """`count` producer ids that nobody was given before, and nobody will be given again."""
         ...
+
+
+def new_cluster_id(entropy: Entropy) -> str:
+    """A name for a new cluster: a random UUID in URL-safe base64, as Kafka writes its own."""
+    return urlsafe_b64encode(random_uuid(entropy).bytes).rstrip(b"=").decode()
 
 
 def first_placement(key: PartitionKey, nodes: Sequence[int]) -> Placement:

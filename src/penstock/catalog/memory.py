@@ -6,7 +6,6 @@ cancelled while waiting does not stop its change, as a database would not.
 """
 
 import asyncio
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -19,6 +18,7 @@ from penstock.catalog.catalog import (
     check_change,
     check_new_topic,
     first_placement,
+    new_cluster_id,
 )
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy, random_uuid
@@ -30,7 +30,7 @@ class MemoryCatalog:
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
         self._entropy = entropy
-        self._cluster_id = urlsafe_b64encode(random_uuid(entropy).bytes).rstrip(b"=").decode()
+        self._cluster_id = new_cluster_id(entropy)
         self._brokers: dict[int, BrokerEntry] = {}
         self._topics: dict[UUID, Topic] = {}
         self._placements: dict[PartitionKey, Placement] = {}

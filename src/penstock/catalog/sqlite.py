@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import sqlite3
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from penstock.catalog.catalog import (
     check_change,
     check_new_topic,
     first_placement,
+    new_cluster_id,
     readable_time,
     time_ms,
 )
@@ -230,7 +230,7 @@ class SqliteCatalog:
                 _migrate(sql, self._path)
                 sql.execute(
                     "INSERT OR IGNORE INTO cluster (only_row, cluster_id, created) VALUES (1, ?, ?)",
-                    (_new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
+                    (new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
                 )
             _flush_directory(self._path.parent)
         except sqlite3.Error as error:
@@ -309,10 +309,6 @@ def _flush_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _new_cluster_id(entropy: Entropy) -> str:
-    return urlsafe_b64encode(random_uuid(entropy).bytes).rstrip(b"=").decode()
 
 
 def _insert_topic(sql: sqlite3.Connection, topic: Topic, placements: Sequence[Placement]) -> None:
