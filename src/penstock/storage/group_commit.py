@@ -34,7 +34,6 @@ class GroupCommit:
     ) -> None:
         self.journal: Journal | None = None
         """Where small appends go; without one, every log is flushed by itself."""
-        self.round_count = 0
         self._disk = disk
         self._workers = workers
         self._failed = failed
@@ -88,7 +87,6 @@ class GroupCommit:
             small = []
         if not direct and not small:
             return
-        self.round_count += 1
         self._under_way = len(direct) + bool(small)
         if small:
             assert self.journal is not None

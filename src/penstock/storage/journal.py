@@ -95,9 +95,6 @@ class Journal:
         self.size_bytes += _FRAME.size + size
         self.frame_count += 1
 
-    def close(self) -> None:
-        self._file.close()
-
 
 def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:
     """The entries as they lie in a frame, piece by piece."""
