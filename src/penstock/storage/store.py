@@ -55,7 +55,6 @@ class Store:
         self._directories: list[DataDirectory] = []
         self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_closed = False
         self._closing = asyncio.Event()
 
     @classmethod
@@ -254,9 +253,8 @@ class Store:
 
     async def close(self) -> None:
         """Flush everything, write clean checkpoints, let go of the directories. Appends must have ended."""
-        if self._is_closed:
+        if self._closing.is_set():
             return
-        self._is_closed = True
         # The tasks end by themselves. Cancelled in the middle of a checkpoint, they would leave a worker that writes
         # the same file as the last checkpoint, at the same time.
         self._closing.set()
