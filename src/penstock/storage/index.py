@@ -7,10 +7,9 @@ it looks for and a walk along the headers does the rest.
 The file `<base offset>.index` is a sealed file (see `sealed`) whose payload is, little-endian: base offset (8), bytes
 of the segment it covers (8), number of entries (8), then all offsets, all positions, all times (8 each).
 
-It is written
-behind the data, in one piece and without a flush. A crash may leave none, an old one or half of one: nothing is lost
-by that, since every lookup is checked against the segment and a file that is missing, damaged or lying is made anew
-from the batch headers.
+It is written behind the data, in one piece and without a flush. A crash may leave none, an old one or half of one:
+nothing is lost by that, since every lookup is checked against the segment and a file that is missing, damaged or lying
+is made anew from the batch headers.
 
 Invariants: offsets and positions rise strictly, times never fall; the entries of `_head` lie before `start`, those of
 the tail at or after it. Entries are only ever added, by one thread; other threads may look things up meanwhile, which

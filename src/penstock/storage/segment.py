@@ -1,12 +1,11 @@
 """One segment: a run of a log's batches in one file, `<offset of the first batch, 20 digits>.log`.
 
 The file is nothing but record batches, each as it came over the wire, one after another without gaps. What a crash
-leaves: everything below `flushed_bytes` is there; behind it any mixture of batches, parts of batches, zeros and old
-bytes, of which recovery keeps the whole batches that continue the log.
+leaves: everything before `flushed` is there; behind it any mixture of batches, parts of batches, zeros and old bytes,
+of which recovery keeps the whole batches that continue the log.
 
-Invariants: flushed_bytes <= size_bytes <= bytes in the file (what lies behind size_bytes is rubbish of a failed write
-and is never read); flushed_offset is the offset that follows the batches below flushed_bytes; next_offset the one that
-follows those below size_bytes.
+Invariants: flushed.position <= end.position <= bytes in the file (what lies behind `end` is rubbish of a failed write
+and is never read); the offset of either mark is the one that follows the batches before its position.
 """
 
 import errno

@@ -9,7 +9,7 @@ import logging
 from penstock.model.clock import Clock
 
 EVERY_S = 30.0
-"""How often one kind of trouble is told of a data directory; and how long a refused write counts as recent."""
+"""How often one kind of trouble is told of a data directory."""
 
 _logger = logging.getLogger(__name__)
 
