@@ -171,9 +171,10 @@ def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, st
 
 
 def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Sequence[int]) -> str | None:
+    present = set(bases)
     for state in states:
         name = segment_name(state.base_offset)
-        if state.base_offset not in bases:
+        if state.base_offset not in present:
             if state.size_bytes:
                 return f"{path}/{name} is missing; it held offsets {state.base_offset}..{state.next_offset}"
             continue
@@ -240,7 +241,8 @@ class _Walk:
         return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)
 
     def _following(self, state: SegmentState) -> int | None:
-        return next((base for base in self._bases if base > state.base_offset), None)
+        number = bisect_right(self._bases, state.base_offset)
+        return self._bases[number] if number < len(self._bases) else None
 
     def _begins_in_journal(self, base_offset: int) -> bool:
         return any(patch.position == 0 for patch in self._patches.get(base_offset, ()))
