@@ -125,10 +125,10 @@ class Mender:
         entries: list[JournalEntry] = []
         for number in range(directory.first_journal, directory.next_journal):
             try:
-                found = list(read_journal(directory.disk, directory.path, directory.id, number))
+                found = read_journal(directory.disk, directory.path, directory.id, number)
+                entries += [entry for entry in found if entry.key == log.key]
             except FileNotFoundError:
                 continue
-            entries += [entry for entry in found if entry.key == log.key]
         return entries
 
     def _exchange(self, log: Log, kept: list[Segment], replaced: list[Segment], rebuilt: Rebuilt) -> None:
