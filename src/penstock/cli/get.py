@@ -89,7 +89,10 @@ class Printer:
 
 
 def _time(timestamp_ms: int) -> str:
-    """A message's time on this machine's wall."""
+    """A message's time on this machine's wall; beyond what a calendar has years for, as `--from` would take it."""
     if timestamp_ms < 0:
         return "-"
-    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"@{timestamp_ms}"

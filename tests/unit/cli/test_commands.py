@@ -221,6 +221,14 @@ def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.Cap
     assert "20.123" in line
 
 
+@pytest.mark.parametrize("timestamp_ms", [1_700_000_000_000_000, 2**63 - 1])
+def test_a_time_beyond_the_calendar_is_shown_as_a_number(
+    timestamp_ms: int, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Printer("t", as_json=False, verbose=True).write(2, [RECORD._replace(timestamp=timestamp_ms)])
+    assert capfdbinary.readouterr().out.startswith(f"@{timestamp_ms}  2:5  k".encode())
+
+
 def test_json_keeps_bytes_that_are_no_text_in_base64(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     Printer("t", as_json=True, verbose=False).write(2, [RECORD._replace(value=b"\xff\x00")])
     assert json.loads(capfdbinary.readouterr().out) == {
