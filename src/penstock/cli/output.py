@@ -49,6 +49,11 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": b64encode(data).decode()}
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shown(data: bytes | None) -> str:
     """Bytes for a person's eye: text where it is text, escapes where it is not."""
     return "-" if data is None else data.decode(errors="backslashreplace")

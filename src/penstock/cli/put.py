@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import print_json, print_line
+from penstock.cli.output import counted, print_json, print_line
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import REQUEST_BYTES_MAX
 
@@ -22,11 +22,12 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 
 
 class Summary:
-    """What was stored, for the line at the end."""
+    """What was stored, or only sent where nobody answers for it, for the line at the end."""
 
-    def __init__(self, topic: str, as_json: bool) -> None:
+    def __init__(self, topic: str, *, as_json: bool, answered: bool) -> None:
         self._topic = topic
         self._as_json = as_json
+        self._answered = answered
         self._count = 0
         self._last: Place | None = None
 
@@ -43,8 +44,10 @@ class Summary:
             return
         if self._count == 1 and self._last is not None and self._last.offset >= 0:
             print_line(f"Stored in {self._topic}, partition {self._last.partition}, at offset {self._last.offset}.")
+        elif self._answered:
+            print_line(f"Stored {counted(self._count, 'message')} in {self._topic}.")
         else:
-            print_line(f"Stored {self._count} messages in {self._topic}.")
+            print_line(f"Sent {counted(self._count, 'message')} to {self._topic}.")
 
 
 def put(
@@ -85,7 +88,7 @@ def put(
         rows = [_header(text) for text in headers or ()]
         from penstock.cli.session import connected
 
-        summary = Summary(topic, as_json)
+        summary = Summary(topic, as_json=as_json, answered=ACKS[acks] != 0)
         portions = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
         with connected(bootstrap, timeout) as session:
             for keys, messages in _split_all(portions, key, key_separator):

@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, REPLICAS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import print_json, print_line, print_table
+from penstock.cli.output import counted, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -57,7 +57,7 @@ def create(
         if as_json:
             print_json({"name": name, "id": str(topic_id), "partitions": count})
         else:
-            print_line(f"Created topic {name} with {_counted(count, 'partition')}.")
+            print_line(f"Created topic {name} with {counted(count, 'partition')}.")
 
 
 @app.command("list")
@@ -166,7 +166,3 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _shown(count: int | None) -> int | str:
     return "damaged" if count is None else count
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -194,9 +194,11 @@ def test_a_message_that_is_too_large_is_refused_with_what_to_do(penstock: Comman
     assert "max.message.bytes" in ended.errors
 
 
-@pytest.mark.parametrize("acks", ["all", "1", "0"])
-def test_weaker_acknowledgements_can_be_asked_for(penstock: Command, topic: str, acks: str) -> None:
-    penstock.succeed("put", topic, "a", "b", "--acks", acks)
+@pytest.mark.parametrize(
+    ("acks", "said"), [("all", "Stored 2 messages in"), ("1", "Stored"), ("0", "Sent 2 messages to")]
+)
+def test_weaker_acknowledgements_can_be_asked_for(penstock: Command, topic: str, acks: str, said: str) -> None:
+    assert penstock.succeed("put", topic, "a", "b", "--acks", acks).output.decode().startswith(said)
     assert penstock.succeed("get", topic).lines == [b"a", b"b"]
 
 
