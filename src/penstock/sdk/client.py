@@ -274,7 +274,7 @@ class AsyncClient:
             except PenstockError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                ahead = await self._ahead(where, offset)
+                ahead = await self._ahead(where, offset, deadline)
                 if not await attempts.pause():
                     return ahead
 
@@ -354,10 +354,10 @@ class AsyncClient:
             # An id that never arrived puts no message in doubt.
             raise PenstockError(error.code, error.detail) from error
 
-    async def _ahead(self, where: TopicPartition, offset: int) -> Fetched:
+    async def _ahead(self, where: TopicPartition, offset: int, deadline: Deadline) -> Fetched:
         """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
-        beginning = await self.list_offset(where.topic, where.partition, BEGINNING)
-        latest = await self.list_offset(where.topic, where.partition, LATEST)
+        beginning = await self.list_offset(where.topic, where.partition, BEGINNING, timeout_s=deadline.left_s)
+        latest = await self.list_offset(where.topic, where.partition, LATEST, timeout_s=deadline.left_s)
         start = beginning.offset if beginning else 0
         if offset < start:
             raise PenstockError(

@@ -41,6 +41,20 @@ def test_a_question_refused_until_the_deadline_is_reported_with_the_refusal() ->
     play(body)
 
 
+def test_a_fetch_of_a_position_beyond_the_end_ends_by_its_deadline_when_the_broker_falls_silent() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.out_of_range_beyond_end = True
+        scene.cluster.topic("t")
+        client = scene.client()
+        await client.metadata()
+        scene.cluster.then("ListOffsets", *[Silence()] * 100)
+        begun_s = scene.loop.time()
+        await failure_of(client.fetch("t", 0, 100, max_wait_ms=1_000, timeout_s=3))
+        assert scene.loop.time() - begun_s < 3.1
+
+    play(body)
+
+
 @pytest.mark.parametrize("timeout_s", [0.3, 0.55, 1.0, 2.1])
 def test_no_attempt_is_begun_that_has_no_time_to_be_answered(timeout_s: float) -> None:
     async def body(scene: Scene) -> None:
