@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import failures
 from penstock.node import serve
 from penstock.node.settings import FIELDS, load
 
@@ -33,6 +34,29 @@ def test_the_example_file_is_valid() -> None:
 def test_every_exit_code_is_documented() -> None:
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", SERVE, flags=re.MULTILINE)}
     assert documented == {value for name, value in vars(serve).items() if name.startswith("EXIT_")}
+
+
+def test_every_exit_code_of_the_commands_is_documented() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
+    assert documented == {
+        value for module in (failures, serve) for name, value in vars(module).items() if name.startswith("EXIT_")
+    }
+
+
+def test_the_log_says_what_the_page_about_disk_trouble_quotes() -> None:
+    trouble = SERVE.partition("## When the disk is in trouble")[2].partition("\n## ")[0]
+    quoted = set(re.findall(r"`((?:a|no|writes) [a-z ]+)`", trouble))
+    storage = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penstock/storage").glob("*.py"))
+    assert len(quoted) > 5
+    assert [text for text in sorted(quoted) if f'"{text}' not in storage] == []
+
+
+def test_the_example_of_a_simulated_program_runs() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert example
+    exec(example[1], {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
