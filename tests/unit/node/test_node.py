@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builders.simulated_node import HOST, SimulatedMachine, simulate
 from penstock.catalog.sqlite import SqliteCatalog
 from penstock.model.clock import SystemClock
 from penstock.model.entropy import SystemEntropy
@@ -98,6 +99,24 @@ def test_a_node_that_never_started_can_be_stopped(tmp_path: Path) -> None:
         await node.stop()
 
     with_node(settings_for(tmp_path), work)
+
+
+def test_a_stop_takes_less_than_a_second_although_readers_wait() -> None:
+    async def story(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        client = await machine.client()
+        await client.put("orders", [b"one"])
+        waiting = [asyncio.ensure_future(client.fetch("orders", 0, 1, max_wait_ms=600_000)) for _ in range(3)]
+        await asyncio.sleep(5)
+        assert not any(fetch.done() for fetch in waiting)
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        await node.stop()
+        assert loop.time() - begun_s < 1
+        client.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    simulate(Settings(data=("/data",), host=HOST, http_port=-1), story)
 
 
 def test_the_brokers_settings_are_the_topics_defaults() -> None:
