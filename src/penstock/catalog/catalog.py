@@ -96,7 +96,7 @@ class Catalog(Protocol):
         """The topic's logs exist. UNKNOWN_TOPIC_ID unless it was `creating` (or is `ready` already)."""
         ...
 
-    async def delete_topic(self, topic_id: UUID) -> Topic:
+    async def delete_topic(self, topic_id: UUID) -> None:
         """Begin to delete: from here on the topic is gone. UNKNOWN_TOPIC_ID when it was already."""
         ...
 

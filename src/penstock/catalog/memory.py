@@ -73,15 +73,10 @@ class MemoryCatalog:
         return topic
 
     async def set_ready(self, topic_id: UUID) -> None:
-        topic = self._living(topic_id)
-        self._topics[topic_id] = replace(topic, state=TopicState.READY)
-        await asyncio.sleep(0)
+        await self._set_state(topic_id, TopicState.READY)
 
-    async def delete_topic(self, topic_id: UUID) -> Topic:
-        topic = replace(self._living(topic_id), state=TopicState.DELETING)
-        self._topics[topic_id] = topic
-        await asyncio.sleep(0)
-        return topic
+    async def delete_topic(self, topic_id: UUID) -> None:
+        await self._set_state(topic_id, TopicState.DELETING)
 
     async def forget_topic(self, topic_id: UUID) -> None:
         topic = self._topics.get(topic_id)
@@ -120,11 +115,12 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         return range(first, first + count)
 
-    def _living(self, topic_id: UUID) -> Topic:
+    async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
         topic = self._topics.get(topic_id)
         if topic is None or topic.state is TopicState.DELETING:
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
-        return topic
+        self._topics[topic_id] = replace(topic, state=state)
+        await asyncio.sleep(0)
 
 
 def _text_key(placement: Placement) -> tuple[str, int]:

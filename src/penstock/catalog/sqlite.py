@@ -105,19 +105,10 @@ class SqliteCatalog:
         return await self._run(work)
 
     async def set_ready(self, topic_id: UUID) -> None:
-        def work() -> None:
-            with self._transaction() as sql:
-                _set_state(sql, topic_id, TopicState.READY)
+        await self._set_state(topic_id, TopicState.READY)
 
-        await self._run(work)
-
-    async def delete_topic(self, topic_id: UUID) -> Topic:
-        def work() -> Topic:
-            with self._transaction() as sql:
-                _set_state(sql, topic_id, TopicState.DELETING)
-                return next(topic for topic in _topics(sql) if topic.topic_id == topic_id)
-
-        return await self._run(work)
+    async def delete_topic(self, topic_id: UUID) -> None:
+        await self._set_state(topic_id, TopicState.DELETING)
 
     async def forget_topic(self, topic_id: UUID) -> None:
         def work() -> None:
@@ -187,6 +178,18 @@ class SqliteCatalog:
             return range(first, first + count)
 
         return await self._run(work)
+
+    async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
+        def work() -> None:
+            with self._transaction() as sql:
+                changed = sql.execute(
+                    "UPDATE topics SET state = ? WHERE topic_id = ? AND state <> 'deleting'",
+                    (state.value, str(topic_id)),
+                )
+                if changed.rowcount != 1:
+                    raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+
+        await self._run(work)
 
     async def _run(self, work: Callable[[], T]) -> T:
         # A task of its own: when the caller goes away the lock must still be held until the worker is done.
@@ -325,14 +328,6 @@ def _insert_topic(sql: sqlite3.Connection, topic: Topic, placements: Sequence[Pl
         f"INSERT INTO partitions ({_PLACEMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(topic_id, p.key.partition, *p[1:4], _nodes(p.replicas), _nodes(p.in_sync)) for p in placements],
     )
-
-
-def _set_state(sql: sqlite3.Connection, topic_id: UUID, state: TopicState) -> None:
-    changed = sql.execute(
-        "UPDATE topics SET state = ? WHERE topic_id = ? AND state <> 'deleting'", (state.value, str(topic_id))
-    )
-    if changed.rowcount != 1:
-        raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
 
 
 def _topics(sql: sqlite3.Connection) -> list[Topic]:

@@ -111,7 +111,8 @@ def test_a_deleted_topic_is_gone_once_it_is_forgotten(tell: Callable[[Story], No
         topic = await catalog.create_topic("orders", 3, {"a": "b"}, [[1]] * 3)
         await catalog.forget_topic(topic.topic_id)
         assert len(await catalog.topics()) == 1, "only what is being deleted can be forgotten"
-        assert (await catalog.delete_topic(topic.topic_id)).state is TopicState.DELETING
+        await catalog.delete_topic(topic.topic_id)
+        assert [found.state for found in await catalog.topics()] == [TopicState.DELETING]
         for change in (catalog.delete_topic, catalog.set_ready):
             with pytest.raises(PenstockError) as error:
                 await change(topic.topic_id)

@@ -58,11 +58,10 @@ class MoodyCatalog(MemoryCatalog):
         await super().set_ready(topic_id)
         await self._mood("set_ready", True)
 
-    async def delete_topic(self, topic_id: UUID) -> Topic:
+    async def delete_topic(self, topic_id: UUID) -> None:
         await self._mood("delete_topic", False)
-        topic = await super().delete_topic(topic_id)
+        await super().delete_topic(topic_id)
         await self._mood("delete_topic", True)
-        return topic
 
     async def forget_topic(self, topic_id: UUID) -> None:
         await self._mood("forget_topic", False)
