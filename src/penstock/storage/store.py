@@ -183,11 +183,12 @@ class Store:
                 await directory.checkpoint()
             await directory.free_key(key)
             await self._workers.run(partial(self._disk.make_directory, log.path))
-        except OSError as error:
-            raise log.refused(error) from error
-        finally:
-            if not log.is_named and not self._disk.exists(log.path):
+        except BaseException as error:
+            if not self._disk.exists(log.path):
                 del self._logs[key], directory.logs[key]
+            if isinstance(error, OSError):
+                raise log.refused(error) from error
+            raise
         log.is_named = True
         return log
 
