@@ -43,8 +43,8 @@ def identify(disk: Disk, directories: Sequence[str], entropy: Entropy) -> list[U
     for identity, directory in zip(found, directories, strict=True):
         if identity is None:
             own = random_uuid(entropy)
-            _write(disk, directory, Identity(own, frozenset([own])))
             identity = Identity(own, frozenset([own]))
+            _write(disk, directory, identity)
         ids.append(identity.own)
     members = frozenset(ids)
     for own, directory, identity in zip(ids, directories, found, strict=True):

@@ -7,7 +7,7 @@ end. After a clean close only the checkpoint is read.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -105,12 +105,13 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
             break
         await asyncio.sleep(wait_s)
         plans.update(await _repair(directory, inventory, workers, now_ms, again))
+    quarantined: dict[PartitionKey, None] = {}
     for key, plan in plans.items():
         _report(directory, key, plan)
         if plan.quarantined is not None:
+            quarantined[key] = None
             end = 0 if plan.is_trusted else UNKNOWN
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
-    quarantined = [key for key, plan in plans.items() if plan.quarantined is not None]
     await workers.run(partial(_tidy, directory, inventory, quarantined))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
@@ -169,7 +170,7 @@ async def _in_slices(
     return [result for part in await asyncio.gather(*works) for result in part]
 
 
-def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Sequence[PartitionKey]) -> None:
+def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Collection[PartitionKey]) -> None:
     """Remove what is not needed any more, and put aside what the journals have of logs that could not be recovered."""
     disk = directory.disk
     for name in inventory.unfinished:
