@@ -15,8 +15,6 @@ from penstock.wire.produce import TopicRef
 from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
 
-API = "Fetch"
-KEY = 1
 LOG_START_FROM = 5
 SESSIONS_FROM = 7
 LEADER_EPOCH_FROM = 9

@@ -7,7 +7,6 @@ ApiVersions never has tags, because a client reads it before it knows what the b
 
 from collections.abc import Sequence
 from struct import Struct, error
-from typing import NamedTuple
 
 from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import is_flexible
@@ -24,21 +23,6 @@ _SIZE_AND_CORRELATION_AND_TAGS = Struct(">iib")
 _CORRELATION = Struct(">i")
 
 API_VERSIONS = "ApiVersions"
-
-
-class RequestStart(NamedTuple):
-    """What every request begins with, whatever its key and version."""
-
-    key: int
-    version: int
-    correlation_id: int
-
-
-def read_request_start(frame: Buffer) -> RequestStart:
-    try:
-        return RequestStart._make(_REQUEST_START.unpack_from(frame))
-    except error:
-        raise MalformedError(f"a frame of {len(frame)} bytes has no room for a request") from None
 
 
 def read_request_header(frame: memoryview, flexible: bool) -> tuple[str | None, int]:

@@ -47,12 +47,12 @@ def key_of(api: str) -> int:
     return load(f"{api}Request").key
 
 
-def read_request(api: str, version: int, frame: memoryview, position: int, elements_max: int = ELEMENTS_MAX) -> Fields:
+def read_request(api: str, version: int, frame: memoryview, position: int) -> Fields:
     """The request whose body begins at `position`; MalformedError when the frame does not hold it.
 
     Bytes behind it are passed over, as Kafka does: librdkafka, asking for all topics, sends three too many.
     """
-    fields: Fields = _reader(f"{api}Request", version)(Source(frame, position, elements_max))
+    fields: Fields = _reader(f"{api}Request", version)(Source(frame, position, ELEMENTS_MAX))
     return fields
 
 

@@ -14,8 +14,6 @@ from penstock.wire.malformed import MalformedError
 from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
 
-API = "Produce"
-KEY = 0
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5

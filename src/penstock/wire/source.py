@@ -38,7 +38,7 @@ class Source:
 
     __slots__ = ("_elements_max", "buffer", "elements_left", "end", "position")
 
-    def __init__(self, buffer: memoryview, position: int = 0, elements_max: int = 1_000_000) -> None:
+    def __init__(self, buffer: memoryview, position: int, elements_max: int) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)

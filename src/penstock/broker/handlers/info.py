@@ -13,7 +13,6 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.messages import read_request, write_response
 
 API = "Info"
-KEY = 1000
 WINDOW = 2
 """Minor versions that client and broker may be apart."""
 
