@@ -131,10 +131,6 @@ class LocalDisk:
         finally:
             os.close(fd)
 
-    def free_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
-
     def lock(self, path: str) -> LocalFile:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -144,10 +144,6 @@ class GuardedDisk:
         self._disk.flush_directory(path)
         self._guard.after()
 
-    def free_bytes(self, path: str) -> int:
-        self._guard.check()
-        return self._disk.free_bytes(path)
-
     def lock(self, path: str) -> Closeable:
         self._guard.check()
         lock = self._disk.lock(path)

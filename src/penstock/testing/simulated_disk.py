@@ -27,8 +27,6 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.storage.disk import Buffer
 from penstock.testing.simulated_nodes import Directory, Inode, apply
 
-_CAPACITY_BYTES = 1 << 40
-
 
 class PowerLoss(BaseException):
     """Power went away: raised by the operation it hit, and by all later ones until `SimulatedDisk.power_loss`."""
@@ -300,10 +298,6 @@ class SimulatedDisk:
         if self.chance(self.flush_error_chance):
             raise OSError(errno.EIO, "simulated input/output error", path)
         directory.flush()
-
-    def free_bytes(self, path: str) -> int:
-        self.check_power(self.boot)
-        return 0 if self.is_full else _CAPACITY_BYTES
 
     def lock(self, path: str) -> _Lock:
         self.check_power(self.boot)

@@ -65,9 +65,6 @@ class ListingDisk:
     def flush_directory(self, path: str) -> None:
         self.log.append("flush directory")
 
-    def free_bytes(self, path: str) -> int:
-        return 0
-
     def lock(self, path: str) -> Closeable:
         return ListingFile(self.log)
 
@@ -134,7 +131,6 @@ def test_the_dead_reach_the_disk_no_more() -> None:
         lambda: scene.disk.exists("/a"),
         lambda: scene.disk.list("/"),
         lambda: scene.disk.remove("/a"),
-        lambda: scene.disk.free_bytes("/"),
         lambda: scene.disk.lock("/lock"),
     ):
         with pytest.raises(ProcessCrashed):
