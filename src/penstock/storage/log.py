@@ -22,7 +22,7 @@ from penstock.storage import snapshot
 from penstock.storage.files import OpenFiles
 from penstock.storage.reader import LogReader
 from penstock.storage.retention import expired_segments
-from penstock.storage.segment import Segment
+from penstock.storage.segment import Segment, SegmentState
 from penstock.storage.trouble import Trouble
 
 _logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Log:
         journaled: bool,
         careful: bool,
         dirtied: Callable[["Log"], None],
+        request_commit: Callable[["Log"], asyncio.Future[None]],
         trouble: Trouble,
     ) -> None:
         self.key = key
@@ -96,8 +97,8 @@ class Log:
         """Whether the directory's own name has been flushed."""
         self.generation = 0
         """Goes up when the log is fenced, so that what was begun before cannot conclude anything afterwards."""
-        self.request_commit: Callable[[Log], asyncio.Future[None]] | None = None
-        """Where to ask for the next flush of this log; set by the store."""
+        self.request_commit = request_commit
+        """Where to ask for the next flush of this log."""
         self.on_durable: Callable[[Log], None] | None = None
         """Called on the event loop whenever durable_offset has risen."""
         self.on_cut: Callable[[Log], None] | None = None
@@ -180,6 +181,12 @@ class Log:
         self.segments = [*self.segments, segment]
         self.unnamed.append(segment)
         self.mark_dirty()
+        return segment
+
+    def stored_segment(self, state: SegmentState) -> Segment:
+        """A segment of this log whose file is there and flushed; it is for the caller to put it among `segments`."""
+        segment = Segment(self.path, state, self.files, self.settings.index_interval_bytes)
+        segment.is_careful = self._careful
         return segment
 
     def mark_dirty(self) -> None:

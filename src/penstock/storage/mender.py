@@ -133,12 +133,9 @@ class Mender:
 
     def _exchange(self, log: Log, kept: list[Segment], replaced: list[Segment], rebuilt: Rebuilt) -> None:
         """Put the rebuilt segments in the place of the old ones; readers go on either way."""
-        interval_bytes = log.settings.index_interval_bytes
-        made = [Segment(log.path, state, log.files, interval_bytes) for state in rebuilt.segments]
+        made = [log.stored_segment(state) for state in rebuilt.segments]
         for segment in made[:-1]:
             segment.is_closed = True
-        for segment in made:
-            segment.is_careful = replaced[0].is_careful
         for segment in replaced:
             segment.forget()
         log.segments = kept + made

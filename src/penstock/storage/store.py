@@ -26,7 +26,6 @@ from penstock.storage.identity import identify
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.opening import recover
 from penstock.storage.recovery import LogPlan
-from penstock.storage.segment import Segment
 from penstock.storage.trouble import Trouble
 
 LOCK_NAME = ".lock"
@@ -137,8 +136,7 @@ class Store:
         log.start_offset = plan.start_offset
         log.end_offset = log.durable_offset = plan.end_offset
         for state in plan.segments:
-            segment = Segment(log.path, state, self._files, log.settings.index_interval_bytes)
-            segment.is_careful = self.policy is not FlushPolicy.OS
+            segment = log.stored_segment(state)
             segment.is_closed = True
             log.segments.append(segment)
         if log.segments:
@@ -147,7 +145,7 @@ class Store:
         directory.logs[key] = log
 
     def _new_log(self, directory: DataDirectory, key: PartitionKey, settings: LogSettings) -> Log:
-        log = Log(
+        return Log(
             key,
             f"{directory.path}/{log_directory_name(key)}",
             settings,
@@ -156,10 +154,9 @@ class Store:
             journaled=self._always,
             careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
+            request_commit=directory.commits.request,
             trouble=directory.trouble,
         )
-        log.request_commit = directory.commits.request
-        return log
 
     # Logs.
 
@@ -212,7 +209,6 @@ class Store:
         """
         if not self._always or log.durable_offset == log.end_offset:
             return None
-        assert log.request_commit is not None, "the store made this log"
         return log.request_commit(log)
 
     async def checkpoint(self) -> None:
