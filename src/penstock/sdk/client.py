@@ -42,7 +42,6 @@ class DriftInfo(NamedTuple):
 
     broker: BrokerInfo
     drift_ms: int
-    round_trip_ms: int
 
 
 class AsyncClient:
@@ -121,7 +120,7 @@ class AsyncClient:
             before_ms = self._clock.wall_ms()
             answer = await connection.request(requests.info(__version__), self._cluster.timeout_s(deadline))
             after_ms = self._clock.wall_ms()
-            return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2, after_ms - before_ms)
+            return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2)
 
         return await self._retrying(ask, deadline)
 

@@ -33,13 +33,6 @@ class UnreachableError(PenstockError):
         super().__init__(code, "no broker can be reached: " + "; ".join(error.detail for error in failures))
 
 
-class NoSuchPartitionError(PenstockError):
-    """The topic is there, the partition is not."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     client_id: str = "penstock"
@@ -67,7 +60,6 @@ class Cluster:
         self._topics: dict[str, tuple[float, TopicView]] = {}
         self._closed = False
         self.controller_id = -1
-        self.cluster_id = ""
 
     def close(self) -> None:
         """End every connection; what waits on them fails."""
@@ -153,8 +145,8 @@ class Cluster:
         found = next((row for row in view.partitions if row.number == partition), None)
         if found is None:
             self.forget(topic)
-            count = len(view.partitions)
-            raise NoSuchPartitionError(f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}")
+            text = f"topic {topic!r} has no partition {partition}; it has 0 to {len(view.partitions) - 1}"
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         broker = self._brokers.get(found.leader_id)
         if broker is None:
             self.forget(topic)
@@ -170,7 +162,6 @@ class Cluster:
         view = await connection.request(request, self.timeout_s(deadline))
         self._brokers = dict(view.brokers)
         self.controller_id = view.controller_id
-        self.cluster_id = view.cluster_id
         for name, topic in view.topics.items():
             if topic.error_number or any(row.leader_id < 0 for row in topic.partitions):
                 self.forget(name)
@@ -195,8 +186,7 @@ class Cluster:
 
         return await Connection.open(
             self._network,
-            address.host,
-            address.port,
+            address,
             make_core,
             timeout_s=deadline.within(self._settings.connect_timeout_s),
             overdue_s=self._settings.request_timeout_s,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
+from penstock.sdk.address import Address
 from penstock.sdk.core import ConnectionCore, Event, Ready, Request
 
 T = TypeVar("T")
@@ -44,19 +45,17 @@ class Connection(asyncio.Protocol):
     async def open(
         cls,
         network: Network,
-        host: str,
-        port: int,
+        address: Address,
         make_core: Callable[[], ConnectionCore],
         *,
         timeout_s: float,
         overdue_s: float,
     ) -> "Connection":
         """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                protocol = await network.connect(lambda: cls(make_core(), address, overdue_s), host, port)
+                protocol = await network.connect(lambda: cls(make_core(), str(address), overdue_s), *address)
                 connection = cast("Connection", protocol)
                 await connection._ready
         except TimeoutError:
