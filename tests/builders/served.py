@@ -27,7 +27,8 @@ from penstock.storage.store import FlushPolicy, Store
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
-from penstock.wire.produce import ProduceResult, TopicRef, parse_produce_response, write_produce_request
+from penstock.wire.produce import ProduceResult, parse_produce_response, write_produce_request
+from penstock.wire.topic_ref import TopicRef
 
 HOST = "127.0.0.1"
 CLUSTER = "test-cluster"

@@ -9,7 +9,7 @@ from penstock.catalog.catalog import Topic
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import check_topic_name
 from penstock.partition.partition import Partition
-from penstock.wire.produce import TopicRef
+from penstock.wire.topic_ref import TopicRef
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.fetch import Fetched, FetchPartition, FetchRequest
-from penstock.wire.produce import TopicRef
+from penstock.wire.topic_ref import TopicRef
 
 SESSIONS_MAX = 1_000
 PARTITIONS_MAX = 200_000

@@ -12,7 +12,7 @@ from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.partition import Partition
 from penstock.wire.fetch import Fetched, FetchPartition
-from penstock.wire.produce import TopicRef
+from penstock.wire.topic_ref import TopicRef
 
 SLICE = 1_000
 

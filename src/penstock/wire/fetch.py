@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from penstock.wire.framing import Buffer
 from penstock.wire.malformed import MalformedError
-from penstock.wire.produce import TopicRef
-from penstock.wire.sink import put_count, put_string, unsigned_varint
+from penstock.wire.sink import put_count, unsigned_varint
 from penstock.wire.source import INT32, Source
+from penstock.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
 LOG_START_FROM = 5
 SESSIONS_FROM = 7
@@ -21,18 +21,15 @@ LEADER_EPOCH_FROM = 9
 RACK_FROM = 11
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
-_REPLICA_TAG_FROM = 15
+REPLICA_TAG_FROM = 15
 _REPLICA_STATE_TAG = 1
 
-PARTITIONS_MAX = 20_000
-"""Topics and partitions that one request may name."""
-
-_START = Struct(">iiib")
-_SESSION = Struct(">ii")
-_PARTITION_4 = Struct(">iqi")
-_PARTITION_5 = Struct(">iqqi")
-_PARTITION_9 = Struct(">iiqqi")
-_PARTITION_12 = Struct(">iiqiqi")
+START = Struct(">iiib")
+SESSION = Struct(">ii")
+PARTITION_4 = Struct(">iqi")
+PARTITION_5 = Struct(">iqqi")
+PARTITION_9 = Struct(">iiqqi")
+PARTITION_12 = Struct(">iiqiqi")
 
 _ANSWER_START = Struct(">ihi")
 _ANSWER_4 = Struct(">ihqq")
@@ -79,22 +76,24 @@ class Fetched(NamedTuple):
 
 def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
     """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, PARTITIONS_MAX)
+    source = Source(frame, position, NAMED_MAX)
     flexible = version >= FLEXIBLE_FROM
-    replica_id = source.int32() if version < _REPLICA_TAG_FROM else -1
-    max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack(source, _START)
-    session_id, session_epoch = _unpack(source, _SESSION) if version >= SESSIONS_FROM else (0, -1)
+    replica_id = source.int32() if version < REPLICA_TAG_FROM else -1
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack(source, START)
+    session_id, session_epoch = _unpack(source, SESSION) if version >= SESSIONS_FROM else (0, -1)
     topics: list[tuple[TopicRef, list[FetchPartition]]] = []
     for _ in range(source.count(flexible, 2)):
-        topic = _topic(source, version)
+        topic = read_topic(source, version >= TOPIC_IDS_FROM, flexible)
         topics.append((topic, _parse_partitions(source, version)))
         if flexible:
             source.skip_tags()
     forgotten = _parse_forgotten(source, version) if version >= SESSIONS_FROM else []
-    rack = _required(source.string(flexible), "rack") if version >= RACK_FROM else ""
+    rack = source.string(flexible) if version >= RACK_FROM else ""
+    if rack is None:
+        raise MalformedError("a rack may not be null")
     if flexible:
         for tag, _end in source.tags():
-            if tag == _REPLICA_STATE_TAG and version >= _REPLICA_TAG_FROM:
+            if tag == _REPLICA_STATE_TAG and version >= REPLICA_TAG_FROM:
                 replica_id = source.int32()
                 source.int64()
                 source.skip_tags()
@@ -122,26 +121,14 @@ def _unpack(source: Source, layout: Struct) -> tuple[int, ...]:
     return values
 
 
-def _required(text: str | None, what: str) -> str:
-    if text is None:
-        raise MalformedError(f"a {what} may not be null")
-    return text
-
-
-def _topic(source: Source, version: int) -> TopicRef:
-    if version >= TOPIC_IDS_FROM:
-        return source.uuid()
-    return _required(source.string(version >= FLEXIBLE_FROM), "topic's name")
-
-
 def _parse_partitions(source: Source, version: int) -> list[FetchPartition]:
     flexible = version >= FLEXIBLE_FROM
     if flexible:
-        layout = _PARTITION_12
+        layout = PARTITION_12
     elif version >= LEADER_EPOCH_FROM:
-        layout = _PARTITION_9
+        layout = PARTITION_9
     else:
-        layout = _PARTITION_5 if version >= LOG_START_FROM else _PARTITION_4
+        layout = PARTITION_5 if version >= LOG_START_FROM else PARTITION_4
     partitions = []
     for _ in range(source.count(flexible, layout.size)):
         values = _unpack(source, layout)
@@ -169,7 +156,7 @@ def _parse_forgotten(source: Source, version: int) -> list[tuple[TopicRef, list[
     flexible = version >= FLEXIBLE_FROM
     forgotten = []
     for _ in range(source.count(flexible, 2)):
-        topic = _topic(source, version)
+        topic = read_topic(source, version >= TOPIC_IDS_FROM, flexible)
         forgotten.append((topic, [source.int32() for _ in range(source.count(flexible, 4))]))
         if flexible:
             source.skip_tags()
@@ -190,10 +177,7 @@ def write_fetch_response(
     out += _ANSWER_START.pack(0, error, session_id) if version >= SESSIONS_FROM else b"\0\0\0\0"
     put_count(out, len(topics), flexible)
     for topic, partitions in topics:
-        if isinstance(topic, str):
-            put_string(out, topic, flexible)
-        else:
-            out += topic.bytes
+        put_topic(out, topic, flexible)
         put_count(out, len(partitions), flexible)
         for fetched in partitions:
             _put_fetched(out, version, fetched)

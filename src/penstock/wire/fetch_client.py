@@ -1,32 +1,29 @@
 """Fetch as a client sees it: the request written, the answer parsed; the records stay where the frame has them."""
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from penstock.wire.fetch import (
     FLEXIBLE_FROM,
     LEADER_EPOCH_FROM,
     LOG_START_FROM,
+    PARTITION_4,
+    PARTITION_5,
+    PARTITION_9,
+    PARTITION_12,
     RACK_FROM,
+    REPLICA_TAG_FROM,
+    SESSION,
     SESSIONS_FROM,
+    START,
     TOPIC_IDS_FROM,
     Fetched,
     FetchPartition,
 )
-from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import ANSWER_ELEMENTS_MAX
-from penstock.wire.produce import TopicRef
 from penstock.wire.sink import put_count, put_string
 from penstock.wire.source import INT32, Source
-
-_START = Struct(">iiib")
-_SESSION = Struct(">ii")
-_PARTITION_4 = Struct(">iqi")
-_PARTITION_5 = Struct(">iqqi")
-_PARTITION_9 = Struct(">iiqqi")
-_PARTITION_12 = Struct(">iiqiqi")
-_REPLICA_TAG_FROM = 15
+from penstock.wire.topic_ref import TopicRef, put_topic, read_topic
 
 
 class FetchResponse(NamedTuple):
@@ -51,14 +48,14 @@ def write_fetch_request(
     """The request's body. Without a session (the default) the broker keeps nothing."""
     flexible = version >= FLEXIBLE_FROM
     out = bytearray()
-    if version < _REPLICA_TAG_FROM:
+    if version < REPLICA_TAG_FROM:
         out += INT32.pack(-1)
-    out += _START.pack(max_wait_ms, min_bytes, max_bytes, isolation_level)
+    out += START.pack(max_wait_ms, min_bytes, max_bytes, isolation_level)
     if version >= SESSIONS_FROM:
-        out += _SESSION.pack(session_id, session_epoch)
+        out += SESSION.pack(session_id, session_epoch)
     put_count(out, len(topics), flexible)
     for topic, partitions in topics:
-        _put_topic(out, topic, flexible)
+        put_topic(out, topic, flexible)
         put_count(out, len(partitions), flexible)
         for partition in partitions:
             _put_partition(out, version, partition)
@@ -73,16 +70,9 @@ def write_fetch_request(
     return bytes(out)
 
 
-def _put_topic(out: bytearray, topic: TopicRef, flexible: bool) -> None:
-    if isinstance(topic, str):
-        put_string(out, topic, flexible)
-    else:
-        out += topic.bytes
-
-
 def _put_partition(out: bytearray, version: int, want: FetchPartition) -> None:
     if version >= FLEXIBLE_FROM:
-        out += _PARTITION_12.pack(
+        out += PARTITION_12.pack(
             want.partition,
             want.leader_epoch,
             want.offset,
@@ -92,17 +82,17 @@ def _put_partition(out: bytearray, version: int, want: FetchPartition) -> None:
         )
         out.append(0)
     elif version >= LEADER_EPOCH_FROM:
-        out += _PARTITION_9.pack(want.partition, want.leader_epoch, want.offset, want.log_start_offset, want.max_bytes)
+        out += PARTITION_9.pack(want.partition, want.leader_epoch, want.offset, want.log_start_offset, want.max_bytes)
     elif version >= LOG_START_FROM:
-        out += _PARTITION_5.pack(want.partition, want.offset, want.log_start_offset, want.max_bytes)
+        out += PARTITION_5.pack(want.partition, want.offset, want.log_start_offset, want.max_bytes)
     else:
-        out += _PARTITION_4.pack(want.partition, want.offset, want.max_bytes)
+        out += PARTITION_4.pack(want.partition, want.offset, want.max_bytes)
 
 
 def _put_forgotten(out: bytearray, forgotten: Sequence[tuple[TopicRef, Sequence[int]]], flexible: bool) -> None:
     put_count(out, len(forgotten), flexible)
     for topic, partitions in forgotten:
-        _put_topic(out, topic, flexible)
+        put_topic(out, topic, flexible)
         put_count(out, len(partitions), flexible)
         for partition in partitions:
             out += INT32.pack(partition)
@@ -118,14 +108,7 @@ def parse_fetch_response(version: int, frame: memoryview, position: int) -> Fetc
     error, session_id = (source.int16(), source.int32()) if version >= SESSIONS_FROM else (0, 0)
     topics: list[tuple[TopicRef, list[Fetched]]] = []
     for _ in range(source.count(flexible, 2)):
-        topic: TopicRef
-        if version >= TOPIC_IDS_FROM:
-            topic = source.uuid()
-        else:
-            name = source.string(flexible)
-            if name is None:
-                raise MalformedError("a topic's name may not be null")
-            topic = name
+        topic = read_topic(source, version >= TOPIC_IDS_FROM, flexible)
         topics.append((topic, [_parse_fetched(source, version) for _ in range(source.count(flexible, 27))]))
         if flexible:
             source.skip_tags()

@@ -7,27 +7,21 @@ from 5 and says what was wrong from 8.
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
-from uuid import UUID
 
 from penstock.wire.framing import Buffer
-from penstock.wire.malformed import MalformedError
+from penstock.wire.messages import ANSWER_ELEMENTS_MAX
 from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
+from penstock.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
-FLEXIBLE_FROM = 9
-TOPIC_IDS_FROM = 13
+_FLEXIBLE_FROM = 9
+_TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
 _MESSAGES_FROM = 8
-
-PARTITIONS_MAX = 20_000
-"""Topics and partitions that one request may name."""
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _RESULT = Struct(">ihqq")
 _RESULT_WITH_START = Struct(">ihqqq")
-
-TopicRef = str | UUID
-"""A topic as the version names it: by name up to 12, by id from 13."""
 
 
 class PartitionRecords(NamedTuple):
@@ -58,14 +52,14 @@ class ProduceResult(NamedTuple):
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
     """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, PARTITIONS_MAX)
-    flexible = version >= FLEXIBLE_FROM
+    source = Source(frame, position, NAMED_MAX)
+    flexible = version >= _FLEXIBLE_FROM
     transactional_id = source.string(flexible)
     acks = source.int16()
     timeout_ms = source.int32()
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
     for _ in range(source.count(flexible, 2)):
-        topic = source.uuid() if version >= TOPIC_IDS_FROM else _name(source, flexible)
+        topic = read_topic(source, version >= _TOPIC_IDS_FROM, flexible)
         topics.append((topic, _parse_partitions(source, flexible)))
         if flexible:
             source.skip_tags()
@@ -84,20 +78,13 @@ def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
     return partitions
 
 
-def _name(source: Source, flexible: bool) -> str:
-    name = source.string(flexible)
-    if name is None:
-        raise MalformedError("a topic's name may not be null")
-    return name
-
-
 def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
     """The answer's body."""
-    flexible = version >= FLEXIBLE_FROM
+    flexible = version >= _FLEXIBLE_FROM
     out = bytearray()
     put_count(out, len(topics), flexible)
     for topic, results in topics:
-        _put_topic(out, topic, flexible)
+        put_topic(out, topic, flexible)
         put_count(out, len(results), flexible)
         for result in results:
             _put_result(out, version, result, flexible)
@@ -105,13 +92,6 @@ def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequen
             out.append(0)
     out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"  # never throttled; no tags
     return bytes(out)
-
-
-def _put_topic(out: bytearray, topic: TopicRef, flexible: bool) -> None:
-    if isinstance(topic, str):
-        put_string(out, topic, flexible)
-    else:
-        out += topic.bytes
 
 
 def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: bool) -> None:
@@ -142,14 +122,14 @@ def write_produce_request(
     transactional_id: str | None = None,
 ) -> list[Buffer]:
     """The request's body as pieces to be sent one after the other; the records are not copied."""
-    flexible = version >= FLEXIBLE_FROM
+    flexible = version >= _FLEXIBLE_FROM
     pieces: list[Buffer] = []
     out = bytearray()
     put_string(out, transactional_id, flexible)
     out += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
     put_count(out, len(topics), flexible)
     for topic, partitions in topics:
-        _put_topic(out, topic, flexible)
+        put_topic(out, topic, flexible)
         put_count(out, len(partitions), flexible)
         for partition, records in partitions:
             out += INT32.pack(partition)
@@ -171,11 +151,11 @@ def parse_produce_response(
     version: int, frame: memoryview, position: int
 ) -> list[tuple[TopicRef, list[ProduceResult]]]:
     """The answer whose body begins at `position`."""
-    source = Source(frame, position, PARTITIONS_MAX)
-    flexible = version >= FLEXIBLE_FROM
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    flexible = version >= _FLEXIBLE_FROM
     topics = []
     for _ in range(source.count(flexible, 2)):
-        topic = source.uuid() if version >= TOPIC_IDS_FROM else _name(source, flexible)
+        topic = read_topic(source, version >= _TOPIC_IDS_FROM, flexible)
         results = [_parse_result(source, version, flexible) for _ in range(source.count(flexible, 22))]
         topics.append((topic, results))
         if flexible:

@@ -13,7 +13,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.testing.simulated_clock import ManualClock
 from penstock.wire.fetch import Fetched, FetchPartition, FetchRequest
 from penstock.wire.fetch_client import FetchResponse
-from penstock.wire.produce import TopicRef
+from penstock.wire.topic_ref import TopicRef
 
 VERSIONS = [7, 11, 12, 13, 18]
 

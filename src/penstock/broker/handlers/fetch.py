@@ -17,7 +17,7 @@ from penstock.broker.request import Answer, Request, Result, Work
 from penstock.model.errors import PenstockError
 from penstock.partition.waiters import Cancel
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
-from penstock.wire.produce import TopicRef
+from penstock.wire.topic_ref import TopicRef
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Largest answer, whatever the reader would take: more would only make others wait longer."""

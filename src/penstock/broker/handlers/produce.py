@@ -10,7 +10,8 @@ from functools import partial
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.request import HangUpError, Later, Request, Result
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.wire.produce import ProduceRequest, ProduceResult, TopicRef, parse_produce_request, write_produce_response
+from penstock.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
+from penstock.wire.topic_ref import TopicRef
 
 NO_ACK = 0
 _ACKS = (-1, NO_ACK, 1)
