@@ -60,7 +60,7 @@ class Reading:
         try:
             partition = find_partition(self._partitions, topic, want.partition)
             partition.check_leader_epoch(want.leader_epoch)
-            # With the answer full, only the partition's state is told; 0 bytes still checks the offset.
+            # With the answer full, only the partition's state is told.
             limit = min(want.max_bytes, self._left)
             data = partition.read(want.offset, limit) if self._left > 0 else _nothing(partition, want.offset)
         except PenstockError as error:
@@ -102,8 +102,6 @@ class Reading:
 
 def _nothing(partition: Partition, offset: int) -> bytes | None:
     """What a partition has for a full answer: no data, but an offset out of its range is still an error."""
-    return (
-        b""
-        if offset <= partition.high_watermark and offset >= partition.log.start_offset
-        else partition.read(offset, 1)
-    )
+    if partition.log.start_offset <= offset <= partition.high_watermark:
+        return b""
+    return partition.read(offset, 1)
