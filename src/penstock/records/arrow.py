@@ -1,7 +1,7 @@
 """Records as Arrow columns, both ways, for those who work on many at once.
 
 =========== ============================================== ======================================
-column          Arrow type                                     remark
+column      Arrow type                                     remark
 =========== ============================================== ======================================
 key         binary                                         null: the record has no key
 value       binary                                         null: a tombstone
