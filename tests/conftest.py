@@ -2,6 +2,7 @@
 depends on the code alone, not on chance or on how busy the machine is."""
 
 import os
+import signal
 from collections import defaultdict
 
 import pytest
@@ -24,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail unless every test that docs/spec-coverage.md names ran and passed",
     )
+
+
+def pytest_configure() -> None:
+    # A shell ignores Ctrl-C in what it starts in the background, and children inherit that; some are ended by it here.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
