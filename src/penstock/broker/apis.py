@@ -7,8 +7,10 @@ compressing without a word where it is not.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.broker.admin_apis import admin_rows
 from penstock.broker.capabilities import Identity
 from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.group_apis import group_rows
 from penstock.broker.handlers.api_versions import ApiVersionsHandler, refusal
 from penstock.broker.handlers.create_topics import CreateTopicsHandler
 from penstock.broker.handlers.delete_topics import DeleteTopicsHandler
@@ -83,6 +85,8 @@ def build_table(served: Served) -> Table:
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
         Row(1000, "Info", 0, 0, Right.NONE, info),
+        *group_rows(),
+        *admin_rows(),
     ]  # fmt: skip
     api_versions.announce(rows)
     return Table(rows)

@@ -1,0 +1,177 @@
+"""What groups answer, free of any protocol version."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode
+
+OK = ErrorCode.NONE
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`members` are told to the leader only, which is to share out the partitions among them."""
+
+    error: ErrorCode = OK
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = ""
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    error: ErrorCode = OK
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Done, or why not: the answer to heartbeats, to the deletion of a group, and whatever has no other."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    error: ErrorCode = OK
+    members: tuple[LeftMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionErrors:
+    """The answer to commits and to the deletion of offsets: one error for all, or those of single partitions; a
+    partition that is not named went well."""
+
+    error: ErrorCode = OK
+    errors: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Partitions without an offset are not named."""
+
+    error: ErrorCode = OK
+    offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """State is one of Empty, PreparingRebalance, CompletingRebalance, Stable, Dead."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+    group_id: str = ""
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol: str = ""
+    generation: int = -1
+    members: tuple[DescribedMember, ...] = ()
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+    """`classic` or `consumer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    groups: tuple[ListedGroup, ...] = ()
+    error: ErrorCode = OK
+
+
+class AssignedTopic(NamedTuple):
+    topic_id: bytes
+    topic: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatAnswer:
+    """`assignment` is None when it is the one the member knows."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: tuple[AssignedTopic, ...] | None = None
+
+
+class DescribedConsumer(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topics: tuple[str, ...]
+    subscribed_regex: str | None
+    assignment: tuple[AssignedTopic, ...]
+    target: tuple[AssignedTopic, ...]
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """State is one of Empty, Assigning, Reconciling, Stable, Dead."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+    group_id: str = ""
+    state: str = "Dead"
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedConsumer, ...] = ()
+
+
+Answer = (
+    Joined
+    | Synced
+    | Done
+    | Left
+    | PartitionErrors
+    | Offsets
+    | GroupDescription
+    | GroupList
+    | ConsumerHeartbeatAnswer
+    | ConsumerGroupDescription
+)

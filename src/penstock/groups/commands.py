@@ -1,0 +1,182 @@
+"""What can be asked of groups, free of any protocol version."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class OfferedProtocol(NamedTuple):
+    """An assignor that a member can work with, and what the member tells it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """JoinGroup. The answer comes when the group has gathered, or failed to."""
+
+    group_id: str
+    member_id: str
+    """Empty: the group is to give one."""
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[OfferedProtocol, ...]
+    knows_member_id_required: bool
+    """Whether a new dynamic member is first told its id, and comes again with it (versions from 4)."""
+    can_skip_assignment: bool
+    """Whether a static leader that returns may be told that the assignment stays as it was (versions from 9)."""
+    reason: str = ""
+
+
+class AssignedBytes(NamedTuple):
+    member_id: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """SyncGroup. The answer comes when the leader has said who gets what."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: tuple[AssignedBytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+class LeavingMember(NamedTuple):
+    """By its member id, or with an empty one by its instance id."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    group_id: str
+    generation: int
+    """Generation or member epoch; -1 with an empty member id: from outside of the group's membership."""
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    knows_stale_epoch: bool = True
+    """Whether the version can be told STALE_MEMBER_EPOCH (from 9); otherwise it is told ILLEGAL_GENERATION."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    group_id: str
+    partitions: tuple[tuple[str, int], ...] | None
+    """Topic and partition; None: all that have an offset."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    """With a member id: answered only if it is this member's epoch (versions from 9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    """DescribeGroups, for one group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """All groups of this part of the state; empty filters let everything through, and know no case."""
+
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+class OwnedPartitions(NamedTuple):
+    topic_id: bytes
+    """16 bytes, as in the records."""
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat: join, stay, change the subscription, and leave, all in one."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    """-1: as before."""
+    subscribed_topics: tuple[str, ...] | None
+    """None: as before."""
+    subscribed_regex: str | None
+    """None: as before; empty: none."""
+    server_assignor: str | None
+    owned: tuple[OwnedPartitions, ...] | None
+    """None: as before."""
+    client_id: str
+    client_host: str
+    makes_member_id: bool = False
+    """Whether the broker gives the id to a member that joins without one (version 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConsumerGroup:
+    """ConsumerGroupDescribe, for one group."""
+
+    group_id: str
+
+
+Command = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | DeleteGroup
+    | DescribeGroup
+    | ListGroups
+    | ConsumerHeartbeat
+    | DescribeConsumerGroup
+)
