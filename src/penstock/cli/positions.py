@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.cli.failures import usage_error
+from penstock.model.units import DURATIONS_MS
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(DURATIONS_MS)})")
 
 OFFSET_MAX = 2**63 - 1
 """The largest number the protocol has for an offset or a time."""
@@ -63,5 +63,5 @@ def _parse(plain: str, now_ms: int) -> Position:
         return Time(int(plain[1:]))
     ago = _AGO.fullmatch(plain)
     if ago:
-        return Time(now_ms - round(float(ago[1]) * _UNITS_MS[ago[2]]))
+        return Time(now_ms - round(float(ago[1]) * DURATIONS_MS[ago[2]]))
     return Time(round(datetime.fromisoformat(plain).timestamp() * 1000))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.node.units import read_duration_ms, read_size_bytes
+from penstock.model.units import read_duration_ms, read_size_bytes
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
