@@ -1,140 +1,44 @@
-"""The settings a topic can have: one table, from which checking, defaults and documentation all come.
+"""A topic's settings: checked by their rows (`penstock.partition.setting_table`), and typed.
 
-Values are text, as in Kafka's requests and in the catalog. Whatever is not in the table, or not within its row's
-bounds, is refused with INVALID_CONFIG and an error that names the setting.
+Values are text, as in Kafka's requests and in the catalog. Whatever is not in the table, not within its row's bounds,
+or at odds with another setting, is refused with INVALID_CONFIG and an error that names the setting.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import TypeVar
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX
+from penstock.partition.setting_table import TABLE, Kind, Setting
 
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
-_DAY_MS = 24 * 3600 * 1000
-_NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
+N = TypeVar("N", int, float)
+
+_WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
+_FRACTION = re.compile(r"\s*-?[0-9]{1,19}(\.[0-9]{0,19})?\s*", re.ASCII)
 _SEGMENT_MS_MIN = 1_000
-
-
-class Kind(StrEnum):
-    """The type of a setting, by Kafka's names."""
-
-    INT = "int"
-    LONG = "long"
-    STRING = "string"
-    LIST = "list"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row: numbers have bounds (inclusive), texts have choices."""
-
-    name: str
-    kind: Kind
-    default: str
-    doc: str
-    low: int = 0
-    high: int = 0
-    choices: tuple[str, ...] = ()
-
-
-_ROWS = (
-    Setting(
-        "cleanup.policy",
-        Kind.LIST,
-        "delete",
-        "What becomes of old messages: `delete` removes them by age and size. Compaction is not there yet.",
-        choices=("delete",),
-    ),
-    Setting(
-        "compression.type",
-        Kind.STRING,
-        "producer",
-        "Batches are stored as the producer compressed them; the broker never opens them to compress anew.",
-        choices=("producer",),
-    ),
-    Setting(
-        "max.message.bytes",
-        Kind.INT,
-        str(MESSAGE_BYTES_MAX),
-        "Largest batch the topic takes, after compression.",
-        high=REQUEST_BYTES_MAX,
-    ),
-    Setting(
-        "message.timestamp.after.max.ms",
-        Kind.LONG,
-        str(3600 * 1000),
-        "How far the newest time of a batch may lie ahead of the broker's clock (CreateTime only).",
-        high=_LONG_MAX,
-    ),
-    Setting(
-        "message.timestamp.before.max.ms",
-        Kind.LONG,
-        str(_LONG_MAX),
-        "How far the first and the newest time of a batch may lie behind the broker's clock (CreateTime only).",
-        high=_LONG_MAX,
-    ),
-    Setting(
-        "message.timestamp.type",
-        Kind.STRING,
-        "CreateTime",
-        "Whose time a message carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
-        choices=("CreateTime", "LogAppendTime"),
-    ),
-    Setting(
-        "min.insync.replicas",
-        Kind.INT,
-        "1",
-        "So many replicas must be in sync for a write with acks=all to be accepted.",
-        low=1,
-        high=_INT_MAX,
-    ),
-    Setting(
-        "retention.bytes",
-        Kind.LONG,
-        "-1",
-        "A partition larger than this loses its oldest segments; -1: no limit.",
-        low=-1,
-        high=_LONG_MAX,
-    ),
-    Setting(
-        "retention.ms",
-        Kind.LONG,
-        str(7 * _DAY_MS),
-        "Messages older than this are removed, a whole segment at a time; -1: never. A segment takes messages no "
-        "longer than this, so the last one is gone after at most twice the time and one round of the cleaner.",
-        low=-1,
-        high=_LONG_MAX,
-    ),
-    Setting(
-        "segment.bytes",
-        Kind.INT,
-        str(1024 * 1024 * 1024),
-        "A segment file that has reached this size is followed by a new one.",
-        low=16 * 1024,
-        high=_INT_MAX,
-    ),
-    Setting(
-        "segment.ms",
-        Kind.LONG,
-        str(7 * _DAY_MS),
-        "A segment file of this age is followed by a new one, so that retention can take it.",
-        low=1,
-        high=_LONG_MAX,
-    ),
-)
-
-TABLE: Mapping[str, Setting] = {row.name: row for row in _ROWS}
+_LEVEL_LEFT_TO_THE_CODEC = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's settings, checked and typed."""
+    """A topic's settings, checked and typed.
 
+    `compact` and `delete` are what `cleanup.policy` names, at least one of them: age and size remove messages only
+    under `delete`. `compression_type` is `producer` or the one compression that batches are stored with, then at
+    `compression_level` (None where the codec has no levels, or is to choose).
+    """
+
+    compact: bool
+    delete: bool
+    compression_level: int | None
+    compression_type: str
+    delete_retention_ms: int
+    log_append_time: bool
+    max_compaction_lag_ms: int
     max_message_bytes: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -142,7 +46,6 @@ class TopicSettings:
     segment_ms: int
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
-    log_append_time: bool
 
     @classmethod
     def of(cls, settings: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> "TopicSettings":
@@ -152,31 +55,65 @@ class TopicSettings:
         """
 
         def text(name: str) -> str:
-            for source in (settings, defaults or {}):
-                if name in source:
-                    return _checked(TABLE[name], source[name])
-            return TABLE[name].default
+            return effective(name, settings, defaults or {})
 
-        retention_ms = int(text("retention.ms"))
-        segment_ms = int(text("segment.ms"))
-        if retention_ms >= 0:
-            segment_ms = min(segment_ms, max(retention_ms, _SEGMENT_MS_MIN))
+        policy = text("cleanup.policy").split(",")
         return cls(
+            compact="compact" in policy,
+            delete="delete" in policy,
+            compression_level=_compression_level(text),
+            compression_type=text("compression.type"),
+            delete_retention_ms=int(text("delete.retention.ms")),
+            log_append_time=text("message.timestamp.type") == "LogAppendTime",
+            max_compaction_lag_ms=int(text("max.compaction.lag.ms")),
             max_message_bytes=int(text("max.message.bytes")),
+            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(text("min.compaction.lag.ms")),
             min_insync_replicas=int(text("min.insync.replicas")),
             retention_bytes=int(text("retention.bytes")),
-            retention_ms=retention_ms,
+            retention_ms=int(text("retention.ms")),
             segment_bytes=int(text("segment.bytes")),
-            segment_ms=segment_ms,
+            segment_ms=_segment_ms(text, "delete" in policy),
             timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
             timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
-            log_append_time=text("message.timestamp.type") == "LogAppendTime",
         )
 
 
-def check(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """The settings in their plain form; INVALID_CONFIG, naming the first bad one, when there is one."""
-    return {name: _checked(_row(name), value) for name, value in settings.items()}
+def effective(name: str, settings: Mapping[str, str], defaults: Mapping[str, str]) -> str:
+    """What holds for a setting of the table, in its plain form; INVALID_CONFIG when its value is bad."""
+    for source in (settings, defaults):
+        if name in source:
+            return _checked(TABLE[name], source[name])
+    return TABLE[name].default
+
+
+def check(settings: Mapping[str, str | None], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The settings in their plain form; INVALID_CONFIG, naming the first bad one, when there is one.
+
+    `defaults` are the broker's, for settings that must fit another one.
+    """
+    checked = {name: _checked(_row(name), value) for name, value in settings.items()}
+    low, high = (int(effective(f"{end}.compaction.lag.ms", checked, defaults or {})) for end in ("min", "max"))
+    if low > high:
+        raise PenstockError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms: {low} is more than max.compaction.lag.ms, which is {high}",
+        )
+    return checked
+
+
+def _compression_level(text: Callable[[str], str]) -> int | None:
+    name = f"compression.{text('compression.type')}.level"
+    if name not in TABLE:
+        return None
+    level = int(text(name))
+    return None if name == "compression.gzip.level" and level == _LEVEL_LEFT_TO_THE_CODEC else level
+
+
+def _segment_ms(text: Callable[[str], str], delete: bool) -> int:
+    """A segment takes messages no longer than they are kept, so that retention is late by a bounded time."""
+    segment_ms, retention_ms = int(text("segment.ms")), int(text("retention.ms"))
+    return min(segment_ms, max(retention_ms, _SEGMENT_MS_MIN)) if delete and retention_ms >= 0 else segment_ms
 
 
 def _row(name: str) -> Setting:
@@ -191,16 +128,41 @@ def _row(name: str) -> Setting:
 def _checked(row: Setting, value: str | None) -> str:
     if value is None:
         raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: a value is needed")
-    if row.choices:
-        plain = value.strip()
-        if plain not in row.choices:
-            raise PenstockError(
-                ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not supported, only {', '.join(row.choices)}"
-            )
-        return plain
-    if not _NUMBER.fullmatch(value):
-        raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not a whole number")
-    number = int(value)
+    match row.kind:
+        case Kind.LIST:
+            return _checked_list(row, value)
+        case Kind.STRING:
+            return _checked_text(row, value.strip())
+        case Kind.BOOLEAN:
+            return _checked_text(row, value.strip().lower())
+        case Kind.DOUBLE:
+            return str(_checked_number(row, value, float, _FRACTION, "a number"))
+        case _:
+            return str(_checked_number(row, value, int, _WHOLE, "a whole number"))
+
+
+def _checked_list(row: Setting, value: str) -> str:
+    """Each member once, in the order given."""
+    members = dict.fromkeys(_checked_text(row, member.strip()) for member in value.split(",")) if value.strip() else {}
+    if not members and not row.may_be_empty:
+        raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: give at least one of {', '.join(row.choices)}")
+    return ",".join(members)
+
+
+def _checked_text(row: Setting, text: str) -> str:
+    if row.pattern and not re.fullmatch(row.pattern, text):
+        raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} does not look like {row.pattern}")
+    if row.choices and text not in row.choices:
+        raise PenstockError(
+            ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} is not supported, only {', '.join(row.choices)}"
+        )
+    return text
+
+
+def _checked_number(row: Setting, value: str, kind: Callable[[str], N], look: re.Pattern[str], what: str) -> N:
+    if not look.fullmatch(value):
+        raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not {what}")
+    number = kind(value)
     if not row.low <= number <= row.high:
         raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: {number} is not between {row.low} and {row.high}")
-    return str(number)
+    return number

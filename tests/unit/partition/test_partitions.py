@@ -168,7 +168,7 @@ def test_whoever_only_needs_a_topic_gets_the_one_that_is_there() -> None:
         ("orders", {"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("orders", {"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("orders", {"settings": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
-        ("orders", {"settings": {"cleanup.policy": "compact"}}, ErrorCode.INVALID_CONFIG),
+        ("orders", {"settings": {"cleanup.policy": "shred"}}, ErrorCode.INVALID_CONFIG),
         ("orders", {"partitions": 9}, ErrorCode.POLICY_VIOLATION),
         ("there", {}, ErrorCode.TOPIC_ALREADY_EXISTS),
     ],
