@@ -6,9 +6,10 @@ A message is a dictionary of its schema's fields in snake case; readers and writ
 from functools import cache
 
 from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
+from penstock.wire.malformed import MalformedError
 from penstock.wire.reader import Fields, Read, compile_reader
 from penstock.wire.schema import load
-from penstock.wire.source import Source
+from penstock.wire.source import INT16, Source
 from penstock.wire.writer import Write, compile_element_writer, compile_writer
 
 ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
@@ -72,6 +73,29 @@ def read_response(api: str, version: int, frame: memoryview, position: int) -> F
 def write_response(api: str, version: int, fields: Fields) -> bytes:
     """A response's body."""
     return _write(f"{api}Response", version, fields)
+
+
+def read_versioned(name: str, data: bytes | memoryview) -> Fields:
+    """A value that begins with its own version, as records of internal topics and what members tell assignors do.
+
+    A version newer than the schema is read as the newest it has, and what follows is passed over; one that is older
+    than the schema, or data that does not hold it, is a MalformedError.
+    """
+    frame = memoryview(data)
+    source = Source(frame, 0, ANSWER_ELEMENTS_MAX)
+    versions = load(name).versions
+    version = min(source.int16(), versions.last)
+    if version < versions.first:
+        raise MalformedError(f"version {version} of {name} is not known")
+    fields: Fields = _reader(name, version)(source)
+    return fields
+
+
+def write_versioned(name: str, version: int, fields: Fields) -> bytes:
+    """A value that begins with its own version."""
+    out = bytearray(INT16.pack(version))
+    _writer(name, version)(out, fields)
+    return bytes(out)
 
 
 def _write(name: str, version: int, fields: Fields) -> bytes:

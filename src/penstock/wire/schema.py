@@ -63,7 +63,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A message: its key, the versions it is defined for, those with compact lengths and tags, and its rows."""
+    """A message: its key (-1 if it is none that is asked for by key), the versions it is defined for, those with compact
+    lengths and tags, and its rows."""
 
     name: str
     key: int
@@ -79,7 +80,7 @@ def load(name: str) -> Schema:
     shared = {struct["name"]: struct["fields"] for struct in rows.get("commonStructs", ())}
     return Schema(
         name=name,
-        key=int(rows["apiKey"]),
+        key=int(rows.get("apiKey", -1)),
         versions=Versions.parse(rows["validVersions"]),
         flexible=Versions.parse(rows["flexibleVersions"]),
         fields=tuple(_field(row, shared) for row in rows["fields"]),
