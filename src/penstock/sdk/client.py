@@ -4,9 +4,9 @@ Every operation has a deadline; within it, what may be retried is retried, at wh
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 from uuid import UUID
 
 from penstock import __version__
@@ -17,24 +17,31 @@ from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
 from penstock.sdk import requests
-from penstock.sdk.address import Address, parse_bootstrap
+from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.admin import Admin
 from penstock.sdk.administration import DoneBeforeError, administer
-from penstock.sdk.answers import BrokerInfo, ClusterView, ListedOffset, Produced, ProducerIdentity, TopicView
+from penstock.sdk.answers import (
+    BrokerInfo,
+    ClusterView,
+    FetchedBatches,
+    ListedOffset,
+    Produced,
+    ProducerIdentity,
+    TopicView,
+)
+from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.fetching import Fetched, read_batches
+from penstock.sdk.groups import Groups
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Attempts, Deadline
 
-T = TypeVar("T")
-
 OPERATION_TIMEOUT_S = 30.0
 MAX_BYTES = 1024 * 1024
 MAX_WAIT_MS = 5_000
-PLACES_PER_REQUEST = 5_000
-"""Brokers bound how many partitions one request may name."""
 
 
 class DriftInfo(NamedTuple):
@@ -60,6 +67,11 @@ class AsyncClient:
         self._entropy = entropy or SystemEntropy()
         settings = connection or ConnectionSettings()
         self._cluster = Cluster(parse_bootstrap(bootstrap), network or TcpNetwork(), settings)
+        self._asking = Asking(self._cluster, self._entropy)
+        self.admin = Admin(self._asking)
+        """Settings, partitions, sizes, queries."""
+        self.groups = Groups(self._asking)
+        """Groups seen from outside: who belongs to them and how far they are."""
         self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")
 
@@ -109,7 +121,7 @@ class AsyncClient:
     ) -> ClusterView:
         """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
         deadline = Deadline(timeout_s)
-        return await self._retrying(lambda: self._cluster.refresh(topics, deadline), deadline)
+        return await self._asking.retrying(lambda: self._cluster.refresh(topics, deadline), deadline)
 
     async def info(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> DriftInfo:
         """What a broker says of itself; UNSUPPORTED_VERSION from one that is not ours."""
@@ -122,7 +134,7 @@ class AsyncClient:
             after_ms = self._clock.wall_ms()
             return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2)
 
-        return await self._retrying(ask, deadline)
+        return await self._asking.retrying(ask, deadline)
 
     # Topics.
 
@@ -136,7 +148,7 @@ class AsyncClient:
     ) -> TopicView:
         """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there (and may not be made)."""
         deadline = Deadline(timeout_s)
-        return await self._retrying(
+        return await self._asking.retrying(
             lambda: self._cluster.topic(name, deadline, auto_create=auto_create), deadline, name
         )
 
@@ -160,9 +172,11 @@ class AsyncClient:
             name, partitions, replication_factor, settings or {}, self._cluster.broker_timeout_ms(deadline)
         )
         try:
-            return await administer(
-                self._cluster, self._entropy, request, deadline, name, ErrorCode.TOPIC_ALREADY_EXISTS
+            made = await administer(
+                self._asking, self._cluster.controller, request, deadline, ErrorCode.TOPIC_ALREADY_EXISTS
             )
+            self._cluster.forget(name)
+            return made
         except DoneBeforeError:
             view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
             if partitions not in (-1, len(view.partitions)):
@@ -177,10 +191,11 @@ class AsyncClient:
         request = requests.delete_topic(name, self._cluster.broker_timeout_ms(deadline))
         try:
             await administer(
-                self._cluster, self._entropy, request, deadline, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._asking, self._cluster.controller, request, deadline, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         except DoneBeforeError:
             pass
+        self._cluster.forget(name)
 
     # Writing.
 
@@ -209,7 +224,9 @@ class AsyncClient:
         times = self._clock.wall_ms() if timestamps_ms is None else timestamps_ms
         rows = Rows(values, keys, headers, times)
         if partition is None:
-            view = await self._retrying(lambda: self._cluster.topic(topic, deadline, auto_create=True), deadline, topic)
+            view = await self._asking.retrying(
+                lambda: self._cluster.topic(topic, deadline, auto_create=True), deadline, topic
+            )
             chosen = choose_partitions(rows, len(view.partitions), self._turn)
             self._turn += 1
         else:
@@ -252,30 +269,20 @@ class AsyncClient:
         An offset beyond the end waits likewise, and brings nothing when it is not reached. One before the beginning
         is OFFSET_OUT_OF_RANGE, which says where the partition begins.
         """
-        where = TopicPartition(topic, partition)
-        if offset < 0:
-            raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
-        wait = Deadline(max_wait_ms / 1000)
-        deadline = Deadline(OPERATION_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
+        return await self._poll(topic, partition, offset, max_bytes, max_wait_ms, timeout_s, read_batches)
 
-        async def poll() -> Fetched:
-            address = await self._cluster.leader(topic, partition, deadline)
-            left_ms = int(wait.left_s * 1000)
-            request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
-            async with self._cluster.polling(address, deadline) as connection:
-                answer = await connection.request(request, self._cluster.timeout_s(deadline, left_ms / 1000))
-            return read_batches(answer, offset)
-
-        attempts = Attempts(self._entropy, wait)
-        while True:
-            try:
-                return await self._retrying(poll, deadline, topic)
-            except PenstockError as error:
-                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise
-                ahead = await self._ahead(where, offset, deadline)
-                if not await attempts.pause():
-                    return ahead
+    async def fetch_batches(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_wait_ms: int = MAX_WAIT_MS,
+        timeout_s: float | None = None,
+    ) -> FetchedBatches:
+        """As `fetch`, but the batches as they are stored: unopened and unchecked, marks and empty ones included."""
+        return await self._poll(topic, partition, offset, max_bytes, max_wait_ms, timeout_s, lambda answer, _: answer)
 
     async def list_offset(
         self, topic: str, partition: int, when: int, *, timeout_s: float = OPERATION_TIMEOUT_S
@@ -289,45 +296,9 @@ class AsyncClient:
         self, places: Mapping[TopicPartition, int], *, timeout_s: float = OPERATION_TIMEOUT_S
     ) -> dict[TopicPartition, ListedOffset]:
         """As `list_offset`, for many partitions at once; the offset is -1 where no message is that late."""
-        deadline = Deadline(timeout_s)
-        found: dict[TopicPartition, ListedOffset] = {}
-
-        async def ask() -> None:
-            by_leader: dict[Address, dict[TopicPartition, int]] = {}
-            for where, when in places.items():
-                if where not in found:
-                    leader = await self._cluster.leader(where.topic, where.partition, deadline)
-                    by_leader.setdefault(leader, {})[where] = when
-            for address, share in by_leader.items():
-                connection = await self._cluster.to(address, deadline)
-                asked = list(share.items())
-                for at in range(0, len(asked), PLACES_PER_REQUEST):
-                    request = requests.list_offsets(dict(asked[at : at + PLACES_PER_REQUEST]))
-                    answer = await connection.request(request, self._cluster.timeout_s(deadline))
-                    for where, result in answer.items():
-                        if isinstance(result, PenstockError):
-                            raise result
-                        found[where] = result
-
-        await self._retrying(ask, deadline, *dict.fromkeys(where.topic for where in places))
-        return {where: found[where] for where in places}
+        return await self._asking.leaders(places, requests.list_offsets, Deadline(timeout_s))
 
     # How it is done.
-
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:
-        """The first success; what is remembered of the topics is asked again before a retry."""
-        attempts = Attempts(self._entropy, deadline)
-        while True:
-            try:
-                return await attempt()
-            except PenstockError as error:
-                for topic in topics:
-                    self._cluster.forget(topic)
-                if not await attempts.again(error):
-                    account = attempts.account(error)
-                    if account is not error:
-                        raise account from error
-                    raise
 
     async def _send_batch(
         self, where: TopicPartition, batch: bytes | bytearray, acks: int, deadline: Deadline
@@ -343,17 +314,49 @@ class AsyncClient:
         return produced if acks else Produced(-1, -1, -1)
 
     async def _ask_identity(self, deadline: Deadline) -> ProducerIdentity:
-        async def ask() -> ProducerIdentity:
-            connection = await self._cluster.anyone(deadline)
-            return await connection.request(requests.init_producer_id(), self._cluster.timeout_s(deadline))
-
         try:
-            return await self._retrying(ask, deadline)
+            return await self._asking.anyone(requests.init_producer_id(), deadline)
         except ConnectionLostError as error:
             # An id that never arrived puts no message in doubt.
             raise PenstockError(error.code, error.detail) from error
 
-    async def _ahead(self, where: TopicPartition, offset: int, deadline: Deadline) -> Fetched:
+    async def _poll(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        timeout_s: float | None,
+        read: Callable[[FetchedBatches, int], T],
+    ) -> T:
+        """What `read` makes of the batches at `offset`; where it finds them damaged, they are fetched again."""
+        where = TopicPartition(topic, partition)
+        if offset < 0:
+            raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
+        wait = Deadline(max_wait_ms / 1000)
+        deadline = Deadline(OPERATION_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
+
+        async def poll() -> T:
+            address = await self._cluster.leader(topic, partition, deadline)
+            left_ms = int(wait.left_s * 1000)
+            request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
+            async with self._cluster.polling(address, deadline) as connection:
+                answer = await connection.request(request, self._cluster.timeout_s(deadline, left_ms / 1000))
+            return read(answer, offset)
+
+        attempts = Attempts(self._entropy, wait)
+        while True:
+            try:
+                return await self._asking.retrying(poll, deadline, topic)
+            except PenstockError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                ahead = await self._ahead(where, offset, deadline)
+                if not await attempts.pause():
+                    return read(ahead, offset)
+
+    async def _ahead(self, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
         """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
         beginning = await self.list_offset(where.topic, where.partition, BEGINNING, timeout_s=deadline.left_s)
         latest = await self.list_offset(where.topic, where.partition, LATEST, timeout_s=deadline.left_s)
@@ -363,4 +366,4 @@ class AsyncClient:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
             )
-        return Fetched([], offset, latest.offset if latest else start, start)
+        return FetchedBatches(latest.offset if latest else start, start, memoryview(b""))
