@@ -74,6 +74,7 @@ class Node:
         self._process_metrics = process_metrics
         self._open = AsyncExitStack()
         self._operator: Operator | None = None
+        self._partitions: Partitions | None = None
 
     async def start(self) -> None:
         """Recover what is there and serve it. After an error, `stop` must still be called.
@@ -82,7 +83,7 @@ class Node:
         ADDRESS_UNAVAILABLE when a port is taken, OSError when the disk fails.
         """
         settings = self.settings
-        partitions = await self._open_partitions()
+        partitions = self._partitions = await self._open_partitions()
         identity = Identity(
             settings.node_id,
             settings.advertised_host or settings.host,
@@ -118,6 +119,11 @@ class Node:
         await self._catalog.register_broker(settings.node_id, identity.host, identity.port)
         self._operator.is_ready = True
         log.info("ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
+
+    async def upkeep(self) -> None:
+        """Do now what otherwise happens from time to time: retention, saving state, trying again what failed."""
+        if self._partitions is not None:
+            await self._partitions.upkeep()
 
     async def stop(self) -> None:
         """Answer what is under way, flush, write checkpoints, and let everything go."""

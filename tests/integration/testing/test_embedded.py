@@ -1,0 +1,156 @@
+"""The broker in a test's own process, used as its users would: with a foreign client, a moved clock, and faults."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.testing import EmbeddedBroker
+
+TOPIC = "orders"
+LONG_S = 60.0
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+def put(broker: EmbeddedBroker, *values: str, timeout_ms: int = 30_000) -> list[KafkaError | None]:
+    """Write, and tell how each message fared."""
+    results: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        results.append(error)
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": timeout_ms, "linger.ms": 0})
+    for value in values:
+        producer.produce(TOPIC, value, on_delivery=delivered)
+    assert producer.flush(LONG_S) == 0
+    return results
+
+
+def ends(broker: EmbeddedBroker) -> tuple[int, int]:
+    """The first and the next offset."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "ends"})
+    try:
+        first, following = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=LONG_S)
+        return first, following
+    finally:
+        consumer.close()
+
+
+def test_a_foreign_client_writes_to_it(broker: EmbeddedBroker) -> None:
+    assert put(broker, "a", "b") == [None, None]
+    assert ends(broker) == (0, 2)
+
+
+@pytest.mark.parametrize("end", [EmbeddedBroker.stop, EmbeddedBroker.kill, EmbeddedBroker.restart])
+def test_what_was_acknowledged_is_there_after_every_end(
+    broker: EmbeddedBroker, end: Callable[[EmbeddedBroker], object]
+) -> None:
+    put(broker, "a", "b", "c")
+    address = broker.bootstrap
+    end(broker)
+    if not broker.is_running:
+        broker.start()
+    assert broker.bootstrap == address
+    assert ends(broker) == (0, 3)
+    assert put(broker, "d") == [None]
+
+
+def test_time_that_passes_takes_old_messages(broker: EmbeddedBroker) -> None:
+    put(broker, "old")
+    broker.clock.advance(timedelta(days=8))
+    put(broker, "new")
+    assert ends(broker) == (1, 2)
+
+
+def test_the_wall_clock_can_be_set_without_time_passing(broker: EmbeddedBroker) -> None:
+    before_s = broker.clock.monotonic_s()
+    broker.clock.set_wall(datetime(2031, 5, 1, tzinfo=UTC))
+    assert datetime.fromtimestamp(broker.clock.wall_ms() / 1000, UTC).year == 2031
+    assert broker.clock.monotonic_s() - before_s < timedelta(days=1).total_seconds()
+
+
+@pytest.mark.parametrize("fault", ["is_full", "writes_fail", "flushes_fail"])
+def test_a_failing_disk_acknowledges_nothing_and_heals(broker: EmbeddedBroker, fault: str) -> None:
+    put(broker, "before")
+    setattr(broker.disk, fault, True)
+    (error,) = put(broker, "meanwhile", timeout_ms=500)
+    assert error is not None
+    broker.disk.heal()
+    assert put(broker, "after") == [None]
+
+
+def test_connections_that_are_cut_come_back(broker: EmbeddedBroker) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=LONG_S) as peer:
+        give_up_s = time.monotonic() + LONG_S
+        while not broker.network.connections and time.monotonic() < give_up_s:
+            time.sleep(0.01)
+        broker.network.cut()
+        try:
+            assert peer.recv(1) == b""
+        except ConnectionResetError:
+            pass
+    assert put(broker, "a") == [None]
+
+
+def test_a_broker_that_refuses_is_not_there_until_it_heals(broker: EmbeddedBroker) -> None:
+    broker.network.refuse()
+    with pytest.raises(KafkaException):
+        Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=0.5)
+    broker.network.heal()
+    assert put(broker, "a") == [None]
+
+
+def test_a_broker_that_stands_still_answers_when_it_goes_on(broker: EmbeddedBroker) -> None:
+    put(broker, "a")
+    broker.pause()
+    with pytest.raises(KafkaException):
+        Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=0.5)
+    broker.resume()
+    assert put(broker, "b") == [None]
+
+
+def test_settings_are_those_of_serve() -> None:
+    with EmbeddedBroker(default_partitions=3) as broker:
+        put(broker, "a")
+        topics = Producer({"bootstrap.servers": broker.bootstrap}).list_topics(TOPIC, timeout=LONG_S).topics
+        assert len(topics[TOPIC].partitions) == 3
+
+
+def test_a_bad_setting_is_named_and_nothing_is_left_behind() -> None:
+    threads = threading.active_count()
+    with pytest.raises(PenstockError, match="default_partitions") as raised, EmbeddedBroker(default_partitions=0):
+        pass
+    assert raised.value.code is ErrorCode.INVALID_SETTING
+    assert threading.active_count() == threads
+
+
+def test_data_in_a_directory_of_ones_own_stays(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        put(broker, "a")
+    with EmbeddedBroker(tmp_path) as broker:
+        assert ends(broker) == (0, 1)
+
+
+def test_data_in_a_temporary_directory_goes() -> None:
+    with EmbeddedBroker() as broker:
+        put(broker, "a")
+        assert broker.data_dir.exists()
+    assert not broker.data_dir.exists()
+
+
+def test_two_brokers_have_nothing_to_do_with_one_another(broker: EmbeddedBroker) -> None:
+    with EmbeddedBroker() as other:
+        put(other, "a")
+        put(broker, "b", "c")
+        assert (ends(other), ends(broker)) == ((0, 1), (0, 2))
