@@ -4,34 +4,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-SUITE = """
-from confluent_kafka import Producer
+PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 
 
-def put(bootstrap):
-    producer = Producer({"bootstrap.servers": bootstrap})
-    producer.produce("t", "v")
-    assert producer.flush(60) == 0
-
-
-def test_own(penstock_broker):
-    put(penstock_broker.bootstrap)
-
-
-def test_shared(penstock_bootstrap):
-    put(penstock_bootstrap)
-
-
-def test_process(penstock_process):
-    put(penstock_process.bootstrap)
-    penstock_process.kill()
-    penstock_process.start()
-    put(penstock_process.bootstrap)
-"""
+def example(beginning: str) -> str:
+    """The Python example of the page that begins so."""
+    blocks = PAGE.read_text().split("```python\n")[1:]
+    (found,) = [block.split("```")[0] for block in blocks if block.startswith(beginning)]
+    return found
 
 
 def test_a_suite_that_knows_nothing_of_penstock_can_use_its_fixtures(tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text(SUITE)
+    (tmp_path / "test_mine.py").write_text(example("from datetime import timedelta"))
+    with_process = "def test_process(penstock_process):\n    assert penstock_process.is_running\n"
+    (tmp_path / "test_more.py").write_text(with_process)
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", str(tmp_path)],
         cwd=tmp_path,
@@ -39,7 +25,13 @@ def test_a_suite_that_knows_nothing_of_penstock_can_use_its_fixtures(tmp_path: P
         text=True,
         timeout=240,
     )
-    assert "3 passed" in run.stdout, run.stdout + run.stderr
+    assert "5 passed" in run.stdout, run.stdout + run.stderr
+
+
+def test_brokers_with_settings_are_made_as_the_page_says(tmp_path: Path) -> None:
+    program = example("from penstock.testing import EmbeddedBroker").replace("/tmp/some-data", str(tmp_path / "data"))
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
+    assert [line.split(":")[0] for line in run.stdout.splitlines()] == ["127.0.0.1", "127.0.0.1"]
 
 
 def test_the_plugin_costs_a_run_that_does_not_use_it_next_to_nothing(tmp_path: Path) -> None:
