@@ -60,6 +60,8 @@ class Partitions:
         upkeep_s: float = INTERVAL_S,
     ) -> None:
         self.version = 0
+        self.on_change: list[Callable[[Sequence[str]], None]] = []
+        """Called whenever `version` has changed, with the names of the topics that are gone."""
         self.defaults: Mapping[str, str] = topic_settings.check(defaults or {})
         self.node_id = node_id
         self._catalog = catalog
@@ -285,7 +287,7 @@ class Partitions:
         await self._mark_deleted(topic)
         del self._topics[name], self._by_id[topic.topic_id]
         served = self._by_name.pop(name)
-        self.version += 1
+        self._changed(deleted=(name,))
         for partition in served:
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         await self._erase(topic)
@@ -322,7 +324,7 @@ class Partitions:
             derived = await self._workers.run(load)
             if partition.cuts == cuts:
                 partition.resume(derived)
-                self.version += 1
+                self._changed()
 
     def _serve(self, opened: Iterable[Opened]) -> None:
         """Take partitions into service, all of a topic at once."""
@@ -331,7 +333,12 @@ class Partitions:
             served = tuple(self._partition(one, settings) for one in group)
             self._topics[topic.name] = replace(topic, state=TopicState.READY)
             self._by_name[topic.name] = self._by_id[topic.topic_id] = served
+        self._changed()
+
+    def _changed(self, deleted: Sequence[str] = ()) -> None:
         self.version += 1
+        for listener in list(self.on_change):
+            listener(deleted)
 
     def _partition(self, opened: Opened, settings: TopicSettings) -> Partition:
         return Partition(
