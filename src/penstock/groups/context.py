@@ -1,0 +1,34 @@
+"""What all groups of one machine share."""
+
+from dataclasses import dataclass, field
+
+from penstock.groups.deadlines import Deadlines, Timer, TimerKind
+from penstock.groups.group import Group
+from penstock.groups.offsets import OffsetStore
+from penstock.groups.settings import GroupSettings
+from penstock.groups.topics import TopicImage
+from penstock.model.entropy import Entropy
+
+LOOK_EVERY_MS = 600_000
+"""How long at most until a group is looked at again for what has expired, and how long an empty one without offsets is
+kept, as Kafka does."""
+
+
+@dataclass(slots=True)
+class Context:
+    """A group that turns into one of the other kind puts the other one into `groups` in its own place."""
+
+    settings: GroupSettings
+    topics: TopicImage
+    entropy: Entropy
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    offsets: OffsetStore = field(default_factory=OffsetStore)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    def look_at(self, group_id: str, at_ms: int) -> None:
+        """See by then at the latest (monotonic clock) what of the group has expired. Groups that have an offset always
+        have this timer; one that becomes empty must ask for it."""
+        timer = Timer(TimerKind.EXPIRY, group_id)
+        planned_ms = self.deadlines.at_ms(timer)
+        if planned_ms is None or at_ms < planned_ms:
+            self.deadlines.set(timer, at_ms)

@@ -1,0 +1,344 @@
+"""All groups of one partition of `__consumer_offsets`: who is in them, and what they have committed.
+
+Pure: it is told the time and the commands, and returns what is to be appended and answered. State changes and the
+records that say so are made together, so replaying every record that was ever returned, in order, gives the same
+durable state. If an append fails, the machine is thrown away and another one replays the log.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from penstock.groups.answers import (
+    Answer,
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerHeartbeatAnswer,
+    Done,
+    GroupDescription,
+    GroupList,
+    Joined,
+    Left,
+    Offsets,
+    PartitionErrors,
+    Synced,
+)
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.commands import (
+    Command,
+    CommitOffsets,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeConsumerGroup,
+    DescribeGroup,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    ListGroups,
+    Sync,
+)
+from penstock.groups.context import LOOK_EVERY_MS, Context
+from penstock.groups.deadlines import Timer, TimerKind
+from penstock.groups.effects import Effects, Now, Record, Token
+from penstock.groups.group import Group
+from penstock.groups.records import (
+    GROUP_KEY,
+    OFFSET_KEYS,
+    OffsetKey,
+    key_version,
+    offset_record,
+    offset_tombstone,
+    read_group,
+    read_group_key,
+    read_offset,
+    read_offset_key,
+)
+from penstock.groups.settings import GroupSettings
+from penstock.groups.topics import TopicImage
+from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode
+
+TIMERS_PER_TICK = 1_000
+"""So that many groups that are due at once do not hold up everybody else; the rest is due at once, in the next tick."""
+
+WORK_PER_TICK = 5_000
+"""Offsets that a tick looks at before it leaves the rest to the next one."""
+
+
+class Machine:
+    def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
+        self._context = Context(settings, topics, entropy)
+        self._groups = self._context.groups
+        self._offsets = self._context.offsets
+        self._deadlines = self._context.deadlines
+
+    # The log.
+
+    def replay(self, record: Record, wall_ms: int) -> None:
+        """Take in one record of the log; records must come in order, all before `loaded`. Keys of other kinds are
+        passed over; MalformedError for one that is not laid out as it says."""
+        version = key_version(record.key)
+        if version in OFFSET_KEYS:
+            key = read_offset_key(record.key)
+            if record.value is None:
+                self._offsets.remove(key)
+            else:
+                self._offsets.put(key, read_offset(record.value))
+        elif version == GROUP_KEY:
+            group_id = read_group_key(record.key)
+            if record.value is None:
+                if isinstance(self._groups.get(group_id), ClassicGroup):
+                    del self._groups[group_id]
+            else:
+                group = ClassicGroup(group_id, self._context)
+                group.restore(read_group(record.value), record.value)
+                self._groups[group_id] = group
+
+    def loaded(self, now: Now) -> Effects:
+        """Replay is over: groups go on where they were, and members get a whole session to be heard of."""
+        effects = Effects()
+        for group_id in self._offsets.group_ids():
+            if group_id not in self._groups:
+                self._groups[group_id] = ClassicGroup(group_id, self._context)
+        for group in list(self._groups.values()):
+            group.loaded(now, effects)
+            wait_ms = 0 if group.group_id in self._offsets else LOOK_EVERY_MS
+            self._context.look_at(group.group_id, now.monotonic_ms + wait_ms)
+        return effects
+
+    def dump(self) -> Iterator[Record]:
+        """The durable state as records: a machine that replays them has the same."""
+        for group in self._groups.values():
+            yield from group.dump()
+        for group_id in self._offsets.group_ids():
+            for key, committed in self._offsets.of_group(group_id):
+                yield offset_record(key, committed)
+
+    def group_ids(self) -> Iterable[str]:
+        return self._groups.keys()
+
+    # Commands.
+
+    def handle(self, command: Command, token: Token, now: Now) -> Effects:
+        """Do what is asked. The answer comes with this token in these effects, or in later ones."""
+        effects = Effects()
+        match command:
+            case Join() | Sync() | Heartbeat() | Leave() | ConsumerHeartbeat():
+                self._member(command, token, now, effects)
+            case _:
+                effects.reply(token, self._answer(command, now, effects))
+        return effects
+
+    def _answer(self, command: Command, now: Now, effects: Effects) -> Answer:
+        match command:
+            case CommitOffsets():
+                return self._commit(command, now, effects)
+            case FetchOffsets():
+                return self._fetch(command)
+            case DeleteOffsets():
+                return self._delete_offsets(command, effects)
+            case DeleteGroup():
+                return self._delete_group(command, effects)
+            case DescribeGroup():
+                return self._describe(command.group_id)
+            case DescribeConsumerGroup():
+                return self._describe_consumer(command.group_id)
+            case ListGroups():
+                return self._list(command)
+        raise TypeError(f"not a command that is answered at once: {command}")
+
+    def _member(
+        self, command: Join | Sync | Heartbeat | Leave | ConsumerHeartbeat, token: Token, now: Now, effects: Effects
+    ) -> None:
+        group = self._groups.get(command.group_id)
+        if not command.group_id:
+            effects.reply(token, _refused(command, ErrorCode.INVALID_GROUP_ID))
+            return
+        if group is None and isinstance(command, Join) and not command.member_id:
+            group = self._groups[command.group_id] = ClassicGroup(command.group_id, self._context)
+            self._context.look_at(command.group_id, now.monotonic_ms + LOOK_EVERY_MS)
+        if group is None:
+            effects.reply(token, _refused(command, ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            group.handle(command, token, now, effects)
+
+    # Offsets.
+
+    def _commit(self, command: CommitOffsets, now: Now, effects: Effects) -> PartitionErrors:
+        group = self._groups.get(command.group_id)
+        if group is not None:
+            error = group.check_commit(command, now)
+        elif command.generation < 0:
+            error = ErrorCode.NONE
+        else:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if command.knows_stale_epoch else ErrorCode.ILLEGAL_GENERATION
+        if error is not ErrorCode.NONE:
+            return PartitionErrors(error)
+        if group is None:
+            self._groups[command.group_id] = ClassicGroup(command.group_id, self._context)
+        errors: dict[tuple[str, int], ErrorCode] = {}
+        metadata_bytes_max = self._context.settings.offset_metadata_bytes_max
+        for topic, partition, offset, leader_epoch, metadata in command.offsets:
+            if len(metadata) > metadata_bytes_max:
+                errors[topic, partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            key = OffsetKey(command.group_id, topic, partition)
+            committed = CommittedOffset(offset, leader_epoch, metadata, now.wall_ms)
+            self._offsets.put(key, committed)
+            effects.records.append(offset_record(key, committed))
+        self._context.look_at(command.group_id, now.monotonic_ms + LOOK_EVERY_MS)
+        return PartitionErrors(errors=errors)
+
+    def _fetch(self, command: FetchOffsets) -> Offsets:
+        group = self._groups.get(command.group_id)
+        if group is None:
+            return Offsets()
+        error = group.check_fetch(command)
+        if error is not ErrorCode.NONE:
+            return Offsets(error)
+        offsets = self._offsets
+        if command.partitions is None:
+            found = {(key.topic, key.partition): each for key, each in offsets.of_group(command.group_id)}
+        else:
+            asked = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
+            found = {place: committed for place, committed in asked if committed is not None}
+        return Offsets(offsets=found)
+
+    def _delete_offsets(self, command: DeleteOffsets, effects: Effects) -> PartitionErrors:
+        if not command.group_id:
+            return PartitionErrors(ErrorCode.INVALID_GROUP_ID)
+        group = self._groups.get(command.group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+        if group is None or error is not ErrorCode.NONE:
+            return PartitionErrors(error)
+        errors: dict[tuple[str, int], ErrorCode] = {}
+        for topic, partition in command.partitions:
+            if group.is_subscribed(topic):
+                errors[topic, partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                self._forget(OffsetKey(command.group_id, topic, partition), effects)
+        return PartitionErrors(errors=errors)
+
+    def topics_deleted(self, names: Collection[str], now: Now) -> Effects:
+        """Topics are gone: so are the offsets that groups have in them."""
+        effects = Effects()
+        for name in sorted(names):
+            for key in list(self._offsets.of_topic(name)):
+                self._forget(key, effects)
+        return effects
+
+    def _forget(self, key: OffsetKey, effects: Effects) -> None:
+        if self._offsets.remove(key):
+            effects.records.append(offset_tombstone(key))
+
+    # Groups as a whole.
+
+    def _delete_group(self, command: DeleteGroup, effects: Effects) -> Done:
+        group = self._groups.get(command.group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+        if group is None or error is not ErrorCode.NONE:
+            return Done(error)
+        for key, _ in list(self._offsets.of_group(command.group_id)):
+            self._forget(key, effects)
+        self._remove(group, effects)
+        return Done()
+
+    def _remove(self, group: Group, effects: Effects) -> None:
+        group.remove(effects)
+        del self._groups[group.group_id]
+        self._deadlines.cancel(Timer(TimerKind.EXPIRY, group.group_id))
+
+    def _describe(self, group_id: str) -> GroupDescription:
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group.describe()
+        detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, detail, group_id)
+
+    def _describe_consumer(self, group_id: str) -> ConsumerGroupDescription:
+        group = self._groups.get(group_id)
+        detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, detail, group_id)
+
+    def _list(self, command: ListGroups) -> GroupList:
+        states = {state.lower() for state in command.states}
+        types = {kind.lower() for kind in command.types}
+        listed = (group.listed() for group in self._groups.values())
+        return GroupList(
+            tuple(
+                each
+                for each in listed
+                if (not states or each.state.lower() in states) and (not types or each.type.lower() in types)
+            )
+        )
+
+    # Time.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is next needed (monotonic clock); None as long as nothing waits."""
+        return self._deadlines.next_ms
+
+    def tick(self, now: Now) -> Effects:
+        """Do what is due. What is left over when that is much is due at once, in the next tick."""
+        effects = Effects()
+        work = 0
+        for timer in self._deadlines.due(now.monotonic_ms, TIMERS_PER_TICK):
+            group = self._groups.get(timer.group_id)
+            if group is None:
+                continue
+            if timer.kind is TimerKind.EXPIRY:
+                work += self._expire(group, now, effects)
+            else:
+                group.timer_due(timer, now, effects)
+            if work >= WORK_PER_TICK:
+                break
+        return effects
+
+    def topics_changed(self, now: Now) -> Effects:
+        """The image of topics has another version."""
+        effects = Effects()
+        for group in list(self._groups.values()):
+            group.topics_changed(now, effects)
+        return effects
+
+    def _expire(self, group: Group, now: Now, effects: Effects) -> int:
+        """Forget offsets that nobody has needed for the retention time, and an empty group with its last offset.
+
+        Returns how many offsets were looked at.
+        """
+        retention_ms = self._context.settings.offsets_retention_ms
+        wait_ms = LOOK_EVERY_MS
+        expired = []
+        looked_at = 0
+        for key, committed in self._offsets.of_group(group.group_id):
+            looked_at += 1
+            since_ms = None if group.is_subscribed(key.topic) else group.kept_since_ms(committed)
+            if since_ms is None:
+                continue
+            left_ms = since_ms + retention_ms - now.wall_ms
+            if left_ms <= 0:
+                expired.append(key)
+            else:
+                wait_ms = min(wait_ms, left_ms)
+        for key in expired:
+            self._forget(key, effects)
+        if group.group_id in self._offsets:
+            self._context.look_at(group.group_id, now.monotonic_ms + wait_ms)
+        elif group.is_empty:
+            self._remove(group, effects)
+        return looked_at
+
+
+def _refused(command: Join | Sync | Heartbeat | Leave | ConsumerHeartbeat, error: ErrorCode) -> Answer:
+    match command:
+        case Join():
+            return Joined(error, member_id=command.member_id)
+        case Sync():
+            return Synced(error)
+        case Heartbeat():
+            return Done(error)
+        case Leave():
+            return Left(error)
+        case ConsumerHeartbeat():
+            return ConsumerHeartbeatAnswer(error)
