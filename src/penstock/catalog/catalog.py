@@ -10,6 +10,11 @@ A topic goes through three states, so that a crash between the catalog and the l
 
 `creating`: the logs may not all exist yet. `ready`: they must exist. `deleting`: the topic is gone for everybody, its
 name is free again, and what is left of its logs is to be removed.
+
+A ready topic that is given more partitions goes through the same, without a state of its own: the rows of its new
+partitions are written first (`begin_growth`), numbered from its count of partitions on. While the count does not cover
+them their logs may not exist yet, and nobody serves them. `finish_growth` raises the count, `abandon_growth` takes the
+rows away again.
 """
 
 from base64 import urlsafe_b64encode
@@ -33,7 +38,11 @@ class TopicState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it was defined. `settings` holds only what was set; the rest follows the broker's defaults."""
+    """A topic as it was defined. `settings` holds only what was set; the rest follows the broker's defaults.
+
+    `partitions` are those that clients see. While more are being added, `growing_to` is how many there will be, and
+    otherwise 0.
+    """
 
     name: str
     topic_id: UUID
@@ -41,6 +50,7 @@ class Topic:
     settings: Mapping[str, str]
     state: TopicState = TopicState.READY
     created_ms: int = 0
+    growing_to: int = 0
 
 
 class Placement(NamedTuple):
@@ -104,6 +114,24 @@ class Catalog(Protocol):
         """Nothing is left of a topic that was being deleted. Without effect on any other, or an unknown one."""
         ...
 
+    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+        """Give a ready topic these settings in place of those it has. UNKNOWN_TOPIC_ID when there is none."""
+        ...
+
+    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+        """Note new partitions of a ready topic, one list of node ids for each, in place of any noted before that were
+        not finished. UNKNOWN_TOPIC_ID when there is no ready topic of this id."""
+        ...
+
+    async def finish_growth(self, topic_id: UUID) -> None:
+        """The logs of the new partitions exist: they count from here on. UNKNOWN_TOPIC_ID as for `begin_growth`."""
+        ...
+
+    async def abandon_growth(self, topic_id: UUID) -> None:
+        """Forget partitions that were noted and not finished; there must be no logs of them. UNKNOWN_TOPIC_ID as for
+        `begin_growth`."""
+        ...
+
     async def topics(self) -> list[Topic]:
         """Every topic in every state, in the order of creation."""
         ...
@@ -137,6 +165,15 @@ def first_placement(key: PartitionKey, nodes: Sequence[int]) -> Placement:
     return Placement(key, nodes[0], 0, 0, tuple(nodes), tuple(nodes))
 
 
+def placements_from(topic_id: UUID, first: int, replicas: Sequence[Sequence[int]]) -> list[Placement]:
+    """How new partitions of a topic begin, numbered from `first` on."""
+    return [first_placement(PartitionKey(topic_id, number), nodes) for number, nodes in enumerate(replicas, first)]
+
+
+def unknown_topic(topic_id: UUID) -> PenstockError:
+    return PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+
+
 def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[int]]) -> None:
     """What every catalog refuses, whatever keeps it: a topic whose parts do not fit together."""
     if partitions < 1 or len(replicas) != partitions:
@@ -144,11 +181,16 @@ def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[int]
             ErrorCode.INVALID_PARTITIONS,
             f"topic {name!r}: {partitions} partitions with {len(replicas)} replica lists",
         )
+    check_replicas(name, replicas)
+
+
+def check_replicas(topic: str, replicas: Sequence[Sequence[int]]) -> None:
+    """What every catalog refuses of new partitions: one without a replica, or with a node twice."""
     for number, nodes in enumerate(replicas):
         if not nodes or len(set(nodes)) != len(nodes):
             raise PenstockError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"topic {name!r}: partition {number} needs at least one replica and no node twice, not {list(nodes)}",
+                f"topic {topic!r}: partition {number} needs at least one replica and no node twice, not {list(nodes)}",
             )
 
 

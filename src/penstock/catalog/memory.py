@@ -17,8 +17,10 @@ from penstock.catalog.catalog import (
     TopicState,
     check_change,
     check_new_topic,
-    first_placement,
+    check_replicas,
     new_cluster_id,
+    placements_from,
+    unknown_topic,
 )
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy, random_uuid
@@ -66,9 +68,7 @@ class MemoryCatalog:
         topic_id = random_uuid(self._entropy)
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
         self._topics[topic_id] = topic
-        for number, nodes in enumerate(replicas):
-            key = PartitionKey(topic_id, number)
-            self._placements[key] = first_placement(key, nodes)
+        self._place(topic_id, 0, replicas)
         await asyncio.sleep(0)
         return topic
 
@@ -82,8 +82,30 @@ class MemoryCatalog:
         topic = self._topics.get(topic_id)
         if topic is not None and topic.state is TopicState.DELETING:
             del self._topics[topic_id]
-            for number in range(topic.partitions):
-                del self._placements[PartitionKey(topic_id, number)]
+            self._remove_placements(topic, 0)
+        await asyncio.sleep(0)
+
+    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+        self._topics[topic_id] = replace(self._ready(topic_id), settings=dict(settings))
+        await asyncio.sleep(0)
+
+    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+        check_replicas(str(topic_id), replicas)
+        topic = self._ready(topic_id)
+        self._remove_placements(topic, topic.partitions)
+        self._place(topic_id, topic.partitions, replicas)
+        self._topics[topic_id] = replace(topic, growing_to=topic.partitions + len(replicas) if replicas else 0)
+        await asyncio.sleep(0)
+
+    async def finish_growth(self, topic_id: UUID) -> None:
+        topic = self._ready(topic_id)
+        self._topics[topic_id] = replace(topic, partitions=topic.growing_to or topic.partitions, growing_to=0)
+        await asyncio.sleep(0)
+
+    async def abandon_growth(self, topic_id: UUID) -> None:
+        topic = self._ready(topic_id)
+        self._remove_placements(topic, topic.partitions)
+        self._topics[topic_id] = replace(topic, growing_to=0)
         await asyncio.sleep(0)
 
     async def topics(self) -> list[Topic]:
@@ -118,9 +140,22 @@ class MemoryCatalog:
     async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
         topic = self._topics.get(topic_id)
         if topic is None or topic.state is TopicState.DELETING:
-            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+            raise unknown_topic(topic_id)
         self._topics[topic_id] = replace(topic, state=state)
         await asyncio.sleep(0)
+
+    def _ready(self, topic_id: UUID) -> Topic:
+        topic = self._topics.get(topic_id)
+        if topic is None or topic.state is not TopicState.READY:
+            raise unknown_topic(topic_id)
+        return topic
+
+    def _place(self, topic_id: UUID, first: int, replicas: Sequence[Sequence[int]]) -> None:
+        self._placements.update({each.key: each for each in placements_from(topic_id, first, replicas)})
+
+    def _remove_placements(self, topic: Topic, first: int) -> None:
+        for number in range(first, max(topic.partitions, topic.growing_to)):
+            del self._placements[PartitionKey(topic.topic_id, number)]
 
 
 def _text_key(placement: Placement) -> tuple[str, int]:

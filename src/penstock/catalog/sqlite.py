@@ -9,8 +9,6 @@ Blocking calls run in workers, one at a time. A caller that is cancelled does no
 """
 
 import asyncio
-import fcntl
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,21 +24,29 @@ from penstock.catalog.catalog import (
     TopicState,
     check_change,
     check_new_topic,
-    first_placement,
+    check_replicas,
     new_cluster_id,
+    placements_from,
     readable_time,
     time_ms,
+    unknown_topic,
 )
-from penstock.catalog.schema import APPLICATION_ID, MIGRATIONS
+from penstock.catalog.sqlite_file import connect, flush_directory, migrate, own
+from penstock.catalog.sqlite_rows import (
+    PLACEMENT_COLUMNS,
+    insert_placements,
+    insert_settings,
+    insert_topic,
+    nodes_text,
+    read_placement,
+    read_topics,
+)
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 
 T = TypeVar("T")
-
-_PLACEMENT_COLUMNS = "topic_id, partition, leader, leader_epoch, partition_epoch, replicas, in_sync"
 
 
 class SqliteCatalog:
@@ -93,13 +99,13 @@ class SqliteCatalog:
         check_new_topic(name, partitions, replicas)
         topic_id = random_uuid(self._entropy)
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
-        placements = [first_placement(PartitionKey(topic_id, number), nodes) for number, nodes in enumerate(replicas)]
 
         def work() -> Topic:
             with self._transaction() as sql:
                 if sql.execute("SELECT 1 FROM topics WHERE name = ? AND state <> 'deleting'", (name,)).fetchone():
                     raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-                _insert_topic(sql, topic, placements)
+                insert_topic(sql, topic)
+                insert_placements(sql, placements_from(topic_id, 0, replicas))
             return topic
 
         return await self._run(work)
@@ -117,13 +123,53 @@ class SqliteCatalog:
 
         await self._run(work)
 
+    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+        def work() -> None:
+            with self._transaction() as sql:
+                _ready_partitions(sql, topic_id)
+                sql.execute("DELETE FROM topic_settings WHERE topic_id = ?", (str(topic_id),))
+                insert_settings(sql, topic_id, settings)
+
+        await self._run(work)
+
+    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+        check_replicas(str(topic_id), replicas)
+
+        def work() -> None:
+            with self._transaction() as sql:
+                ready = _ready_partitions(sql, topic_id)
+                sql.execute("DELETE FROM partitions WHERE topic_id = ? AND partition >= ?", (str(topic_id), ready))
+                insert_placements(sql, placements_from(topic_id, ready, replicas))
+
+        await self._run(work)
+
+    async def finish_growth(self, topic_id: UUID) -> None:
+        def work() -> None:
+            with self._transaction() as sql:
+                _ready_partitions(sql, topic_id)
+                sql.execute(
+                    "UPDATE topics SET partitions = (SELECT count(*) FROM partitions WHERE topic_id = ?1) "
+                    "WHERE topic_id = ?1",
+                    (str(topic_id),),
+                )
+
+        await self._run(work)
+
+    async def abandon_growth(self, topic_id: UUID) -> None:
+        def work() -> None:
+            with self._transaction() as sql:
+                ready = _ready_partitions(sql, topic_id)
+                sql.execute("DELETE FROM partitions WHERE topic_id = ? AND partition >= ?", (str(topic_id), ready))
+
+        await self._run(work)
+
     async def topics(self) -> list[Topic]:
-        return await self._run(lambda: _topics(self._sql()))
+        return await self._run(lambda: read_topics(self._sql()))
 
     async def placements(self) -> list[Placement]:
         def work() -> list[Placement]:
-            rows = self._sql().execute(f"SELECT {_PLACEMENT_COLUMNS} FROM partitions ORDER BY topic_id, partition")
-            return [_placement(row) for row in rows]
+            rows = self._sql().execute(f"SELECT {PLACEMENT_COLUMNS} FROM partitions ORDER BY topic_id, partition")
+            return [read_placement(row) for row in rows]
 
         return await self._run(work)
 
@@ -136,10 +182,10 @@ class SqliteCatalog:
                     (node_id,),
                 )
                 rows = sql.execute(
-                    f"SELECT {_PLACEMENT_COLUMNS} FROM partitions WHERE leader = ? ORDER BY topic_id, partition",
+                    f"SELECT {PLACEMENT_COLUMNS} FROM partitions WHERE leader = ? ORDER BY topic_id, partition",
                     (node_id,),
                 ).fetchall()
-            return [_placement(row) for row in rows]
+            return [read_placement(row) for row in rows]
 
         return await self._run(work)
 
@@ -149,17 +195,23 @@ class SqliteCatalog:
         def work() -> Placement | None:
             with self._transaction() as sql:
                 row = sql.execute(
-                    f"SELECT {_PLACEMENT_COLUMNS} FROM partitions "
+                    f"SELECT {PLACEMENT_COLUMNS} FROM partitions "
                     "WHERE topic_id = ? AND partition = ? AND partition_epoch = ?",
                     where,
                 ).fetchone()
                 if row is None:
                     return None
-                check_change(_placement(row), changed)
+                check_change(read_placement(row), changed)
                 sql.execute(
                     "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = partition_epoch + 1, "
                     "replicas = ?, in_sync = ? WHERE topic_id = ? AND partition = ? AND partition_epoch = ?",
-                    (changed.leader, changed.leader_epoch, _nodes(changed.replicas), _nodes(changed.in_sync), *where),
+                    (
+                        changed.leader,
+                        changed.leader_epoch,
+                        nodes_text(changed.replicas),
+                        nodes_text(changed.in_sync),
+                        *where,
+                    ),
                 )
             return changed._replace(partition_epoch=changed.partition_epoch + 1)
 
@@ -187,7 +239,7 @@ class SqliteCatalog:
                     (state.value, str(topic_id)),
                 )
                 if changed.rowcount != 1:
-                    raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+                    raise unknown_topic(topic_id)
 
         await self._run(work)
 
@@ -226,16 +278,16 @@ class SqliteCatalog:
         if self._connection is not None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._owned = _own(self._path)
+        self._owned = own(self._path)
         try:
-            self._connection = _connect(self._path)
+            self._connection = connect(self._path)
             with self._transaction() as sql:
-                _migrate(sql, self._path)
+                migrate(sql, self._path)
                 sql.execute(
                     "INSERT OR IGNORE INTO cluster (only_row, cluster_id, created) VALUES (1, ?, ?)",
                     (new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
                 )
-            _flush_directory(self._path.parent)
+            flush_directory(self._path.parent)
         except sqlite3.Error as error:
             self._close()
             raise PenstockError(ErrorCode.CATALOG_REFUSED, f"{self._path} cannot be used: {error}") from error
@@ -254,100 +306,10 @@ class SqliteCatalog:
                 os.close(owned)
 
 
-def _own(path: Path) -> int:
-    """Lock the file beside the catalog; the lock ends with the process, however it ends."""
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise PenstockError(ErrorCode.DATA_DIRECTORY_IN_USE, f"another process owns the catalog {path}") from None
-    return descriptor
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # Workers are several threads; the lock in `_alone` lets one of them at a time use the connection.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _migrate(sql: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to the newest schema, within the transaction of the caller."""
-    version = sql.execute("PRAGMA user_version").fetchone()[0]
-    owner = sql.execute("PRAGMA application_id").fetchone()[0]
-    if owner != APPLICATION_ID and (owner or version or sql.execute("SELECT 1 FROM sqlite_schema").fetchone()):
-        raise PenstockError(ErrorCode.CATALOG_REFUSED, f"{path} is a database of another program")
-    if version > len(MIGRATIONS):
-        raise PenstockError(
-            ErrorCode.CATALOG_REFUSED,
-            f"{path} has schema version {version}; this version of Penstock knows up to {len(MIGRATIONS)}",
-        )
-    for migration in MIGRATIONS[version:]:
-        # Not executescript(): it would commit first, and the steps would no longer be one transaction.
-        for statement in _statements(migration):
-            sql.execute(statement)
-    sql.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    sql.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _flush_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _insert_topic(sql: sqlite3.Connection, topic: Topic, placements: Sequence[Placement]) -> None:
-    topic_id = str(topic.topic_id)
-    sql.execute(
-        "INSERT INTO topics (topic_id, name, partitions, state, created) VALUES (?, ?, ?, ?, ?)",
-        (topic_id, topic.name, topic.partitions, topic.state.value, readable_time(topic.created_ms)),
-    )
-    sql.executemany(
-        "INSERT INTO topic_settings (topic_id, name, value) VALUES (?, ?, ?)",
-        [(topic_id, name, value) for name, value in topic.settings.items()],
-    )
-    sql.executemany(
-        f"INSERT INTO partitions ({_PLACEMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(topic_id, p.key.partition, *p[1:4], _nodes(p.replicas), _nodes(p.in_sync)) for p in placements],
-    )
-
-
-def _topics(sql: sqlite3.Connection) -> list[Topic]:
-    settings: dict[str, dict[str, str]] = {}
-    for topic_id, name, value in sql.execute("SELECT topic_id, name, value FROM topic_settings ORDER BY name"):
-        settings.setdefault(topic_id, {})[name] = value
-    rows = sql.execute("SELECT name, topic_id, partitions, state, created FROM topics ORDER BY rowid")
-    return [
-        Topic(name, UUID(topic_id), count, settings.get(topic_id, {}), TopicState(state), time_ms(created))
-        for name, topic_id, count, state, created in rows
-    ]
-
-
-def _placement(row: Sequence[Any]) -> Placement:
-    topic_id, number, leader, leader_epoch, partition_epoch, replicas, in_sync = row
-    key = PartitionKey(UUID(topic_id), number)
-    return Placement(
-        key, leader, leader_epoch, partition_epoch, tuple(json.loads(replicas)), tuple(json.loads(in_sync))
-    )
-
-
-def _nodes(nodes: Sequence[int]) -> str:
-    return json.dumps(list(nodes))
+def _ready_partitions(sql: sqlite3.Connection, topic_id: UUID) -> int:
+    row = sql.execute(
+        "SELECT partitions FROM topics WHERE topic_id = ? AND state = 'ready'", (str(topic_id),)
+    ).fetchone()
+    if row is None:
+        raise unknown_topic(topic_id)
+    return int(row[0])

@@ -125,6 +125,108 @@ def test_a_deleted_topic_is_gone_once_it_is_forgotten(tell: Callable[[Story], No
     tell(story)
 
 
+def test_the_settings_of_a_topic_are_replaced_as_a_whole(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        other = await catalog.create_topic("other", 1, {"a": "1"}, [[1]])
+        topic = await catalog.create_topic("orders", 1, {"a": "1", "b": "2"}, [[1]])
+        for made in (other, topic):
+            await catalog.set_ready(made.topic_id)
+        await catalog.change_settings(topic.topic_id, {"b": "3", "c": "4"})
+        catalog = await again()
+        assert [found.settings for found in await catalog.topics()] == [{"a": "1"}, {"b": "3", "c": "4"}]
+        await catalog.change_settings(topic.topic_id, {})
+        assert [found.settings for found in await (await again()).topics()] == [{"a": "1"}, {}]
+
+    tell(story)
+
+
+def _numbers(placements: list[Placement]) -> list[int]:
+    return [placement.key.partition for placement in placements]
+
+
+def test_new_partitions_count_when_their_growth_is_finished(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic = await catalog.create_topic("orders", 2, {}, [[1], [1]])
+        await catalog.set_ready(topic.topic_id)
+        await catalog.begin_growth(topic.topic_id, [[1, 2], [2, 1], [1]])
+        catalog = await again()
+        (begun,) = await catalog.topics()
+        assert (begun.partitions, begun.growing_to, begun.state) == (2, 5, TopicState.READY)
+        assert _numbers(await catalog.placements()) == [0, 1, 2, 3, 4]
+        assert (await catalog.placements())[3] == Placement(PartitionKey(topic.topic_id, 3), 2, 0, 0, (2, 1), (2, 1))
+        await catalog.finish_growth(topic.topic_id)
+        (grown,) = await (await again()).topics()
+        assert (grown.partitions, grown.growing_to) == (5, 0)
+
+    tell(story)
+
+
+def test_a_growth_that_is_abandoned_or_begun_anew_leaves_nothing_of_itself(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic = await catalog.create_topic("orders", 1, {}, [[1]])
+        await catalog.set_ready(topic.topic_id)
+        await catalog.begin_growth(topic.topic_id, [[1]] * 4)
+        await catalog.begin_growth(topic.topic_id, [[1]])
+        assert [found.growing_to for found in await catalog.topics()] == [2]
+        await catalog.abandon_growth(topic.topic_id)
+        await catalog.finish_growth(topic.topic_id)
+        catalog = await again()
+        assert [(found.partitions, found.growing_to) for found in await catalog.topics()] == [(1, 0)]
+        assert _numbers(await catalog.placements()) == [0]
+
+    tell(story)
+
+
+def test_a_topic_that_was_growing_is_forgotten_whole(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic = await catalog.create_topic("orders", 1, {}, [[1]])
+        await catalog.set_ready(topic.topic_id)
+        await catalog.begin_growth(topic.topic_id, [[1]] * 4)
+        await catalog.delete_topic(topic.topic_id)
+        assert [found.growing_to for found in await catalog.topics()] == [5]
+        await catalog.forget_topic(topic.topic_id)
+        assert await (await again()).placements() == []
+
+    tell(story)
+
+
+@pytest.mark.parametrize("state", [None, TopicState.CREATING, TopicState.DELETING])
+def test_only_a_ready_topic_grows_or_changes(tell: Callable[[Story], None], state: TopicState | None) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic_id = UUID(int=7)
+        if state is not None:
+            topic_id = (await catalog.create_topic("orders", 1, {"a": "1"}, [[1]])).topic_id
+        if state is TopicState.DELETING:
+            await catalog.delete_topic(topic_id)
+        before = await catalog.topics(), await catalog.placements()
+        for change in (
+            catalog.change_settings(topic_id, {}),
+            catalog.begin_growth(topic_id, [[1]]),
+            catalog.finish_growth(topic_id),
+            catalog.abandon_growth(topic_id),
+        ):
+            with pytest.raises(PenstockError) as error:
+                await change
+            _refuses(ErrorCode.UNKNOWN_TOPIC_ID, error)
+        catalog = await again()
+        assert (await catalog.topics(), await catalog.placements()) == before
+
+    tell(story)
+
+
+@pytest.mark.parametrize("nodes", [[], [1, 1]])
+def test_new_partitions_that_do_not_fit_together_are_refused(tell: Callable[[Story], None], nodes: list[int]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        topic = await catalog.create_topic("orders", 1, {}, [[1]])
+        await catalog.set_ready(topic.topic_id)
+        with pytest.raises(PenstockError) as error:
+            await catalog.begin_growth(topic.topic_id, [[1], nodes])
+        _refuses(ErrorCode.INVALID_REPLICA_ASSIGNMENT, error)
+        assert _numbers(await catalog.placements()) == [0]
+
+    tell(story)
+
+
 @pytest.mark.parametrize(
     ("partitions", "replicas", "code"),
     [
