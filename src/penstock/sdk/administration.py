@@ -1,11 +1,11 @@
-"""Asking the controller for changes, where a lost answer leaves open whether the change was made."""
+"""Asking for changes, where a lost answer leaves open whether the change was made."""
 
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.cluster import Cluster
-from penstock.sdk.connection import ConnectionLostError
+from penstock.sdk.asking import Asking
+from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.core import Request
 from penstock.sdk.retry import Attempts, Deadline
 
@@ -17,20 +17,23 @@ class DoneBeforeError(Exception):
 
 
 async def administer(
-    cluster: Cluster, entropy: Entropy, request: Request[T], deadline: Deadline, topic: str, done: ErrorCode
+    asking: Asking,
+    find: Callable[[Deadline], Awaitable[Connection]],
+    request: Request[T],
+    deadline: Deadline,
+    done: ErrorCode,
 ) -> T:
-    """The controller's answer. `done` is the refusal that says it is done: final, but fine after a lost answer.
+    """The answer of the broker that `find` gives, the controller or a coordinator.
 
-    That case is raised as DoneBeforeError, since only the caller can tell whether what is there is what was asked for.
+    `done` is the refusal that says it is done: final, but fine after a lost answer. That case is raised as
+    DoneBeforeError, since only the caller can tell whether what is there is what was asked for.
     """
-    attempts = Attempts(entropy, deadline)
+    attempts = Attempts(asking.entropy, deadline)
     in_doubt = False
     while True:
         try:
-            connection = await cluster.controller(deadline)
-            answer = await connection.request(request, cluster.timeout_s(deadline))
-            cluster.forget(topic)
-            return answer
+            connection = await find(deadline)
+            return await connection.request(request, asking.cluster.timeout_s(deadline))
         except PenstockError as error:
             if error.code is done:
                 if in_doubt:

@@ -4,9 +4,9 @@ Every operation has a deadline; within it, what may be retried is retried, at wh
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from penstock import __version__
@@ -33,11 +33,13 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.fetching import Fetched, read_batches
-from penstock.sdk.groups import Groups
+from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Attempts, Deadline
+
+T = TypeVar("T")
 
 OPERATION_TIMEOUT_S = 30.0
 MAX_BYTES = 1024 * 1024
@@ -70,7 +72,7 @@ class AsyncClient:
         self._asking = Asking(self._cluster, self._entropy)
         self.admin = Admin(self._asking)
         """Settings, partitions, sizes, queries."""
-        self.groups = Groups(self._asking)
+        self.groups = Groups(self._asking, Coordinators(self._asking))
         """Groups seen from outside: who belongs to them and how far they are."""
         self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")

@@ -126,6 +126,16 @@ class Cluster:
             return await self.anyone(deadline)
         return await self.to(Address(broker.host, broker.port), deadline)
 
+    async def broker(self, node_id: int, deadline: Deadline) -> Connection:
+        """The broker of this number; RESOURCE_NOT_FOUND, naming those there are, when the cluster has no such one."""
+        if node_id not in self._brokers:
+            await self.refresh([], deadline)
+        broker = self._brokers.get(node_id)
+        if broker is None:
+            known = ", ".join(map(str, sorted(self._brokers)))
+            raise PenstockError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no broker {node_id}; there are {known}")
+        return await self.to(Address(broker.host, broker.port), deadline)
+
     async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
         """The topic as remembered, or as the cluster describes it now; its error there is raised."""
         check_topic_name(name)

@@ -1,4 +1,7 @@
-"""The requests the client sends, with answers as plain values: the one file of the SDK that knows message layouts."""
+"""The requests of writers and readers, with answers as plain values.
+
+Only this file and its two siblings, for groups and for administration, know how messages are laid out.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,13 +68,14 @@ def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> Request[Clus
     def decode(version: int, frame: memoryview, start: int) -> ClusterView:
         answer = read_response(METADATA.name, version, frame, start)
         brokers = {row["node_id"]: Broker(row["node_id"], row["host"], row["port"]) for row in answer["brokers"]}
-        views = {row["name"]: _topic_view(row) for row in answer["topics"] if row["name"] is not None}
+        views = {row["name"]: topic_view(row) for row in answer["topics"] if row["name"] is not None}
         return ClusterView(answer["cluster_id"] or "", answer["controller_id"], brokers, views)
 
     return Request(METADATA, lambda version: _encode(METADATA, version, fields), decode)
 
 
-def _topic_view(row: dict[str, Any]) -> TopicView:
+def topic_view(row: dict[str, Any]) -> TopicView:
+    """A topic out of an answer to Metadata or DescribeTopicPartitions."""
     partitions = [
         PartitionView(
             part["partition_index"],

@@ -288,7 +288,7 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
 
 
 def test_more_partitions_than_one_request_may_name_are_asked_for_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sdk.client.PLACES_PER_REQUEST", 2)
+    monkeypatch.setattr("penstock.sdk.asking.PLACES_PER_REQUEST", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()

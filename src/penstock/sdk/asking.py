@@ -1,0 +1,91 @@
+"""Asks until there is an answer or the time is over: what all operations of the client have in common."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from penstock.model.entropy import Entropy
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.address import Address
+from penstock.sdk.cluster import Cluster
+from penstock.sdk.core import Request
+from penstock.sdk.retry import Attempts, Deadline
+
+T = TypeVar("T")
+
+PLACES_PER_REQUEST = 5_000
+"""Brokers bound how many partitions one request may name."""
+
+
+class Asking:
+    """The cluster, and how to try again."""
+
+    def __init__(self, cluster: Cluster, entropy: Entropy) -> None:
+        self.cluster = cluster
+        self.entropy = entropy
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:
+        """The first success; what is remembered of the topics is asked again before a retry."""
+        attempts = Attempts(self.entropy, deadline)
+        while True:
+            try:
+                return await attempt()
+            except PenstockError as error:
+                for topic in topics:
+                    self.cluster.forget(topic)
+                if not await attempts.again(error):
+                    account = attempts.account(error)
+                    if account is not error:
+                        raise account from error
+                    raise
+
+    async def anyone(self, request: Request[T], deadline: Deadline) -> T:
+        """The answer of whichever broker gives one."""
+
+        async def ask() -> T:
+            connection = await self.cluster.anyone(deadline)
+            return await connection.request(request, self.cluster.timeout_s(deadline))
+
+        return await self.retrying(ask, deadline)
+
+    async def broker(self, node_id: int, request: Request[T], deadline: Deadline) -> T:
+        """The answer of this broker; RESOURCE_NOT_FOUND when the cluster has none of that number."""
+
+        async def ask() -> T:
+            connection = await self.cluster.broker(node_id, deadline)
+            return await connection.request(request, self.cluster.timeout_s(deadline))
+
+        return await self.retrying(ask, deadline)
+
+    async def every_broker(self, request: Request[T], deadline: Deadline) -> dict[int, T]:
+        """The answers of all brokers, by their numbers."""
+        view = await self.retrying(lambda: self.cluster.refresh([], deadline), deadline)
+        return {node_id: await self.broker(node_id, request, deadline) for node_id in sorted(view.brokers)}
+
+    async def leaders(
+        self,
+        places: Mapping[TopicPartition, int],
+        request: Callable[[Mapping[TopicPartition, int]], Request[dict[TopicPartition, T | PenstockError]]],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, T]:
+        """Ask each partition's leader about it, with a number each; the first refusal that lasts is raised."""
+        found: dict[TopicPartition, T] = {}
+
+        async def ask() -> None:
+            by_leader: dict[Address, dict[TopicPartition, int]] = {}
+            for where, number in places.items():
+                if where not in found:
+                    leader = await self.cluster.leader(where.topic, where.partition, deadline)
+                    by_leader.setdefault(leader, {})[where] = number
+            for address, share in by_leader.items():
+                connection = await self.cluster.to(address, deadline)
+                asked = list(share.items())
+                for at in range(0, len(asked), PLACES_PER_REQUEST):
+                    part = request(dict(asked[at : at + PLACES_PER_REQUEST]))
+                    for where, result in (await connection.request(part, self.cluster.timeout_s(deadline))).items():
+                        if isinstance(result, PenstockError):
+                            raise result
+                        found[where] = result
+
+        await self.retrying(ask, deadline, *dict.fromkeys(where.topic for where in places))
+        return {where: found[where] for where in places}
