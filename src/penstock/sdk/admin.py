@@ -147,7 +147,8 @@ class Admin:
         found: list[LogDirectory] = []
         for node_id in sorted(view.brokers):
             request = requests_admin.describe_log_dirs(node_id, topics)
-            found.extend(await self._asking.broker(node_id, request, deadline))
+            directories = await self._asking.broker(node_id, request, deadline)
+            found += directories
         return found
 
     async def describe_cluster(self, *, timeout_s: float = TIMEOUT_S) -> ClusterDescription:
