@@ -5,12 +5,34 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.completion import complete_topic
+from penstock.model.errors import PenstockError
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1
 REPLICAS_MAX = 2**15 - 1
 """What the protocol has numbers for; what a broker takes is for it to say."""
+
+CONTEXT_KEY = "penstock.context"
+"""Under which the name of the chosen context is kept while a command line is read."""
+
+
+def _find_brokers(context: typer.Context, value: str) -> str:
+    """The brokers named by flag or environment, else those of the chosen context, else of the current one."""
+    source = context.get_parameter_source("bootstrap")
+    if context.resilient_parsing or (source is not None and source.name != "DEFAULT"):
+        return value
+    from penstock.cli.contexts import read_contexts
+
+    try:
+        contexts = read_contexts()
+        name = context.meta.get(CONTEXT_KEY) or contexts.current
+        return value if name is None else contexts.bootstrap(name)
+    except PenstockError as error:
+        raise typer.BadParameter(error.detail, param_hint="--context") from None
+
 
 Bootstrap = Annotated[
     str,
@@ -19,7 +41,8 @@ Bootstrap = Annotated[
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT,…",
-        help="Brokers to ask first; any one of them is enough.",
+        help="Brokers to ask first; any one of them is enough. Otherwise those of the context.",
+        callback=_find_brokers,
     ),
 ]
 
@@ -44,4 +67,9 @@ Timeout = Annotated[
     ),
 ]
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+TopicName = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=complete_topic),
+]
