@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from penstock.cli.positions import Beginning, Latest, Offset, Position
+from penstock.model.names import TopicPartition
 from penstock.records.record import Record
 from penstock.sdk.client import AsyncClient
 from penstock.sdk.requests import BEGINNING, LATEST
@@ -15,6 +16,7 @@ END_WAIT_MS = 500
 _NO_END = 2**63 - 1
 
 Write = Callable[[int, Sequence[Record]], None]
+Select = Callable[[Record], bool]
 
 
 class Span(NamedTuple):
@@ -40,39 +42,31 @@ class Reading:
         self._follow = follow
 
     async def run(
-        self, partition: int | None, first: Position, last: Position | None, count: int | None, write: Write
+        self,
+        partitions: Sequence[int],
+        first: Position,
+        last: Position | None,
+        count: int | None,
+        write: Write,
+        select: Select | None = None,
     ) -> None:
-        """Hand over what there is, at most `count` messages in all."""
-        spans = await self._spans(partition, first, last)
+        """Hand over what there is in these partitions, or all, at most `count` messages in all.
+
+        With `select`, only messages it is true for are handed over and counted.
+        """
+        spans = await find_spans(
+            self._client, self._topic, partitions, first, last, self._timeout_s, follow=self._follow
+        )
         left = _NO_END if count is None else count
         together = self._follow and len(spans) > 1
         async with aclosing(self._side_by_side(spans) if together else self._in_turn(spans)) as portions:
             async for number, records in portions:
-                write(number, records[:left])
-                left -= len(records)
+                chosen = records if select is None else list(filter(select, records))
+                if chosen:
+                    write(number, chosen[:left])
+                left -= len(chosen)
                 if left <= 0:
                     return
-
-    async def _spans(self, partition: int | None, first: Position, last: Position | None) -> list[Span]:
-        view = await self._client.describe_topic(self._topic, timeout_s=self._timeout_s)
-        numbers = [row.number for row in view.partitions] if partition is None else [partition]
-        return [Span(number, await self._offset(number, first), await self._end(number, last)) for number in numbers]
-
-    async def _end(self, partition: int, position: Position | None) -> int:
-        """Where to stop; unless it follows, never past the end as it is now."""
-        asked = _NO_END if position is None else await self._offset(partition, position)
-        return asked if self._follow else min(asked, await self._offset(partition, Latest()))
-
-    async def _offset(self, partition: int, position: Position) -> int:
-        if isinstance(position, Offset):
-            return position.offset
-        if isinstance(position, Beginning | Latest):
-            when = BEGINNING if isinstance(position, Beginning) else LATEST
-        else:
-            when = position.timestamp_ms
-        found = await self._client.list_offset(self._topic, partition, when, timeout_s=self._timeout_s)
-        # No message is that late: the place is where the next one will be.
-        return found.offset if found is not None else await self._offset(partition, Latest())
 
     async def _in_turn(self, spans: Sequence[Span]) -> AsyncGenerator[Portion, None]:
         for span in spans:
@@ -112,6 +106,48 @@ class Reading:
             if not self._follow and fetched.next_offset == offset >= fetched.high_watermark:
                 return  # The log is shorter than it was when the reading began.
             offset = fetched.next_offset
+
+
+async def find_spans(
+    client: AsyncClient,
+    topic: str,
+    partitions: Sequence[int],
+    first: Position,
+    last: Position | None,
+    timeout_s: float,
+    *,
+    follow: bool = False,
+) -> list[Span]:
+    """What two places mean in these partitions, or all; unless it follows, never past the end as it is now."""
+    view = await client.describe_topic(topic, timeout_s=timeout_s)
+    numbers = list(dict.fromkeys(partitions)) or [row.number for row in view.partitions]
+    starts = await _offsets(client, topic, numbers, first, timeout_s)
+    ends = dict.fromkeys(numbers, _NO_END)
+    if last is not None:
+        ends = await _offsets(client, topic, numbers, last, timeout_s)
+    if not follow:
+        latest = await _offsets(client, topic, numbers, Latest(), timeout_s)
+        ends = {number: min(end, latest[number]) for number, end in ends.items()}
+    return [Span(number, starts[number], ends[number]) for number in numbers]
+
+
+async def _offsets(
+    client: AsyncClient, topic: str, partitions: Sequence[int], position: Position, timeout_s: float
+) -> dict[int, int]:
+    if isinstance(position, Offset):
+        return dict.fromkeys(partitions, position.offset)
+    if isinstance(position, Beginning | Latest):
+        when = BEGINNING if isinstance(position, Beginning) else LATEST
+    else:
+        when = position.timestamp_ms
+    places = {TopicPartition(topic, number): when for number in partitions}
+    found = await client.list_offsets(places, timeout_s=timeout_s)
+    offsets = {where.partition: listed.offset for where, listed in found.items()}
+    # Where no message is that late, the place is where the next one will be.
+    late = [number for number, offset in offsets.items() if offset < 0]
+    if late:
+        offsets |= await _offsets(client, topic, late, Latest(), timeout_s)
+    return offsets
 
 
 async def _next(portions: AsyncGenerator[Portion, None]) -> Portion | None:

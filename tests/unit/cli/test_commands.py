@@ -293,7 +293,10 @@ def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
     program = (
-        "import penstock.cli.main as cli\ndef broken(): raise LookupError('unforeseen')\ncli.app = broken\ncli.main()\n"
+        "import penstock.cli.main as cli\n"
+        "def broken(**given): raise LookupError('unforeseen')\n"
+        "cli.app = broken\n"
+        "cli.main()\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"PENSTOCK_DEBUG": debug}

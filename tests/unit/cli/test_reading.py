@@ -7,7 +7,7 @@ import pytest
 
 from builders.scripted_broker import Scene, play
 from penstock.cli.positions import parse_position
-from penstock.cli.reading import Reading
+from penstock.cli.reading import Reading, Select
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.record import Record
 
@@ -35,10 +35,12 @@ async def read(
     partition: int | None = None,
     count: int | None = None,
     follow: bool = False,
+    select: Select | None = None,
 ) -> None:
     first = parse_position(start, "--from", 10_000)
     last = None if end is None else parse_position(end, "--to", 10_000)
-    await Reading(scene.client(), "t", 30.0, follow=follow).run(partition, first, last, count, page.write)
+    partitions = () if partition is None else (partition,)
+    await Reading(scene.client(), "t", 30.0, follow=follow).run(partitions, first, last, count, page.write, select)
 
 
 async def fill(scene: Scene) -> None:
@@ -171,5 +173,29 @@ def test_a_place_before_the_beginning_is_an_error_that_says_where_it_begins() ->
         await scene.client().put("t", [b"a"])
         with pytest.raises(PenstockError, match="has offset 5"):
             await read(scene, Page(), "2")
+
+    play(body)
+
+
+def test_only_what_is_selected_is_read_and_counted() -> None:
+    async def body(scene: Scene) -> None:
+        await fill(scene)
+        page = Page()
+        await read(scene, page, count=2, select=lambda record: record.offset % 2 == 1)
+        assert page.text == "13"
+
+    play(body)
+
+
+def test_several_partitions_are_read_in_one_go() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", 4)
+        client = scene.client()
+        for number in range(4):
+            await client.put("t", [b"%d" % number], partition=number)
+        page = Page()
+        first = parse_position("beginning", "--from", 0)
+        await Reading(client, "t", 30.0, follow=False).run((3, 1, 3), first, None, None, page.write)
+        assert page.text == "31"
 
     play(body)

@@ -1,0 +1,313 @@
+"""Looking at a broker's files without the broker: the one command that knows how storage lays them out.
+
+Nothing is written and no lock is taken, so it may run beside a broker. What is damaged is passed over: it is noted, and
+reading goes on at the next whole batch. A log that is appended to, compacted or removed meanwhile may look torn for a
+moment; it is looked at again before anything is said about it.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.cli.dump_account import Account, Printer, Problem, Wanted, opened
+from penstock.cli.dump_lines import Where
+from penstock.cli.dump_names import topic_names
+from penstock.cli.failures import usage_error
+from penstock.cli.read_only_disk import ReadOnlyDisk, ReadOnlyFile
+from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.model.names import PartitionKey
+from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
+from penstock.records.record import Record
+from penstock.storage import checkpoint, identity, sealed
+from penstock.storage import index as index_files
+from penstock.storage.data_directory import key_of, log_directory_name
+from penstock.storage.scan import find_later
+from penstock.storage.segment import INDEX_SUFFIX, NO_TIME, SEGMENT_SUFFIX, segment_name
+
+_LOOKS = 3
+_SETTLE_S = 0.2
+"""How often, and after which pause, a log that changes is looked at before something is said to be wrong with it."""
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Log(NamedTuple):
+    """Files of one partition, and whose they are."""
+
+    where: Where
+    segments: tuple[Path, ...]
+    is_whole: bool
+    """Whether these are all segments of the log, so that the last one is where it ends."""
+
+
+class Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+    records: list[Record]
+
+
+def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]:
+    """What lies at `path`: a segment file, the directory of a partition, or a data directory with many."""
+    if path.is_file():
+        if path.suffix != SEGMENT_SUFFIX or not path.stem.isdecimal():
+            raise usage_error(f"{path} is no segment file: their names are an offset and {SEGMENT_SUFFIX}")
+        directory = path.absolute().parent
+        return [Log(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
+    if not path.is_dir():
+        raise usage_error(f"{path} is neither a segment file nor a directory")
+    if _segments(path):
+        whole = path.absolute()
+        return [Log(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
+    names = topic_names(path)
+    logs = [
+        Log(_where(each.name, names), _segments(each), is_whole=True)
+        for each in path.iterdir()
+        if key_of(each.name) is not None
+    ]
+    if not logs and key_of(path.name) is None:
+        raise usage_error(f"{path} is no data directory: no partition has its messages there")
+    wanted = [
+        log
+        for log in logs
+        if (topic is None or log.where.topic == topic) and (not partitions or log.where.partition in partitions)
+    ]
+    return sorted(wanted)
+
+
+def _where(name: str, names: dict[str, str]) -> Where:
+    key: PartitionKey | None = key_of(name)
+    if key is None:
+        return Where(name, 0)
+    return Where(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
+
+
+def _segments(directory: Path) -> tuple[Path, ...]:
+    found = [path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
+    return tuple(sorted(found, key=lambda path: int(path.stem)))
+
+
+@dataclass(slots=True)
+class Examination:
+    """One walk along a log's files. Every batch of format 2 is counted; the printer gets those it can use."""
+
+    log: Log
+    printer: Printer
+    wanted: Wanted
+    checks: bool
+    """Whether all is checked that can be; otherwise batches are opened only where their records are printed."""
+
+    def run(self) -> Account:
+        account = Account(self.log.where)
+        due: int | None = None
+        for path in self.log.segments:
+            base = int(path.stem)
+            if due is not None and base != due:
+                kind = "are missing" if base > due else "are there twice"
+                span = f"{min(due, base)} to {max(due, base) - 1}"
+                account.problems.append(Problem(str(path), f"it begins at offset {base}, {due} is due: {span} {kind}"))
+            try:
+                file = ReadOnlyFile(str(path))
+            except FileNotFoundError:
+                account.problems.append(Problem(str(path), "it was removed while its log was being looked at"))
+                due = None
+                continue
+            account.segments += 1
+            due = self._segment(file, path, base, account)
+            if self.printer.is_done:
+                break
+        return account
+
+    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: Account) -> int:
+        """Walk along one file; which offset must follow."""
+        index = _Index(path, account.problems) if self.checks else None
+        due = base
+        for found in _walk(file, base, opens=self.checks or self.printer.wants_records):
+            if isinstance(found, Problem):
+                account.problems.append(found)
+                continue
+            header = found.header
+            if header.base_offset != due:
+                text = f"offset {header.base_offset} where {due} is due: {_gap(due, header.base_offset)}"
+                account.problems.append(Problem(f"{path}, byte {found.position}", text))
+            due = header.next_offset
+            account.saw(header)
+            if index is not None:
+                index.passed(found.position, header)
+            self.printer.take(self.log.where, header, found.records, self.wanted)
+            if self.printer.is_done:
+                return due
+        if index is not None:
+            index.end(file.size())
+        return due
+
+
+def _gap(due: int, found: int) -> str:
+    return f"{found - due} offsets are missing" if found > due else "offsets go back"
+
+
+def examine(log: Log, printer: Printer, wanted: Wanted, *, checks: bool) -> Account:
+    """Walk along the log; when something seems wrong and the files change meanwhile, look again.
+
+    What is printed is printed once, from the first look.
+    """
+    examination = Examination(log, printer, wanted, checks)
+    before = _state(log)
+    account = examination.run()
+    for _ in range(_LOOKS - 1):
+        if not account.problems or not log.is_whole:
+            break
+        time.sleep(_SETTLE_S)
+        after = _state(log)
+        if after == before:
+            break
+        again = log._replace(segments=_segments(log.segments[0].parent))
+        before = after
+        account = Examination(again, Printer(None, None), wanted, checks).run()
+    return account
+
+
+def _state(log: Log) -> list[tuple[str, int, int, int]]:
+    """What changes when a log's files do."""
+    directory = log.segments[0].parent if log.segments else None
+    if directory is None:
+        return []
+    rows = []
+    for name in sorted(os.listdir(directory)):
+        try:
+            stat = os.stat(directory / name)
+        except FileNotFoundError:
+            continue
+        rows.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return rows
+
+
+def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[Batch | Problem]:
+    """Each batch, and each place where there should be one and is none."""
+    position, end, due = 0, file.size(), base
+    chunk, chunk_at = b"", 0
+    while position < end:
+        place = f"{file.path}, byte {position}"
+        if end - position < HEADER_BYTES:
+            yield Problem(place, f"the file ends in {end - position} bytes that are no whole batch{_TORN}")
+            return
+        if len(chunk) - (position - chunk_at) < HEADER_BYTES:
+            chunk, chunk_at = file.read(min(_CHUNK_BYTES, end - position), position), position
+        header = read_header(chunk, position - chunk_at)
+        if not _is_possible(header) or header.size_bytes > end - position:
+            later = find_later(file, position + 1, end, due - 1)
+            yield Problem(place, _no_batch(header, position, due, later, end))
+            position = end if later is None else later
+            continue
+        if opens and len(chunk) - (position - chunk_at) < header.size_bytes:
+            chunk = file.read(max(header.size_bytes, min(_CHUNK_BYTES, end - position)), position)
+            chunk_at = position
+        following: int | None = position + header.size_bytes
+        try:
+            yield Batch(position, header, opened(chunk, position - chunk_at, header) if opens else [])
+        except CorruptBatch as error:
+            yield Problem(place, f"the batch of offsets {header.base_offset} to {header.last_offset}: {error.detail}")
+            if not _is_followed(file, position, end, header):  # What it says of its length may be wrong, too.
+                following = find_later(file, position + 1, end, due - 1)
+        due = header.next_offset
+        position = end if following is None else following
+
+
+def _is_possible(header: BatchHeader) -> bool:
+    is_sized = HEADER_BYTES <= header.size_bytes <= REQUEST_BYTES_MAX
+    return header.magic == MAGIC and is_sized and header.base_offset >= 0 and header.last_offset_delta >= 0
+
+
+def _is_followed(file: ReadOnlyFile, position: int, end: int, header: BatchHeader) -> bool:
+    """Whether the file goes on, or ends, where this batch says that it does."""
+    behind = position + header.size_bytes
+    data = file.read(HEADER_BYTES, behind)
+    return behind == end or (len(data) == HEADER_BYTES and read_header(data).base_offset == header.next_offset)
+
+
+def _no_batch(header: BatchHeader, position: int, due: int, later: int | None, end: int) -> str:
+    if later is None and _is_possible(header) and header.base_offset == due:
+        return f"a batch of {header.size_bytes} bytes begins here, {end - position} are left{_TORN}"
+    where = "no whole batch follows" if later is None else f"the next whole batch begins at byte {later}"
+    passed = (end if later is None else later) - position
+    return f"no whole batch begins here, where offset {due} is due; {where}, {passed} bytes are passed over"
+
+
+_TORN = "; a broker's start cuts such an end off, or completes it from its journal"
+
+
+class _Index:
+    """A segment's index file, held against the batches as they are passed."""
+
+    def __init__(self, segment: Path, problems: list[Problem]) -> None:
+        self._path = str(segment.with_suffix(INDEX_SUFFIX))
+        self._problems = problems
+        self._due: dict[int, tuple[int, int]] = {}
+        self._covered = 0
+        self._time = NO_TIME
+        if not os.path.exists(self._path):
+            return
+        file = ReadOnlyFile(self._path)
+        found = index_files.decode(file.read(file.size(), 0), int(segment.stem))
+        if found is None:
+            self._complain("it is damaged, or another segment's")
+            return
+        entries, self._covered = found
+        self._due = {
+            position: (offset, before)
+            for offset, position, before in zip(entries.offsets, entries.positions, entries.times, strict=True)
+        }
+
+    def passed(self, position: int, header: BatchHeader) -> None:
+        entry = self._due.pop(position, None)
+        if entry is not None:
+            if entry[0] != header.base_offset:
+                self._complain(f"it has offset {entry[0]} at byte {position}, the batch there {header.base_offset}")
+            if entry[1] != self._time:
+                self._complain(f"it has time {entry[1]} before byte {position}, the batches before have {self._time}")
+        self._time = max(self._time, header.max_timestamp)
+
+    def end(self, size_bytes: int) -> None:
+        for position, (offset, _) in sorted(self._due.items()):
+            self._complain(f"it has offset {offset} at byte {position}, where no whole batch begins")
+        if self._covered > size_bytes:
+            self._complain(f"it speaks of {self._covered} bytes, the segment has {size_bytes}")
+
+    def _complain(self, text: str) -> None:
+        self._problems.append(Problem(self._path, text))
+
+
+def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+    """Segments that are shorter than the data directory's checkpoint knows to have been flushed, or gone."""
+    found: list[Problem] = []
+    for _ in range(_LOOKS):
+        before, found = found, _shorter_than_flushed(directory, topic, partitions)
+        if not found or found == before:
+            break
+        time.sleep(_SETTLE_S)
+    return found
+
+
+def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+    disk, path = ReadOnlyDisk(), str(directory)
+    if not disk.exists(f"{path}/{checkpoint.FILE_NAME}"):
+        return []
+    own = sealed.read(disk, f"{path}/{identity.FILE_NAME}", identity.KIND)
+    known = checkpoint.read(disk, path, UUID(bytes=own[:16])) if own else None
+    if known is None:
+        return [Problem(f"{path}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
+    names = topic_names(directory)
+    found = []
+    for key, state in known.logs.items():
+        where = _where(log_directory_name(key), names)
+        if (topic is not None and where.topic != topic) or (partitions and where.partition not in partitions):
+            continue
+        for segment in state.segments:
+            file = directory / log_directory_name(key) / segment_name(segment.base_offset)
+            size = file.stat().st_size if file.exists() else 0
+            if size < segment.size_bytes:
+                found.append(Problem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))
+    return found

@@ -1,0 +1,43 @@
+"""For a topic that is not there: which names come nearest to it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+from penstock.cli.session import Session
+from penstock.model.errors import ErrorCode, PenstockError
+
+LOOK_UP_S = 5.0
+_NAMES_MAX = 10_000
+"""Among more names than this, comparing would take longer than anybody wants to wait for an error."""
+
+
+@contextmanager
+def topic_expected(session: Session, name: str) -> Iterator[None]:
+    """Add to UNKNOWN_TOPIC_OR_PARTITION, where the topic itself is missing, the names that look like the one given."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        names = _names(session)
+        if names is None or name in names:
+            raise
+        nearest = nearest_names(name, names)
+        if not nearest:
+            raise
+        raise PenstockError(error.code, f"there is no topic {name!r}; did you mean {' or '.join(nearest)}?") from error
+
+
+def nearest_names(name: str, names: list[str]) -> list[str]:
+    """At most three of `names` that could have been meant."""
+    folded = {each.casefold(): each for each in names}
+    return [folded[each] for each in get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.6)]
+
+
+def _names(session: Session) -> list[str] | None:
+    try:
+        views = session.run(session.client.list_topics(timeout_s=LOOK_UP_S))
+    except PenstockError:
+        return None
+    return [view.name for view in views] if len(views) <= _NAMES_MAX else None
