@@ -81,7 +81,7 @@ class Site:
             policy=self.policy,
             entropy=SystemEntropy(),
         )
-        self.partitions = await Partitions.open(
+        self.partitions = await Partitions(
             self.catalog,
             self.store,
             clock=self.clock,
@@ -89,7 +89,7 @@ class Site:
             node_id=NODE_ID,
             defaults=defaults,
             **options,
-        )
+        ).open()
         return self.partitions
 
     async def stop(self) -> None:

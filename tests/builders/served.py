@@ -62,7 +62,8 @@ class Ground:
             entropy=SystemEntropy(),
         )
         try:
-            opened = await Partitions.open(self.catalog, store, clock=self.clock, workers=self.workers, node_id=NODE_ID)
+            partitions = Partitions(self.catalog, store, clock=self.clock, workers=self.workers, node_id=NODE_ID)
+            opened = await partitions.open()
             try:
                 yield opened
             finally:

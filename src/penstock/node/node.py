@@ -146,14 +146,14 @@ class Node:
         self._open.push_async_callback(store.close)
         await self._catalog.open()
         self._open.push_async_callback(self._catalog.close)
-        partitions = await Partitions.open(
+        partitions = await Partitions(
             self._catalog,
             store,
             clock=self._clock,
             workers=self._workers,
             node_id=settings.node_id,
             defaults=topic_defaults(settings),
-        )
+        ).open()
         self._open.push_async_callback(partitions.close)
         return partitions
 

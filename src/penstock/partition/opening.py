@@ -6,8 +6,10 @@ Everything is looked at before anything is changed, so a start that is refused l
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from penstock.catalog.catalog import Catalog, Placement, Topic, TopicState
 from penstock.model.errors import ErrorCode, PenstockError
@@ -37,7 +39,8 @@ class Opened(NamedTuple):
 
 
 def keys_of(topic: Topic) -> list[PartitionKey]:
-    return [PartitionKey(topic.topic_id, number) for number in range(topic.partitions)]
+    """Of every partition that may have a log, those that are being added too."""
+    return [PartitionKey(topic.topic_id, number) for number in range(max(topic.partitions, topic.growing_to))]
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:
@@ -73,8 +76,13 @@ async def erase(catalog: Catalog, store: Store, topic: Topic) -> None:
     except PenstockError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
             raise
-    await _some_at_a_time(store.delete(key) for key in keys_of(topic) if store.get(key) is not None)
+    await remove_logs(store, keys_of(topic))
     await catalog.forget_topic(topic.topic_id)
+
+
+async def remove_logs(store: Store, keys: Iterable[PartitionKey]) -> None:
+    """Those of them that are there."""
+    await _some_at_a_time(store.delete(key) for key in keys if store.get(key) is not None)
 
 
 async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -120,7 +128,7 @@ class Opening:
         self._check_logs(topics.values(), mine)
         derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
         self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
-        await self._finish_what_was_begun(topics.values())
+        topics |= await self._finish_what_was_begun(topics.values())
         mine = await self._catalog.begin_leadership(self._node_id)
         settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
         opened = []
@@ -142,13 +150,19 @@ class Opening:
                 f"there are {len(strange)} logs of topics the catalog does not know, such as {strange[0]}: "
                 "the catalog is not the one that belongs to this data, or an older copy of it",
             )
-        ready = {topic.topic_id: topic.name for topic in topics if topic.state is TopicState.READY}
-        lost = [p.key for p in mine if p.key.topic_id in ready and self._store.get(p.key) is None]
+        ready = {topic.topic_id: topic for topic in topics if topic.state is TopicState.READY}
+        lost = [
+            placement.key
+            for placement in mine
+            if (topic := ready.get(placement.key.topic_id)) is not None
+            and placement.key.partition < topic.partitions
+            and self._store.get(placement.key) is None
+        ]
         if lost:
             raise PenstockError(
                 ErrorCode.DATA_DIRECTORY_MISSING,
                 f"{len(lost)} partitions have lost their log, such as "
-                f"{ready[lost[0].topic_id]}-{lost[0].partition} (topic {lost[0].topic_id}): "
+                f"{ready[lost[0].topic_id].name}-{lost[0].partition} (topic {lost[0].topic_id}): "
                 "put their data directory back, or delete the topics' rows from the catalog to give them up",
             )
 
@@ -187,10 +201,17 @@ class Opening:
                     f"{found.epochs.latest}, the catalog only {placement.leader_epoch}: the catalog is an older copy",
                 )
 
-    async def _finish_what_was_begun(self, topics: Iterable[Topic]) -> None:
+    async def _finish_what_was_begun(self, topics: Iterable[Topic]) -> dict[UUID, Topic]:
+        """Gives the topics that have more partitions now."""
+        grown = {}
         for topic in topics:
             if topic.state is TopicState.DELETING:
                 await erase(self._catalog, self._store, topic)
             elif topic.state is TopicState.CREATING:
                 await create_logs(self._store, topic, self._settings_of(topic))
                 await self._catalog.set_ready(topic.topic_id)
+            elif topic.growing_to:
+                await create_logs(self._store, topic, self._settings_of(topic))
+                await self._catalog.finish_growth(topic.topic_id)
+                grown[topic.topic_id] = replace(topic, partitions=topic.growing_to, growing_to=0)
+        return grown

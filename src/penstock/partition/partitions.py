@@ -2,17 +2,20 @@
 
 Memory follows the catalog: a topic is served once the catalog has it as ready, and no longer once the catalog has it
 as deleting. Each change is carried through by a task of its own, so a client that goes away in the middle leaves
-nothing half done. Changes of one name happen one after another, those of different names beside one another.
+nothing half done. Changes of one name happen one after another, those of different names beside one another; names
+that differ only in dots and underscores count as one, since only one of them may exist.
 
 What a crash leaves is put right by `open` (the states are the catalog's, see `penstock.catalog.catalog`): a topic
-that was being created gets the logs it lacks, one that was being deleted loses those it has left. What no crash can
+that was being created gets the logs it lacks, one that was being deleted loses those it has left, one that was being
+given more partitions has them (see `growth`). Settings are changed in the catalog first, then in memory, so a crash in
+between leaves the new ones, which the next start serves. What no crash can
 explain is refused and left alone: a ready topic without its log (a data directory is missing), a log without its topic
 or ahead of its epoch (the catalog is another one, or an older copy).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -22,17 +25,20 @@ from uuid import UUID
 from penstock.catalog.catalog import Catalog, Topic, TopicState, first_placement
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
-from penstock.model.names import NO_TOPIC_ID, check_new_topic_name, check_topic_name
+from penstock.model.names import NO_TOPIC_ID
 from penstock.model.workers import Workers
 from penstock.partition import settings as topic_settings
 from penstock.partition import state
-from penstock.partition.opening import Opened, Opening, create_logs, erase
+from penstock.partition.growth import grow, settle
+from penstock.partition.opening import Opened, Opening, create_logs, erase, log_settings
 from penstock.partition.partition import Partition
 from penstock.partition.producers import ProducerBudget
+from penstock.partition.registry import Registry, plain_name
+from penstock.partition.rules import check_free, check_growth, check_new_topic
 from penstock.partition.settings import TopicSettings
 from penstock.partition.state import ProducerLimits
 from penstock.partition.upkeep import INTERVAL_S, Upkeep
+from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 T = TypeVar("T")
@@ -43,8 +49,8 @@ PARTITIONS_MAX = 50_000
 """So many partitions a broker serves at most: each costs memory and a directory, and clients can make them."""
 
 
-class Partitions:
-    """Find, create and delete. `version` changes whenever a topic or a leadership has changed."""
+class Partitions(Registry):
+    """Find, create, change and delete."""
 
     def __init__(
         self,
@@ -59,9 +65,8 @@ class Partitions:
         partitions_max: int = PARTITIONS_MAX,
         upkeep_s: float = INTERVAL_S,
     ) -> None:
-        self.version = 0
-        self.on_change: list[Callable[[Sequence[str]], None]] = []
-        """Called whenever `version` has changed, with the names of the topics that are gone."""
+        """`defaults` are topic settings for topics that do not set them; INVALID_CONFIG when one is bad."""
+        super().__init__()
         self.defaults: Mapping[str, str] = topic_settings.check(defaults or {})
         self.node_id = node_id
         self._catalog = catalog
@@ -71,46 +76,27 @@ class Partitions:
         self._limits = limits or ProducerLimits()
         self._partitions_max = partitions_max
         self._budget = ProducerBudget()
-        self._topics: dict[str, Topic] = {}
-        self._by_name: dict[str, tuple[Partition, ...]] = {}
-        self._by_id: dict[UUID, tuple[Partition, ...]] = {}
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
+        self._unsettled: dict[UUID, Topic] = {}
         self._upkeep = Upkeep(self, clock, upkeep_s)
         self._reserved = 0
         self._closing = False
 
-    @classmethod
-    async def open(
-        cls,
-        catalog: Catalog,
-        store: Store,
-        *,
-        clock: Clock,
-        workers: Workers,
-        node_id: int,
-        defaults: Mapping[str, str] | None = None,
-        limits: ProducerLimits | None = None,
-        partitions_max: int = PARTITIONS_MAX,
-        upkeep_s: float = INTERVAL_S,
-    ) -> Self:
+    async def open(self) -> Self:
         """Serve every partition that the catalog says this broker leads; the catalog and the store must be open.
 
-        `defaults` are topic settings for topics that do not set them. Raises CATALOG_REFUSED or
-        DATA_DIRECTORY_MISSING when catalog and data do not fit, INVALID_CONFIG when a default is bad.
+        Raises CATALOG_REFUSED or DATA_DIRECTORY_MISSING when catalog and data do not fit.
         """
-        self = cls(
-            catalog,
-            store,
-            clock=clock,
-            workers=workers,
-            node_id=node_id,
-            defaults=defaults,
-            limits=limits,
-            partitions_max=partitions_max,
-            upkeep_s=upkeep_s,
+        opening = Opening(
+            self._catalog,
+            self._store,
+            self._workers,
+            self.node_id,
+            self._settings_of,
+            self._limits,
+            self._now_ms(),
         )
-        opening = Opening(catalog, store, workers, node_id, self._settings_of, self._limits, self._now_ms())
         self._serve(await opening.run())
         self._upkeep.start()
         return self
@@ -123,39 +109,6 @@ class Partitions:
         await self._upkeep.stop()
         for partition in self.all():
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    # Finding.
-
-    def get(self, topic: str, number: int) -> Partition | None:
-        served = self._by_name.get(topic)
-        return served[number] if served is not None and 0 <= number < len(served) else None
-
-    def get_by_id(self, topic_id: UUID, number: int) -> Partition | None:
-        served = self._by_id.get(topic_id)
-        return served[number] if served is not None and 0 <= number < len(served) else None
-
-    def topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
-    def topic_by_id(self, topic_id: UUID) -> Topic | None:
-        served = self._by_id.get(topic_id)
-        return self._topics.get(served[0].topic) if served else None
-
-    def topics(self) -> list[Topic]:
-        """All topics, by name."""
-        return [self._topics[name] for name in sorted(self._topics)]
-
-    def of(self, topic: str) -> Sequence[Partition]:
-        """The partitions of a topic, by number; none of an unknown one."""
-        return self._by_name.get(topic, ())
-
-    def all(self) -> list[Partition]:
-        return [partition for served in self._by_name.values() for partition in served]
-
-    @property
-    def count(self) -> int:
-        """How many partitions are served."""
-        return sum(map(len, self._by_name.values()))
 
     @property
     def producers_known(self) -> int:
@@ -178,19 +131,10 @@ class Partitions:
         Raises INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION,
         TOPIC_ALREADY_EXISTS, KAFKA_STORAGE_ERROR. Names with a reserved prefix are for `internal` topics only.
         """
-        (check_topic_name if internal else check_new_topic_name)(name)
-        if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
-            raise PenstockError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"topic {name!r}: {partitions} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible",
-            )
-        if replication_factor not in (-1, 1):
-            raise PenstockError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"topic {name!r}: replication factor {replication_factor} is not possible with one broker",
-            )
-        checked = topic_settings.check(settings or {})
+        check_new_topic(name, partitions, replication_factor, internal)
+        checked = topic_settings.check(settings or {}, self.defaults)
         if validate_only:
+            check_free(name, self.topic_like(name))
             self._check_room(name, partitions)
             return Topic(name, NO_TOPIC_ID, partitions, checked)
         return await self._change(name, partial(self._create, name, partitions, checked))
@@ -216,33 +160,61 @@ class Partitions:
         """
         return await self._change(name, partial(self._delete, name))
 
+    async def grow(self, name: str, count: int, *, validate_only: bool = False) -> Topic:
+        """Give a topic more partitions, `count` in all. With `validate_only`, only tell whether that would go.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION, KAFKA_STORAGE_ERROR. After the last
+        one the topic has what it had, but for a crash before the failure was cleaned up: see `growth`.
+        """
+        return await self._change(name, partial(self._grow, name, count, validate_only))
+
+    async def alter(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Change a topic's settings: `change` is given those that it has set, and gives those that it is to have.
+
+        They hold for every partition when this returns. With `validate_only`, only tell whether that would go. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, KAFKA_STORAGE_ERROR, and whatever `change` raises.
+        """
+        return await self._change(name, partial(self._alter, name, change, validate_only))
+
     async def upkeep(self) -> None:
         """One round of what otherwise happens from time to time: retention, forgetting, saving, trying again."""
         await self._upkeep.round()
 
-    async def finish_deletions(self) -> None:
-        """Try again what a failing disk or catalog left of topics that are gone; used by upkeep."""
-        for topic in list(self._leftovers.values()):
-            if topic.name not in self._changes:
-                await self._change(topic.name, partial(self._erase, topic))
+    async def finish_changes(self) -> None:
+        """Try again what a failing disk or catalog left of changes that were begun; used by upkeep."""
+        for left, finish in ((self._leftovers, self._erase), (self._unsettled, self._settle)):
+            for topic in list(left.values()):
+                if plain_name(topic.name) not in self._changes:
+                    await self._change(topic.name, partial(finish, topic))
 
     async def heal(self, partition: Partition) -> None:
         """After a failed flush the log lost its unacknowledged end: read the state anew, under a new leader epoch."""
         await self._change(partition.topic, partial(self._heal, partition))
 
     async def _change(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        while (busy := self._changes.get(name)) is not None:
+        lane = plain_name(name)
+        while (busy := self._changes.get(lane)) is not None:
             await asyncio.wait([busy])
         if self._closing:
             raise PenstockError(ErrorCode.SHUTTING_DOWN)
         task = asyncio.create_task(work())
-        self._changes[name] = task
-        task.add_done_callback(lambda _: self._changes.pop(name))
+        self._changes[lane] = task
+        task.add_done_callback(lambda _: self._changes.pop(lane))
         return await asyncio.shield(task)
 
+    def _existing(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
     def _check_room(self, name: str, partitions: int) -> None:
-        if name in self._topics:
-            raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
         if self.count + self._reserved + partitions > self._partitions_max:
             raise PenstockError(
                 ErrorCode.POLICY_VIOLATION,
@@ -250,6 +222,7 @@ class Partitions:
             )
 
     async def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
+        check_free(name, self.topic_like(name))
         self._check_room(name, partitions)
         self._reserved += partitions
         try:
@@ -262,9 +235,7 @@ class Partitions:
                 raise
         finally:
             self._reserved -= partitions
-        self._serve(
-            Opened(topic, first_placement(log.key, (self.node_id,)), log, state.nothing(self._limits)) for log in logs
-        )
+        self._serve(self._new(topic, log) for log in logs)
         return self._topics[name]
 
     async def _define(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
@@ -281,16 +252,11 @@ class Partitions:
         return await self._catalog.create_topic(name, partitions, settings, replicas)
 
     async def _delete(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        topic = self._existing(name)
         await self._mark_deleted(topic)
-        del self._topics[name], self._by_id[topic.topic_id]
-        served = self._by_name.pop(name)
-        self._changed(deleted=(name,))
-        for partition in served:
+        for partition in self._take_out(topic):
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        await self._erase(topic)
+        await self._erase(self._unsettled.pop(topic.topic_id, topic))
         return topic
 
     async def _mark_deleted(self, topic: Topic) -> None:
@@ -298,9 +264,13 @@ class Partitions:
             await self._catalog.delete_topic(topic.topic_id)
         except PenstockError:
             # It may have happened all the same, now or in an attempt before: then there is no way back.
-            left = {found.topic_id: found.state for found in await self._catalog.topics()}
-            if left.get(topic.topic_id, TopicState.DELETING) is not TopicState.DELETING:
+            stored = await self._stored(topic)
+            if stored is not None and stored.state is not TopicState.DELETING:
                 raise
+
+    async def _stored(self, topic: Topic) -> Topic | None:
+        """What the catalog has of a topic: the truth after a commit that reported an error."""
+        return next((found for found in await self._catalog.topics() if found.topic_id == topic.topic_id), None)
 
     async def _erase(self, topic: Topic) -> None:
         """Remove what is left of a topic that is not served; what fails now is tried again by upkeep."""
@@ -310,6 +280,62 @@ class Partitions:
         except (PenstockError, OSError) as error:
             self._leftovers[topic.topic_id] = topic
             _log.warning("a deleted topic is not gone yet", extra={"topic": topic.name, "why": str(error)})
+
+    async def _alter(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]], validate_only: bool
+    ) -> Topic:
+        topic = self._existing(name)
+        altered = replace(topic, settings=topic_settings.check(change(topic.settings), self.defaults))
+        if validate_only or altered == topic:
+            return altered
+        try:
+            await self._catalog.change_settings(topic.topic_id, altered.settings)
+        except PenstockError:
+            stored = await self._stored(topic)
+            if stored is None or stored.settings != altered.settings:
+                raise
+        settings = self._settings_of(altered)
+        for partition in self._by_name[name]:
+            partition.settings = settings
+            partition.log.settings = log_settings(settings)
+        self._put(altered, self._by_name[name])
+        return altered
+
+    async def _grow(self, name: str, count: int, validate_only: bool) -> Topic:
+        topic = self._existing(name)
+        if topic.topic_id in self._unsettled:
+            await self._settle(topic)
+            topic = self._existing(name)
+        check_growth(topic, count)
+        added = count - topic.partitions
+        self._check_room(name, added)
+        if validate_only:
+            return replace(topic, partitions=count)
+        self._reserved += added
+        try:
+            logs = await grow(self._catalog, self._store, topic, count, (self.node_id,), self._settings_of(topic))
+        except BaseException:
+            await self._settle_or_later(replace(topic, growing_to=count))
+            if self._topics[name].partitions != count:
+                raise
+        else:
+            self._serve_more(topic, logs)
+        finally:
+            self._reserved -= added
+        return self._topics[name]
+
+    async def _settle(self, topic: Topic) -> None:
+        """Bring a topic whose growth failed in step with the catalog; raises while that cannot be done."""
+        served = self._existing(topic.name)
+        self._serve_more(served, await settle(self._catalog, self._store, served))
+        self._unsettled.pop(topic.topic_id, None)
+
+    async def _settle_or_later(self, topic: Topic) -> None:
+        self._unsettled[topic.topic_id] = topic
+        try:
+            await self._settle(topic)
+        except (PenstockError, OSError) as error:
+            _log.warning("new partitions are not cleaned up yet", extra={"topic": topic.name, "why": str(error)})
 
     async def _heal(self, partition: Partition) -> None:
         while partition.is_suspended:
@@ -331,14 +357,18 @@ class Partitions:
         for topic, group in groupby(opened, key=lambda one: one.topic):
             settings = self._settings_of(topic)
             served = tuple(self._partition(one, settings) for one in group)
-            self._topics[topic.name] = replace(topic, state=TopicState.READY)
-            self._by_name[topic.name] = self._by_id[topic.topic_id] = served
-        self._changed()
+            self._put(replace(topic, state=TopicState.READY), served)
 
-    def _changed(self, deleted: Sequence[str] = ()) -> None:
-        self.version += 1
-        for listener in list(self.on_change):
-            listener(deleted)
+    def _serve_more(self, topic: Topic, logs: Iterable[Log]) -> None:
+        """Take new partitions of a topic into service beside those it has."""
+        settings = self._settings_of(topic)
+        added = tuple(self._partition(self._new(topic, log), settings) for log in logs)
+        if added:
+            served = (*self._by_name[topic.name], *added)
+            self._put(replace(topic, partitions=len(served)), served)
+
+    def _new(self, topic: Topic, log: Log) -> Opened:
+        return Opened(topic, first_placement(log.key, (self.node_id,)), log, state.nothing(self._limits))
 
     def _partition(self, opened: Opened, settings: TopicSettings) -> Partition:
         return Partition(

@@ -37,7 +37,7 @@ class Kept(Protocol):
 
     async def heal(self, partition: Partition) -> None: ...
 
-    async def finish_deletions(self) -> None: ...
+    async def finish_changes(self) -> None: ...
 
 
 class Upkeep:
@@ -92,7 +92,7 @@ class Upkeep:
                 _log.warning("retention failed", extra={"partition": str(partition), "why": str(error)})
             if partition.unsaved_batches >= save_from:
                 await partition.save_state()
-        await self._try("removing deleted topics", self._kept.finish_deletions)
+        await self._try("finishing what was begun", self._kept.finish_changes)
 
     async def _run(self) -> None:
         number = 1
