@@ -8,7 +8,11 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import serve, topic
+from penstock.cli import context, serve, topic
+from penstock.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion
+from penstock.cli.completion import prepare as prepare_completion
+from penstock.cli.context_option import ContextGroup
+from penstock.cli.dump import dump
 from penstock.cli.failures import EXIT_BUG, EXIT_INTERRUPTED
 from penstock.cli.get import get
 from penstock.cli.info import info
@@ -16,6 +20,7 @@ from penstock.cli.put import put
 
 app = typer.Typer(
     name="penstock",
+    cls=ContextGroup,
     help="An event-streaming platform: one durable log, read as a stream or worked off as a queue.",
     no_args_is_help=True,
     add_completion=False,
@@ -42,7 +47,10 @@ serve.register(app)
 app.add_typer(topic.app, name="topic")
 app.command()(put)
 app.command()(get)
+app.command()(dump)
 app.command()(info)
+app.add_typer(context.app, name="context")
+app.command()(completion)
 
 
 DEBUG_VARIABLE = "PENSTOCK_DEBUG"
@@ -52,7 +60,9 @@ def main() -> None:
     """Run the command line; ends the process."""
     _fill_closed_streams()
     try:
-        app()
+        if COMPLETE_VARIABLE in os.environ:
+            prepare_completion()
+        app(prog_name=PROGRAM)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
