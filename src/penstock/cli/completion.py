@@ -51,11 +51,11 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 def _topic_names(context: typer.Context) -> list[str]:
     import asyncio
 
-    from penstock.cli.options import DEFAULT_BOOTSTRAP
+    from penstock.cli.options import DEFAULT_BOOTSTRAP, find_brokers
     from penstock.sdk.client import AsyncClient
     from penstock.sdk.cluster import ConnectionSettings
 
-    bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
+    bootstrap = find_brokers(context, context.params.get("bootstrap") or DEFAULT_BOOTSTRAP)
 
     async def ask() -> list[str]:
         settings = ConnectionSettings(connect_timeout_s=ANSWER_WITHIN_S)

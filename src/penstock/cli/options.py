@@ -20,9 +20,13 @@ CONTEXT_KEY = "penstock.context"
 
 
 def _find_brokers(context: typer.Context, value: str) -> str:
+    return value if context.resilient_parsing else find_brokers(context, value)
+
+
+def find_brokers(context: typer.Context, value: str) -> str:
     """The brokers named by flag or environment, else those of the chosen context, else of the current one."""
     source = context.get_parameter_source("bootstrap")
-    if context.resilient_parsing or (source is not None and source.name != "DEFAULT"):
+    if source is not None and source.name != "DEFAULT":
         return value
     from penstock.cli.contexts import read_contexts
 
