@@ -11,15 +11,11 @@ from penstock.groups.answers import (
     Answer,
     CommittedOffset,
     ConsumerGroupDescription,
-    ConsumerHeartbeatAnswer,
     Done,
     GroupDescription,
     GroupList,
-    Joined,
-    Left,
     Offsets,
     PartitionErrors,
-    Synced,
 )
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import (
@@ -40,7 +36,8 @@ from penstock.groups.commands import (
 from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
-from penstock.groups.group import Group
+from penstock.groups.failures import failed
+from penstock.groups.group import Group, MemberCommand
 from penstock.groups.records import (
     GROUP_KEY,
     OFFSET_KEYS,
@@ -91,7 +88,7 @@ class Machine:
                     del self._groups[group_id]
             else:
                 group = ClassicGroup(group_id, self._context)
-                group.restore(read_group(record.value), record.value)
+                group.rebalance.restore(read_group(record.value), record.value)
                 self._groups[group_id] = group
 
     def loaded(self, now: Now) -> Effects:
@@ -147,20 +144,30 @@ class Machine:
                 return self._list(command)
         raise TypeError(f"not a command that is answered at once: {command}")
 
-    def _member(
-        self, command: Join | Sync | Heartbeat | Leave | ConsumerHeartbeat, token: Token, now: Now, effects: Effects
-    ) -> None:
-        group = self._groups.get(command.group_id)
-        if not command.group_id:
-            effects.reply(token, _refused(command, ErrorCode.INVALID_GROUP_ID))
+    def _member(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+        error = self._refusal(command)
+        if error is not ErrorCode.NONE:
+            effects.reply(token, failed(command, error))
             return
-        if group is None and isinstance(command, Join) and not command.member_id:
+        group = self._groups.get(command.group_id)
+        is_new = group is None
+        if group is None:
             group = self._groups[command.group_id] = ClassicGroup(command.group_id, self._context)
             self._context.look_at(command.group_id, now.monotonic_ms + LOOK_EVERY_MS)
-        if group is None:
-            effects.reply(token, _refused(command, ErrorCode.UNKNOWN_MEMBER_ID))
-        else:
-            group.handle(command, token, now, effects)
+        group.handle(command, token, now, effects)
+        if is_new and group.is_empty:
+            self._remove(group, effects)
+
+    def _refusal(self, command: MemberCommand) -> ErrorCode:
+        if not command.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if isinstance(command, Join):
+            limits = self._context.settings
+            if not limits.session_timeout_min_ms <= command.session_timeout_ms <= limits.session_timeout_max_ms:
+                return ErrorCode.INVALID_SESSION_TIMEOUT
+            if not command.member_id:
+                return ErrorCode.NONE
+        return ErrorCode.NONE if command.group_id in self._groups else ErrorCode.UNKNOWN_MEMBER_ID
 
     # Offsets.
 
@@ -328,17 +335,3 @@ class Machine:
         elif group.is_empty:
             self._remove(group, effects)
         return looked_at
-
-
-def _refused(command: Join | Sync | Heartbeat | Leave | ConsumerHeartbeat, error: ErrorCode) -> Answer:
-    match command:
-        case Join():
-            return Joined(error, member_id=command.member_id)
-        case Sync():
-            return Synced(error)
-        case Heartbeat():
-            return Done(error)
-        case Leave():
-            return Left(error)
-        case ConsumerHeartbeat():
-            return ConsumerHeartbeatAnswer(error)
