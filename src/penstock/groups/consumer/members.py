@@ -1,0 +1,63 @@
+"""What a group knows of a member: what it told of itself, and what it has. Each is one record of the log."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from penstock.groups.commands import OfferedProtocol
+from penstock.groups.consumer.assignors import NOTHING, Assignment
+
+AWAY_EPOCH = -2
+"""The epoch of a static member that has left for a while: what it holds waits for its return."""
+
+
+class MemberState(IntEnum):
+    """Kafka's numbers, as they are in the records."""
+
+    STABLE = 0
+    """It has what it is to have."""
+    UNREVOKED = 1
+    """It has to give something back before it may go on to the next epoch."""
+    UNRELEASED = 2
+    """It waits for something that others have to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicTerms:
+    """How a member that speaks the classic protocol joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[OfferedProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member told of itself."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    """Sorted, each once."""
+    regex: str = ""
+    """Empty: none."""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicTerms | None = None
+    """Only where the member speaks the classic protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a member has, at which epoch. No partition is `assigned` to or `revoking` from two members at once."""
+
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = NOTHING
+    revoking: Assignment = NOTHING
+    """What it has been told to give back, and has not yet said to have given back."""
+
+
+NEW_SUBSCRIPTION = Subscription()
+NO_HOLDING = Holding()
