@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-CODEC = ("_encode", "_decode")
+CODEC = ("_encode", "_decode", "_keys")
 RECORDS = Path("src", "penstock", "records")
 COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
 DIRECTIVES = {

@@ -28,16 +28,18 @@ The parts, from what is needed most to what is needed least:
 - `header`: read, check and stamp a batch without opening it; all that the broker does on its common path;
 - `batch`: from lists to a batch and back to records;
 - `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
+- `compaction`: a batch with fewer records, or with none;
 - `compression`: within bounds that no hostile batch gets past;
-- `_encode`, `_decode`: the codec itself, one source that runs compiled (`COMPILED`) or plain, with the same results.
+- `_encode`, `_decode`, `_keys`: the codec itself, one source that runs compiled (`COMPILED`) or plain, with the same
+  results.
 
 Whatever is wrong with a batch that came from outside is a `CorruptBatch`, found within the time and the memory that the
 size of the batch and the caller's limit allow.
 """
 
-from penstock.records import _decode, _encode
+from penstock.records import _decode, _encode, _keys
 
-COMPILED: bool = _decode.COMPILED and _encode.COMPILED
+COMPILED: bool = _decode.COMPILED and _encode.COMPILED and _keys.COMPILED
 """Whether the codec runs as compiled code; if not, everything works, slower."""
 
 __all__ = ["COMPILED"]

@@ -31,4 +31,4 @@ def declare(kind: object, value: T) -> T:
     return value
 
 
-longlong = Py_ssize_t = uchar = int
+longlong = ulonglong = Py_ssize_t = uchar = int

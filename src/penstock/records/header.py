@@ -11,9 +11,11 @@ at     bytes field                meaning
 12     4     leader_epoch         epoch of the leader that took the batch; the broker stamps it
 16     1     magic                2, the only format Penstock stores
 17     4     crc                  CRC-32C of everything from `attributes` to the end
-21     2     attributes           bits 0-2 compression, 3 log append time, 4 transactional, 5 control
+21     2     attributes           bits 0-2 compression, 3 log append time, 4 transactional, 5 control,
+                                  6 delete horizon
 23     4     last_offset_delta    offset of the last record, less base_offset
-27     8     base_timestamp       what the records' time deltas count from, milliseconds
+27     8     base_timestamp       what the records' time deltas count from, milliseconds; with a delete horizon,
+                                  that is also the time from which on its tombstones may go
 35     8     max_timestamp        largest time of a record; with log append time, the time of all of them
 43     8     producer_id          -1: the producer is not idempotent
 51     2     producer_epoch
@@ -48,6 +50,7 @@ COMPRESSION_MAX = 4
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 
 SEQUENCE_MASK = 0x7FFFFFFF
 BASE_OFFSET_MAX = 2**63 - 1 - 2**31
@@ -114,6 +117,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on the tombstones of a compacted batch may go; None when no compaction has kept any yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def is_transactional(self) -> bool:
