@@ -1,0 +1,442 @@
+"""Topics that grow and change while they are served: for everybody at once, through every crash and every failure."""
+
+import asyncio
+import copy
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from builders.batches import batch
+from builders.partitions import Site, check_in_step, committed, read_all
+from penstock.catalog.catalog import Catalog, Topic
+from penstock.catalog.memory import MemoryCatalog
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.partition import Partition
+from penstock.partition.partitions import Partitions
+from penstock.testing.simulated_disk import Operation, SimulatedDisk
+
+
+class WatchedCatalog(MemoryCatalog):
+    """A catalog that says when it is about to change and when it has; one call can be made to fail at either time."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.clock, SystemEntropy())
+        self.watch: Callable[[], None] | None = None
+        self.fails: tuple[str, bool] | None = None
+        self.stays_away = False
+        self.is_away = False
+
+    async def _around(self, call: str, work: Coroutine[Any, Any, None]) -> None:
+        if self.is_away or self.fails == (call, False):
+            work.close()
+            self._fail()
+        self._look()
+        await work
+        self._look()
+        if self.fails == (call, True):
+            self._fail()
+
+    def _look(self) -> None:
+        if self.watch is not None:
+            self.watch()
+
+    def _fail(self) -> None:
+        self.fails = None
+        self.is_away |= self.stays_away
+        raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
+
+    async def topics(self) -> list[Topic]:
+        if self.is_away:
+            self._fail()
+        return await super().topics()
+
+    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+        await self._around("change_settings", super().change_settings(topic_id, settings))
+
+    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+        await self._around("begin_growth", super().begin_growth(topic_id, replicas))
+
+    async def finish_growth(self, topic_id: UUID) -> None:
+        await self._around("finish_growth", super().finish_growth(topic_id))
+
+    async def abandon_growth(self, topic_id: UUID) -> None:
+        await self._around("abandon_growth", super().abandon_growth(topic_id))
+
+
+def _watched() -> tuple[Site, WatchedCatalog]:
+    site = Site()
+    catalog = WatchedCatalog(site)
+    site.catalog = catalog
+    return site, catalog
+
+
+def _get(partitions: Partitions, number: int = 0) -> Partition:
+    partition = partitions.get("orders", number)
+    assert partition is not None
+    return partition
+
+
+def _set(**settings: str) -> Callable[[Mapping[str, str]], Mapping[str, str | None]]:
+    return lambda _: {name.replace("_", "."): value for name, value in settings.items()}
+
+
+# Growing.
+
+
+def test_new_partitions_are_there_for_everybody_at_once_and_after_a_restart() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        made = await partitions.create("orders", 2, {"retention.ms": "5000"})
+        await committed(_get(partitions, 1), batch(b"old"))
+        before, old = partitions.version, list(partitions.of("orders"))
+        grown = await partitions.grow("orders", 5)
+        assert (grown.partitions, grown.topic_id) == (5, made.topic_id)
+        assert partitions.version > before
+        assert list(partitions.of("orders"))[:2] == old
+        assert partitions.count == 5
+        assert partitions.get_by_id(made.topic_id, 4) is _get(partitions, 4)
+        assert _get(partitions, 4).settings.retention_ms == 5000
+        await committed(_get(partitions, 4), batch(b"new"))
+        for killed in (True, False):
+            partitions = await site.restart(killed=killed)
+            assert partitions.topic("orders") == grown
+            assert [record.value for record in await read_all(_get(partitions, 1))] == [b"old"]
+            assert [record.value for record in await read_all(_get(partitions, 4))] == [b"new"]
+            await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "code"),
+    [
+        ("orders", 3, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 2, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 0, ErrorCode.INVALID_PARTITIONS),
+        ("orders", -1, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 10_001, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 9, ErrorCode.POLICY_VIOLATION),
+        ("unknown", 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("__hidden", 2, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_growth_that_cannot_be_is_refused_and_changes_nothing(
+    name: str, count: int, code: ErrorCode, validate_only: bool
+) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start(partitions_max=8)
+        await partitions.create("orders", 3)
+        await partitions.create("__hidden", internal=True)
+        with pytest.raises(PenstockError) as error:
+            await partitions.grow(name, count, validate_only=validate_only)
+        assert error.value.code is code
+        assert partitions.count == 4
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+def test_asking_whether_a_topic_could_grow_makes_nothing() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 3)
+        assert (await partitions.grow("orders", 5, validate_only=True)).partitions == 5
+        assert partitions.count == 3
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+def test_of_those_who_let_a_topic_grow_at_once_each_finds_what_the_one_before_has_left() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        counts = (3, 2, 5, 5)
+        results = await asyncio.gather(*(partitions.grow("orders", n) for n in counts), return_exceptions=True)
+        assert [getattr(result, "partitions", None) for result in results] == [3, None, 5, None]
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+class Witness:
+    """Keeps disk and catalog as they were before every change of either, and after each of the catalog's."""
+
+    def __init__(self, site: Site, catalog: WatchedCatalog) -> None:
+        self.moments: list[tuple[SimulatedDisk, Catalog]] = []
+        self._site = site
+        self._catalog = catalog
+        self.look()
+        site.disk.before = self._before
+        catalog.watch = self.look
+
+    def _before(self, operation: Operation) -> None:
+        self.look()
+
+    def look(self) -> None:
+        disk, catalog = self._site.disk, self._catalog
+        disk.before = catalog.watch = None
+        self.moments.append(copy.deepcopy((disk, catalog)))
+        disk.before, catalog.watch = self._before, self.look
+
+    def end(self) -> list[tuple[SimulatedDisk, Catalog]]:
+        self.look()
+        self._site.disk.before = self._catalog.watch = None
+        return self.moments
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_wherever_a_growth_breaks_off_the_next_start_has_all_of_it_or_nothing(power_loss: bool) -> None:
+    site, catalog = _watched()
+
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        await committed(_get(partitions), batch(b"kept"))
+        witness = Witness(site, catalog)
+        await partitions.grow("orders", 4)
+        moments = witness.end()
+        await site.stop()
+        seen = [await _after_crash(site, moment, seed if power_loss else None) for seed, moment in enumerate(moments)]
+        assert len(seen) > 6
+        assert seen == sorted(seen), "once begun, it is finished"
+        assert {*seen} == {2, 4}
+
+    site.run(story)
+
+
+async def _after_crash(site: Site, moment: tuple[SimulatedDisk, Catalog], power_loss: int | None) -> int:
+    """Start on what a crash has left, check it, and tell how many partitions the topic has."""
+    site.disk, site.catalog = moment
+    site.disk.locks.clear()
+    if power_loss is not None:
+        site.disk.power_loss(Random(power_loss))
+    partitions = await site.start()
+    await check_in_step(site, partitions)
+    topic = partitions.topic("orders")
+    assert topic is not None
+    assert len(partitions.of("orders")) == topic.partitions
+    assert [record.value for record in await read_all(_get(partitions))] == [b"kept"]
+    for number in range(topic.partitions):
+        await committed(_get(partitions, number), batch(b"more"))
+    assert (await partitions.grow("orders", 6)).partitions == 6
+    await check_in_step(site, partitions)
+    await site.stop()
+    return topic.partitions
+
+
+class FullDisk:
+    """Refuses, from the so-many-th time on, to make directories or to rename them away."""
+
+    def __init__(self, site: Site, first: int) -> None:
+        self._left = first
+        site.disk.before = self
+
+    def __call__(self, operation: Operation) -> None:
+        if operation.kind == "make directory" or operation.path.endswith(".deleted"):
+            self._left -= 1
+            if self._left <= 0:
+                raise OSError(28, "No space left on device", operation.path)
+
+
+@pytest.mark.parametrize("heals_by", ["upkeep", "growing again", "growing less", "deleting"])
+@pytest.mark.parametrize("first_refused", [1, 2, 3])
+def test_a_full_disk_fails_the_growth_and_the_topic_stays_as_it_was(first_refused: int, heals_by: str) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        FullDisk(site, first_refused)
+        with pytest.raises(PenstockError) as error:
+            await partitions.grow("orders", 6)
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(partitions.of("orders")) == 2
+        await committed(_get(partitions, 1), batch(b"x"))
+        site.disk.before = None
+        if heals_by == "upkeep":
+            await partitions.upkeep()
+        elif heals_by == "deleting":
+            await partitions.delete("orders")
+        else:
+            await partitions.grow("orders", 6 if heals_by == "growing again" else 3)
+        await check_in_step(site, partitions)
+        await check_in_step(site, await site.restart())
+
+    Site().run(story)
+
+
+@pytest.mark.parametrize("first_refused", [1, 2, 3])
+def test_a_crash_before_a_failed_growth_is_cleaned_up_leaves_a_broker_that_starts(first_refused: int) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        FullDisk(site, first_refused)
+        with pytest.raises(PenstockError):
+            await partitions.grow("orders", 6)
+        site.disk.before = None
+        partitions = await site.restart(killed=True)
+        assert len(partitions.of("orders")) in (2, 6)
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+@pytest.mark.parametrize("heals_by", ["nothing", "upkeep", "restart", "deleting"])
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("call", ["begin_growth", "finish_growth"])
+@pytest.mark.parametrize("stays_away", [False, True])
+def test_a_catalog_that_fails_during_a_growth_does_no_lasting_harm(
+    stays_away: bool, call: str, done: bool, heals_by: str
+) -> None:
+    site, catalog = _watched()
+
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        catalog.fails = call, done
+        catalog.stays_away = stays_away
+        happened = (call, done, stays_away) == ("finish_growth", True, False)
+        if happened:
+            assert (await partitions.grow("orders", 4)).partitions == 4
+        else:
+            with pytest.raises(PenstockError) as error:
+                await partitions.grow("orders", 4)
+            assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(partitions.of("orders")) == (4 if happened else 2)
+        await committed(_get(partitions, 1), batch(b"x"))
+        catalog.stays_away = catalog.is_away = False
+        if heals_by == "upkeep":
+            await partitions.upkeep()
+        elif heals_by == "deleting":
+            await partitions.delete("orders")
+        elif heals_by == "restart" or stays_away:
+            partitions = await site.restart()
+        await check_in_step(site, partitions)
+        if heals_by != "deleting":
+            assert (await partitions.grow("orders", 7)).partitions == 7
+        await check_in_step(site, await site.restart(killed=True))
+
+    site.run(story)
+
+
+# Changing settings.
+
+
+def test_changed_settings_hold_at_once_for_every_partition_and_after_a_restart() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2, {"retention.ms": "5000", "segment.bytes": "20000"})
+        before = partitions.version
+        altered = await partitions.alter("orders", lambda old: {**old, "retention.ms": "7000", "segment.ms": "3000"})
+        assert partitions.topic("orders") == altered
+        assert altered.settings == {"retention.ms": "7000", "segment.bytes": "20000", "segment.ms": "3000"}
+        assert partitions.version > before
+        for again in (False, True):
+            if again:
+                partitions = await site.restart(killed=True)
+            for partition in partitions.of("orders"):
+                assert (partition.settings.retention_ms, partition.settings.segment_ms) == (7000, 3000)
+                log = partition.log.settings
+                assert (log.retention_ms, log.segment_ms, log.segment_bytes) == (7000, 3000, 20000)
+
+    Site().run(story)
+
+
+def test_messages_are_held_to_the_new_settings() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        await partitions.alter("orders", _set(max_message_bytes="100"))
+        with pytest.raises(PenstockError) as error:
+            await committed(_get(partitions), batch(b"x" * 200))
+        assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        await partitions.alter("orders", _set(min_insync_replicas="2"))
+        with pytest.raises(PenstockError) as error:
+            await committed(_get(partitions), batch(b"x"))
+        assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        await partitions.alter("orders", _set(retention_ms="1000", segment_ms="1000"))
+        await committed(_get(partitions), batch(b"x"))
+        site.clock.turn(60_000)
+        for _ in range(2):
+            await partitions.upkeep()
+        assert await read_all(_get(partitions)) == []
+
+    Site().run(story)
+
+
+def test_a_bad_change_leaves_everything_as_it_was() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start(defaults={"max.compaction.lag.ms": "50"})
+        topic = await partitions.create("orders", 1, {"retention.ms": "5000"})
+        for bad in (_set(retention_ms="soon"), _set(colour="blue"), _set(min_compaction_lag_ms="51")):
+            with pytest.raises(PenstockError) as error:
+                await partitions.alter("orders", bad)
+            assert error.value.code is ErrorCode.INVALID_CONFIG
+        with pytest.raises(PenstockError) as error:
+            await partitions.alter("unknown", _set())
+        assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        only_asked = await partitions.alter("orders", _set(retention_ms="1"), validate_only=True)
+        assert only_asked.settings == {"retention.ms": "1"}
+        assert partitions.topic("orders") == topic
+        assert _get(partitions).settings.retention_ms == 5000
+        assert (await site.restart()).topic("orders") == topic
+
+    Site().run(story)
+
+
+def test_changes_of_one_topic_build_upon_one_another() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+
+        def one_more(old: Mapping[str, str]) -> Mapping[str, str | None]:
+            return {"retention.bytes": str(int(old.get("retention.bytes", "0")) + 1)}
+
+        await asyncio.gather(*(partitions.alter("orders", one_more) for _ in range(20)))
+        assert (await site.restart()).topics()[0].settings == {"retention.bytes": "20"}
+
+    Site().run(story)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_is_served_is_what_a_failing_catalog_has_kept(done: bool) -> None:
+    site, catalog = _watched()
+
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 1, {"retention.ms": "5000"})
+        catalog.fails = "change_settings", done
+        if done:
+            await partitions.alter("orders", _set(retention_ms="7000"))
+        else:
+            with pytest.raises(PenstockError):
+                await partitions.alter("orders", _set(retention_ms="7000"))
+        served = _get(partitions).settings
+        assert served.retention_ms == (7000 if done else 5000)
+        assert _get(await site.restart(killed=True)).settings == served
+
+    site.run(story)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(("there", "wanted"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
+def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str, wanted: str) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create(there)
+        for validate_only in (True, False):
+            with pytest.raises(PenstockError, match=there) as error:
+                await partitions.create(wanted, validate_only=validate_only)
+            assert error.value.code is ErrorCode.INVALID_TOPIC
+        await partitions.delete(there)
+        results = await asyncio.gather(partitions.create(wanted), partitions.create(there), return_exceptions=True)
+        assert [isinstance(result, PenstockError) for result in results] == [False, True]
+        await check_in_step(site, partitions)
+
+    Site().run(story)
