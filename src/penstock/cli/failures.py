@@ -27,6 +27,12 @@ _HINTS = {
     ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and at the free space of its data directory.",
     ErrorCode.NETWORK_EXCEPTION: "Check that the broker runs and that the network between lets you through.",
     ErrorCode.UNSUPPORTED_VERSION: "Use versions of broker and client that are closer to each other.",
+    ErrorCode.INVALID_CONFIG: "`penstock config describe` shows the settings, their types and what they are for.",
+    ErrorCode.RESOURCE_NOT_FOUND: "`penstock cluster info` shows the brokers.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`penstock group list` shows the groups.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its consumers, or wait until they are given up; `penstock group describe` shows them.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers run; stop them first. `penstock group describe` shows them.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers read that topic; stop them first.",
     ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",
 }
 _UNREACHABLE_HINT = "Start a broker with `penstock serve`, or name another with --bootstrap (or PENSTOCK_BOOTSTRAP)."

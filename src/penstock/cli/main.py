@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import context, serve, topic
+from penstock.cli import cluster, config, context, group, serve, topic
 from penstock.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion
 from penstock.cli.completion import prepare as prepare_completion
 from penstock.cli.context_option import ContextGroup
@@ -17,6 +17,7 @@ from penstock.cli.failures import EXIT_BUG, EXIT_INTERRUPTED
 from penstock.cli.get import get
 from penstock.cli.info import info
 from penstock.cli.put import put
+from penstock.cli.sql import sql
 
 app = typer.Typer(
     name="penstock",
@@ -49,6 +50,10 @@ app.command()(put)
 app.command()(get)
 app.command()(dump)
 app.command()(info)
+app.add_typer(group.app, name="group")
+app.add_typer(config.app, name="config")
+app.add_typer(cluster.app, name="cluster")
+app.command()(sql)
 app.add_typer(context.app, name="context")
 app.command()(completion)
 

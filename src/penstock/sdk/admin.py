@@ -161,8 +161,10 @@ class Admin:
         INVALID_REQUEST, saying why, for one that cannot be run; UNSUPPORTED_VERSION from a broker that is not ours.
         """
         deadline = Deadline(timeout_s)
+        connection = await self._asking.retrying(lambda: self._cluster.anyone(deadline), deadline)
+        # Asked once: a statement that took too long would take too long again.
         request = requests_admin.query(sql, rows_max, self._cluster.broker_timeout_ms(deadline))
-        return await self._asking.anyone(request, deadline)
+        return await connection.request(request, self._cluster.timeout_s(deadline))
 
 
 def _page(topics: Sequence[TopicView], limit: int) -> TopicPage:

@@ -125,12 +125,14 @@ class AsyncClient:
         deadline = Deadline(timeout_s)
         return await self._asking.retrying(lambda: self._cluster.refresh(topics, deadline), deadline)
 
-    async def info(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> DriftInfo:
-        """What a broker says of itself; UNSUPPORTED_VERSION from one that is not ours."""
+    async def info(self, *, node_id: int | None = None, timeout_s: float = OPERATION_TIMEOUT_S) -> DriftInfo:
+        """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
         deadline = Deadline(timeout_s)
 
         async def ask() -> DriftInfo:
-            connection = await self._cluster.anyone(deadline)
+            connection = await (
+                self._cluster.anyone(deadline) if node_id is None else self._cluster.broker(node_id, deadline)
+            )
             before_ms = self._clock.wall_ms()
             answer = await connection.request(requests.info(__version__), self._cluster.timeout_s(deadline))
             after_ms = self._clock.wall_ms()

@@ -1,0 +1,110 @@
+"""`penstock cluster info`: the whole at a glance."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from penstock.cli.failures import failures_explained
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
+from penstock.cli.output import counted, print_json, print_line, print_table, shown_size
+from penstock.model.errors import ErrorCode, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.sdk.client import AsyncClient
+
+T = TypeVar("T")
+
+app = typer.Typer(help="See the cluster as a whole.", no_args_is_help=True)
+
+_PAGE_TOPICS = 1_000
+
+
+@app.callback()
+def cluster() -> None:
+    """Keeps `info` a command of its own, also while it is the only one."""
+
+
+@app.command()
+def info(timeout: Timeout = 30.0, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show the cluster: its id, its brokers and their versions, and how much there is in it."""
+    with failures_explained(as_json):
+        from penstock.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            facts = session.run(_facts(session.client, timeout))
+        if as_json:
+            print_json(facts)
+        else:
+            _print_facts(facts)
+
+
+async def _facts(client: "AsyncClient", timeout_s: float) -> dict[str, Any]:
+    view = await client.metadata([], timeout_s=timeout_s)
+    brokers = []
+    for node_id, broker in sorted(view.brokers.items()):
+        told = await _if_served(client.info(node_id=node_id, timeout_s=timeout_s))
+        brokers.append(
+            {
+                "node_id": node_id,
+                "host": broker.host,
+                "port": broker.port,
+                "version": told.broker.version if told else None,
+                "drift_ms": told.drift_ms if told else None,
+                "controller": node_id == view.controller_id,
+            }
+        )
+    directories = await _if_served(client.admin.describe_log_dirs(timeout_s=timeout_s))
+    groups = await _if_served(client.groups.list(timeout_s=timeout_s))
+    return {
+        "cluster_id": view.cluster_id,
+        "controller_id": view.controller_id,
+        "brokers": brokers,
+        **await _topic_counts(client, timeout_s),
+        "bytes": None if directories is None else sum(sum(row.partition_bytes.values()) for row in directories),
+        "groups": None if groups is None else len(groups),
+    }
+
+
+async def _topic_counts(client: "AsyncClient", timeout_s: float) -> dict[str, int]:
+    """What users made, and apart from it what the brokers made for themselves."""
+    counts = {"topics": 0, "partitions": 0, "internal_topics": 0}
+    after = None
+    while True:
+        page = await client.admin.list_topics(limit=_PAGE_TOPICS, after=after, timeout_s=timeout_s)
+        own = [view for view in page.topics if not view.is_internal]
+        counts["topics"] += len(own)
+        counts["partitions"] += sum(len(view.partitions) for view in own)
+        counts["internal_topics"] += len(page.topics) - len(own)
+        after = page.after
+        if after is None:
+            return counts
+
+
+async def _if_served(answer: Awaitable[T]) -> T | None:
+    """None from a broker that cannot be asked this: the rest is worth showing."""
+    try:
+        return await answer
+    except PenstockError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return None
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    internal = counted(facts["internal_topics"], "internal topic")
+    print_line(f"Cluster {facts['cluster_id']}")
+    print_line(f"  topics     {facts['topics']} with {counted(facts['partitions'], 'partition')}, and {internal}")
+    print_line(f"  data       {'-' if facts['bytes'] is None else shown_size(facts['bytes'])}")
+    print_line(f"  groups     {'-' if facts['groups'] is None else facts['groups']}")
+    print_line("")
+    rows = [
+        (
+            broker["node_id"],
+            f"{broker['host']}:{broker['port']}",
+            f"penstock {broker['version']}" if broker["version"] else "not Penstock",
+            "controller" if broker["controller"] else "",
+        )
+        for broker in facts["brokers"]
+    ]
+    print_table(("broker", "address", "version", ""), rows, numbers=("broker",))

@@ -1,0 +1,198 @@
+"""`penstock config list | describe | set | unset`: settings of topics, brokers and groups."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
+from penstock.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from penstock.sdk.admin_answers import ResourceKind, Setting
+
+app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
+
+
+class Owner(StrEnum):
+    """What has settings."""
+
+    topic = "topic"
+    broker = "broker"
+    group = "group"
+
+
+Kind = Annotated[Owner, typer.Argument(metavar="topic|broker|group", help="What has the settings.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Its name, or the broker's number; `all` for all brokers.", show_default=False),
+]
+
+
+@app.command("list")
+def list_settings(
+    kind: Kind,
+    name: Name,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show those at their defaults too.")] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List the settings that are not at their defaults."""
+    with failures_explained(as_json):
+        rows = _described(bootstrap, timeout, kind, name, None)
+        rows = [row for row in rows if everything or row.source != "default"]
+        if as_json:
+            print_json(_documents(rows))
+        elif rows:
+            print_table(("setting", "value", "source"), [(row.name, _value(row), row.source) for row in rows])
+        else:
+            print_line("Everything is at its default. --all shows that too.")
+
+
+@app.command()
+def describe(
+    kind: Kind,
+    name: Name,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SETTING]…", help="Only these.", show_default=False)
+    ] = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show settings with their types, where their values come from, and what they are for."""
+    with failures_explained(as_json):
+        rows = _described(bootstrap, timeout, kind, name, names or None)
+        missing = sorted(set(names or ()) - {row.name for row in rows})
+        if missing:
+            from penstock.model.errors import ErrorCode, PenstockError
+
+            raise PenstockError(ErrorCode.INVALID_CONFIG, f"there is no setting {missing[0]!r} for a {kind.value}")
+        if as_json:
+            print_json(_documents(rows))
+            return
+        for row in rows:
+            marks = "".join((", read only" if row.is_read_only else "", ", secret" if row.is_secret else ""))
+            print_line(f"{row.name} = {_value(row)}")
+            print_line(f"    {row.type}, {row.source}{marks}")
+            for line in _wrapped(row.documentation):
+                print_line(f"    {line}")
+
+
+@app.command("set")
+def set_settings(
+    kind: Kind,
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE…", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would take them.")] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings; all of them, or none where one is refused."""
+    with failures_explained(as_json):
+        chosen = dict(_pair(text) for text in settings)
+        _alter(bootstrap, timeout, kind, name, chosen, (), dry_run)
+        if as_json:
+            print_json({"kind": kind.value, "name": name, "set": chosen, "changed": not dry_run})
+        else:
+            for key, value in chosen.items():
+                print_line(f"{'Would set' if dry_run else 'Set'} {key} = {value} for {kind.value} {name}.")
+
+
+@app.command()
+def unset(
+    kind: Kind,
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING…", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would do it.")] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Put settings back to their defaults."""
+    with failures_explained(as_json):
+        _alter(bootstrap, timeout, kind, name, {}, settings, dry_run)
+        if as_json:
+            print_json({"kind": kind.value, "name": name, "unset": settings, "changed": not dry_run})
+        else:
+            for key in settings:
+                print_line(f"{'Would unset' if dry_run else 'Unset'} {key} for {kind.value} {name}.")
+
+
+def _described(
+    bootstrap: str, timeout_s: float, kind: Owner, name: str, names: Sequence[str] | None
+) -> "list[Setting]":
+    from penstock.cli.session import connected
+
+    with connected(bootstrap, timeout_s) as session:
+        admin = session.client.admin
+        return session.run(admin.describe_settings(*_resource(kind, name), names, timeout_s=timeout_s))
+
+
+def _alter(
+    bootstrap: str,
+    timeout_s: float,
+    kind: Owner,
+    name: str,
+    chosen: dict[str, str],
+    unset: Sequence[str],
+    dry_run: bool,
+) -> None:
+    from penstock.cli.session import connected
+
+    with connected(bootstrap, timeout_s) as session:
+        session.run(
+            session.client.admin.alter_settings(
+                *_resource(kind, name), chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
+            )
+        )
+
+
+def _resource(kind: Owner, name: str) -> "tuple[ResourceKind, str]":
+    """As the protocol names it: what holds for all brokers has no name."""
+    from penstock.sdk.admin_answers import ResourceKind
+
+    if kind is Owner.broker:
+        if name != "all" and not (name.isascii() and name.isdigit()):
+            raise usage_error(f"{name!r} is no broker; give its number, or all")
+        return ResourceKind.BROKER, "" if name == "all" else name
+    return ResourceKind[kind.name.upper()], name
+
+
+def _documents(rows: "Sequence[Setting]") -> list[dict[str, Any]]:
+    return [
+        {
+            "name": row.name,
+            "value": row.value,
+            "type": row.type,
+            "source": row.source,
+            "own": row.is_own,
+            "read_only": row.is_read_only,
+            "secret": row.is_secret,
+            "documentation": row.documentation,
+        }
+        for row in rows
+    ]
+
+
+def _value(row: "Setting") -> str:
+    if row.value is None:
+        return "(secret)" if row.is_secret else "(unset)"
+    return row.value or "(empty)"
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 100)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not text.isprintable():
+        raise usage_error(f"{text!r}: expected SETTING=VALUE")
+    return name, value

@@ -1,0 +1,113 @@
+"""Works out where a reset takes a group: which partitions, and from where to where."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cli.failures import usage_error
+from penstock.cli.group_progress import Bounds, Move, clamped
+from penstock.cli.positions import EXPECTED, Beginning, Latest, Offset, Position, parse_position
+from penstock.model.names import TopicPartition
+from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.requests import BEGINNING, LATEST
+
+if TYPE_CHECKING:
+    from penstock.sdk.client import AsyncClient
+
+_SHIFT = re.compile(r"[+-]\d{1,18}")
+
+TARGETS = f"{EXPECTED}; +N or -N shifts it by so many"
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """So many offsets further, or back."""
+
+    by: int
+
+
+Target = Position | Shift
+
+
+def parse_target(text: str, now_ms: int) -> Target:
+    """What `--to` says."""
+    if _SHIFT.fullmatch(text.strip()):
+        return Shift(int(text))
+    try:
+        return parse_position(text, "--to", now_ms)
+    except Exception:
+        if text.strip().startswith(("+", "-")):
+            raise usage_error(f"--to {text!r}: expected {TARGETS}") from None
+        raise
+
+
+async def bounds_of(
+    client: "AsyncClient", places: Sequence[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, Bounds]:
+    """Beginning and end of those partitions that are there."""
+    names = list(dict.fromkeys(where.topic for where in places))
+    if not names:
+        return {}
+    view = await client.metadata(names, timeout_s=timeout_s)
+    there = {TopicPartition(topic.name, row.number) for topic in view.topics.values() for row in topic.partitions}
+    kept = [where for where in places if where in there]
+    first = await client.list_offsets(dict.fromkeys(kept, BEGINNING), timeout_s=timeout_s)
+    last = await client.list_offsets(dict.fromkeys(kept, LATEST), timeout_s=timeout_s)
+    return {where: Bounds(first[where].offset, last[where].offset) for where in kept}
+
+
+async def choose_places(
+    client: "AsyncClient",
+    committed: Mapping[TopicPartition, CommittedOffset],
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    timeout_s: float,
+) -> list[TopicPartition]:
+    """The partitions to move: those asked for, or all that the group has committed something for."""
+    if partitions and len(topics) != 1:
+        raise usage_error("--partition needs one --topic that it belongs to")
+    if not topics:
+        return sorted(committed)
+    places = []
+    for topic in topics:
+        view = await client.describe_topic(topic, timeout_s=timeout_s)
+        numbers = [row.number for row in view.partitions]
+        unknown = [number for number in partitions if number not in numbers]
+        if unknown:
+            raise usage_error(f"topic {topic!r} has no partition {unknown[0]}; it has 0 to {len(numbers) - 1}")
+        places += [TopicPartition(topic, number) for number in partitions or numbers]
+    return sorted(places)
+
+
+async def moves(
+    client: "AsyncClient",
+    committed: Mapping[TopicPartition, CommittedOffset],
+    places: Sequence[TopicPartition],
+    target: Target,
+    timeout_s: float,
+) -> list[Move]:
+    """Where each partition is taken, never beyond what is there; partitions that are gone are left out."""
+    bounds = await bounds_of(client, places, timeout_s)
+    times: dict[TopicPartition, int] = {}
+    if not isinstance(target, Shift | Beginning | Latest | Offset):
+        found = await client.list_offsets(dict.fromkeys(bounds, target.timestamp_ms), timeout_s=timeout_s)
+        # No message is that late: the place is where the next one will be.
+        times = {where: each.offset if each.offset >= 0 else bounds[where].end for where, each in found.items()}
+    rows = []
+    for where, span in bounds.items():
+        before = committed[where].offset if where in committed else None
+        rows.append(Move(where, before, times.get(where, _place(target, where, before, span)), span))
+    return rows
+
+
+def _place(target: Target, where: TopicPartition, before: int | None, bounds: Bounds) -> int:
+    if isinstance(target, Beginning):
+        return bounds.beginning
+    if isinstance(target, Offset):
+        return clamped(target.offset, bounds)
+    if isinstance(target, Shift):
+        if before is None:
+            raise usage_error(f"the group has committed nothing for {where}, so that cannot be shifted")
+        return clamped(before + target.by, bounds)
+    return bounds.end
