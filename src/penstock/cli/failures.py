@@ -30,7 +30,7 @@ _HINTS = {
     ErrorCode.INVALID_CONFIG: "`penstock config describe` shows the settings, their types and what they are for.",
     ErrorCode.RESOURCE_NOT_FOUND: "`penstock cluster info` shows the brokers.",
     ErrorCode.GROUP_ID_NOT_FOUND: "`penstock group list` shows the groups.",
-    ErrorCode.NON_EMPTY_GROUP: "Stop its consumers, or wait until they are given up; `penstock group describe` shows them.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its consumers, or wait until they are given up; `penstock group describe` tells.",
     ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers run; stop them first. `penstock group describe` shows them.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers read that topic; stop them first.",
     ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",

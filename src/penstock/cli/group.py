@@ -128,7 +128,7 @@ def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
     if group.members:
         print_line("")
         shown = [
-            (_named(member), member.client_host, ", ".join(member.topics) or "-", len(member.partitions))
+            (_named(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
             for member in group.members
         ]
         print_table(("member", "host", "topics", "partitions"), shown, numbers=("partitions",))
@@ -152,6 +152,11 @@ def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
 def _named(member: "GroupMember") -> str:
     """A member as people know it; its own id is long and says nothing, but it is what tells two of them apart."""
     return member.instance_id or f"{member.client_id or 'unnamed'} {member.member_id[-8:]}".strip()
+
+
+def _host(member: "GroupMember") -> str:
+    """Kafka writes addresses as Java does, with nothing before the stroke."""
+    return member.client_host.removeprefix("/")
 
 
 @app.command()
@@ -212,7 +217,7 @@ def _members(session: "Session", name: str, timeout_s: float) -> "tuple[GroupMem
 
 
 def _still_read(name: str, members: "Sequence[GroupMember]") -> PenstockError:
-    shown = ", ".join(f"{_named(member)} at {member.client_host}" for member in members[:3])
+    shown = ", ".join(f"{_named(member)} at {_host(member)}" for member in members[:3])
     more = f" and {len(members) - 3} more" if len(members) > 3 else ""
     text = f"group {name!r} has {counted(len(members), 'active member')}: {shown}{more}"
     return PenstockError(ErrorCode.NON_EMPTY_GROUP, text)

@@ -18,15 +18,16 @@ class ResourceKind(Enum):
 
 SOURCES = {
     1: "topic",
-    2: "broker, changed",
-    3: "all brokers, changed",
-    4: "broker, at its start",
+    2: "broker",
+    3: "cluster",
+    4: "start",
     5: "default",
-    6: "broker's logger, changed",
-    7: "client metrics",
+    6: "logger",
+    7: "client-metrics",
     8: "group",
 }
-"""Where a setting's value comes from."""
+"""Where a setting's value comes from: set on the thing itself, on all brokers (cluster), or given to the broker at its
+start."""
 
 TYPES = {
     1: "boolean",
