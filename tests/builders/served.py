@@ -17,6 +17,8 @@ from penstock.broker.memory import Memory
 from penstock.catalog.catalog import Topic
 from penstock.catalog.memory import MemoryCatalog
 from penstock.catalog.producer_ids import ProducerIds
+from penstock.groups.coordinator import Coordinator
+from penstock.groups.settings import GroupSettings
 from penstock.model.entropy import SystemEntropy
 from penstock.model.network import TcpNetwork
 from penstock.model.workers import ThreadWorkers, Workers
@@ -77,13 +79,30 @@ class Ground:
 
 
 class ServedBroker:
-    def __init__(self, ground: Ground, partitions: Partitions, memory: Memory, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        partitions: Partitions,
+        memory: Memory,
+        options: dict[str, Any],
+        groups: GroupSettings,
+    ) -> None:
         self.clock = ground.clock
         self.partitions = partitions
+        self.groups = Coordinator(
+            partitions,
+            groups,
+            clock=ground.clock,
+            workers=ground.workers,
+            entropy=SystemEntropy(),
+            tables=ground.catalog.group_tables,
+        )
         self.memory = memory
         self.identity = Identity(NODE_ID, HOST, 0, CLUSTER)
         served = Served(
             partitions,
+            self.groups,
+            ground.catalog,
             ProducerIds(ground.catalog, NODE_ID),
             self.identity,
             ground.clock,
@@ -97,6 +116,7 @@ class ServedBroker:
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:
+        await self.groups.start()
         listening = await self.listener.start(TcpNetwork(), HOST, 0)
         self.identity.port = listening.port
 
@@ -104,6 +124,7 @@ class ServedBroker:
         for peer in self._peers:
             peer.close()
         await self.listener.stop(LONG_S)
+        await self.groups.stop()
 
     async def peer(self) -> RawPeer:
         peer = await RawPeer.connect(TcpNetwork(), HOST, self.identity.port)
@@ -127,6 +148,7 @@ def serve(
     memory: Memory | None = None,
     disk: Disk | None = None,
     timeout_s: float = LONG_S,
+    groups: GroupSettings | None = None,
     **options: Any,
 ) -> None:
     """Run a story against a broker of its own."""
@@ -135,7 +157,7 @@ def serve(
 
     async def run() -> None:
         async with ground.partitions() as partitions:
-            broker = ServedBroker(ground, partitions, memory or Memory(), options)
+            broker = ServedBroker(ground, partitions, memory or Memory(), options, groups or GroupSettings())
             await broker.start()
             try:
                 await asyncio.wait_for(story(broker), timeout_s)

@@ -11,18 +11,18 @@ from penstock.broker.admin_apis import admin_rows
 from penstock.broker.capabilities import Identity
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.group_apis import group_rows
+from penstock.broker.groups_seen import Groups
 from penstock.broker.handlers.api_versions import ApiVersionsHandler, refusal
 from penstock.broker.handlers.create_topics import CreateTopicsHandler
 from penstock.broker.handlers.delete_topics import DeleteTopicsHandler
 from penstock.broker.handlers.fetch import FetchHandler
-from penstock.broker.handlers.find_coordinator import FindCoordinatorHandler
 from penstock.broker.handlers.info import InfoHandler
 from penstock.broker.handlers.init_producer_id import InitProducerIdHandler
 from penstock.broker.handlers.list_offsets import ListOffsetsHandler
 from penstock.broker.handlers.metadata import MetadataHandler
-from penstock.broker.handlers.offset_fetch import OffsetFetchHandler
 from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from penstock.broker.handlers.produce import ProduceHandler
+from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.memory import Memory
 from penstock.broker.table import Right, Row, Table
 from penstock.catalog.producer_ids import ProducerIds
@@ -40,6 +40,8 @@ class Served:
     """What there is to be served, and how."""
 
     partitions: Partitions
+    groups: Groups
+    queries: Queries
     producer_ids: ProducerIds
     identity: Identity
     clock: Clock
@@ -74,8 +76,6 @@ def build_table(served: Served) -> Table:
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
         Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
-        Row(9, "OffsetFetch", 1, 10, Right.READ, OffsetFetchHandler()),
-        Row(10, "FindCoordinator", 0, 6, Right.DESCRIBE, FindCoordinatorHandler(identity)),
         Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
         Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
         Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
@@ -85,7 +85,8 @@ def build_table(served: Served) -> Table:
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
         Row(1000, "Info", 0, 0, Right.NONE, info),
-        *group_rows(),
+        Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
+        *group_rows(served.groups, partitions, identity),
         *admin_rows(),
     ]  # fmt: skip
     api_versions.announce(rows)

@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
                     body += 1
                 else:
                     _, body = read_request_header(view, flexible=True)
-            result = route.handle(Request(version, correlation_id, view, body))
+            result = route.handle(Request(version, correlation_id, view, body, self._peer))
         except MalformedError as error:
             self._shared.memory.give_back(size)
             self._cut("connection cut off: bad request", error.detail)

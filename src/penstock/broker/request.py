@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from penstock.model.errors import PenstockError
-from penstock.wire.framing import Buffer
+from penstock.wire.framing import Buffer, read_request_header
 
 Answer = bytes | list[Buffer]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
@@ -15,15 +15,21 @@ class HangUpError(PenstockError):
 
 
 class Request:
-    """One frame, its header read; the body begins at `body` within `frame`."""
+    """One frame, its header read; the body begins at `body` within `frame`. `peer` is the address it came from."""
 
-    __slots__ = ("body", "correlation_id", "frame", "version")
+    __slots__ = ("body", "correlation_id", "frame", "peer", "version")
 
-    def __init__(self, version: int, correlation_id: int, frame: memoryview, body: int) -> None:
+    def __init__(self, version: int, correlation_id: int, frame: memoryview, body: int, peer: str = "?") -> None:
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
         self.body = body
+        self.peer = peer
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself; read only when somebody wants to know."""
+        return read_request_header(self.frame, flexible=False)[0] or ""
 
 
 class Later:
@@ -58,6 +64,11 @@ class Later:
         self._hurry = None
         if self._when_done is not None:
             self._when_done()
+
+    def on_hurry(self, hurry: Callable[[], None]) -> None:
+        """As in the constructor, for what is known only after the work was begun."""
+        if not self.is_done:
+            self._hurry = hurry
 
     def when_done(self, callback: Callable[[], None]) -> None:
         self._when_done = callback

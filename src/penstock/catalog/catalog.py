@@ -25,6 +25,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from penstock.catalog.projection import GroupTables
+from penstock.catalog.queries import QueryResult
 from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
@@ -152,6 +154,16 @@ class Catalog(Protocol):
 
     async def next_producer_ids(self, count: int, node_id: int) -> range:
         """`count` producer ids that nobody was given before, and nobody will be given again."""
+        ...
+
+    @property
+    def group_tables(self) -> GroupTables:
+        """The tables of groups and committed offsets, which follow the internal topic."""
+        ...
+
+    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
+        """What a query over the tables finds, within the catalog's own limits. INVALID_REQUEST when it cannot be run
+        or does more than read, REQUEST_TIMED_OUT when it takes too long."""
         ...
 
 

@@ -22,6 +22,8 @@ from penstock.catalog.catalog import (
     placements_from,
     unknown_topic,
 )
+from penstock.catalog.projection_memory import MemoryGroupTables
+from penstock.catalog.queries import QueryResult
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
@@ -37,6 +39,7 @@ class MemoryCatalog:
         self._topics: dict[UUID, Topic] = {}
         self._placements: dict[PartitionKey, Placement] = {}
         self._next_producer_id = 0
+        self.group_tables = MemoryGroupTables()
 
     async def open(self) -> None:
         await asyncio.sleep(0)
@@ -136,6 +139,9 @@ class MemoryCatalog:
         self._next_producer_id += count
         await asyncio.sleep(0)
         return range(first, first + count)
+
+    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
+        raise PenstockError(ErrorCode.INVALID_REQUEST, "this broker's catalog is in memory and has no tables to query")
 
     async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
         topic = self._topics.get(topic_id)

@@ -55,7 +55,8 @@ def _write(sql: sqlite3.Connection, shard: ShardRows) -> None:
     )
     sql.executemany(
         "INSERT OR REPLACE INTO offset_commits "
-        "(group_id, topic, partition, committed_offset, leader_epoch, metadata, committed) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "(group_id, topic, partition, committed_offset, leader_epoch, metadata, committed) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (*place, row.offset, row.leader_epoch, row.metadata, readable_time(row.committed_ms))
             for place, row in shard.offsets.items()

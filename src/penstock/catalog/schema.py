@@ -64,4 +64,45 @@ MIGRATIONS: tuple[str, ...] = (
         given    TEXT NOT NULL
     ) STRICT;
     """,
+    """
+    -- Groups and what they have committed: a copy of the internal topic's log, a moment behind it.
+    CREATE TABLE consumer_groups (
+        group_id      TEXT PRIMARY KEY,
+        type          TEXT NOT NULL,
+        state         TEXT NOT NULL,
+        protocol_type TEXT NOT NULL,
+        assignor      TEXT NOT NULL,
+        epoch         INTEGER NOT NULL,
+        members       INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE group_members (
+        group_id    TEXT NOT NULL,
+        member_id   TEXT NOT NULL,
+        instance_id TEXT,
+        client_id   TEXT NOT NULL,
+        client_host TEXT NOT NULL,
+        assignment  TEXT CHECK (json_valid(assignment)),
+        PRIMARY KEY (group_id, member_id)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE offset_commits (
+        group_id         TEXT NOT NULL,
+        topic            TEXT NOT NULL,
+        partition        INTEGER NOT NULL,
+        committed_offset INTEGER NOT NULL,
+        leader_epoch     INTEGER NOT NULL,
+        metadata         TEXT NOT NULL,
+        committed        TEXT NOT NULL,
+        PRIMARY KEY (group_id, topic, partition)
+    ) STRICT, WITHOUT ROWID;
+
+    -- How far the copy is, for each partition of the internal topic.
+    CREATE TABLE group_projection (
+        topic_id   TEXT NOT NULL,
+        partition  INTEGER NOT NULL,
+        log_offset INTEGER NOT NULL,
+        PRIMARY KEY (topic_id, partition)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )

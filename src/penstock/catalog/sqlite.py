@@ -31,6 +31,8 @@ from penstock.catalog.catalog import (
     time_ms,
     unknown_topic,
 )
+from penstock.catalog.projection_sqlite import SqliteGroupTables
+from penstock.catalog.queries import QueryResult, SqliteQueries
 from penstock.catalog.sqlite_file import connect, flush_directory, migrate, own
 from penstock.catalog.sqlite_rows import (
     PLACEMENT_COLUMNS,
@@ -59,6 +61,8 @@ class SqliteCatalog:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._connection: sqlite3.Connection | None = None
         self._owned: int | None = None
+        self.group_tables = SqliteGroupTables(self._in_transaction)
+        self._queries = SqliteQueries(self._path, workers=workers, clock=clock)
 
     async def open(self) -> None:
         await self._run(self._open)
@@ -242,6 +246,16 @@ class SqliteCatalog:
                     raise unknown_topic(topic_id)
 
         await self._run(work)
+
+    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
+        return await self._queries.run(sql, rows_max, timeout_ms)
+
+    async def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def run() -> T:
+            with self._transaction() as sql:
+                return work(sql)
+
+        return await self._run(run)
 
     async def _run(self, work: Callable[[], T]) -> T:
         # A task of its own: when the caller goes away the lock must still be held until the worker is done.

@@ -1,8 +1,8 @@
 """One broker, put together from its parts. What it runs on is handed in, so a simulation runs the very same node.
 
 Order of start: the store takes the data directories' locks and recovers the logs; the catalog says which topics there
-are; the partitions rebuild their state; then the sockets open. Stopping goes the other way round. Whatever has been
-opened is closed again, also when a later step fails.
+are; the partitions rebuild their state, and groups begin to load theirs; then the sockets open. Stopping goes the other
+way round. Whatever has been opened is closed again, also when a later step fails.
 """
 
 import logging
@@ -17,6 +17,8 @@ from penstock.broker.listener import Listener
 from penstock.broker.memory import Memory
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.producer_ids import ProducerIds
+from penstock.groups.coordinator import Coordinator
+from penstock.groups.settings import GroupSettings
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
@@ -90,10 +92,13 @@ class Node:
             settings.kafka_port,
             await self._catalog.cluster_id(),
         )
+        groups = await self._open_groups(partitions)
         memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
         table = build_table(
             Served(
                 partitions,
+                groups,
+                self._catalog,
                 ProducerIds(self._catalog, settings.node_id),
                 identity,
                 self._clock,
@@ -106,7 +111,7 @@ class Node:
             )
         )
         listener = Listener(table, self._clock, memory)
-        self._operator = Operator(partitions, listener, self._clock, self._process_metrics)
+        self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
         await self._open_http(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
         listening = await _listen(
@@ -157,6 +162,19 @@ class Node:
         self._open.push_async_callback(partitions.close)
         return partitions
 
+    async def _open_groups(self, partitions: Partitions) -> Coordinator:
+        groups = Coordinator(
+            partitions,
+            group_settings(self.settings),
+            clock=self._clock,
+            workers=self._workers,
+            entropy=self._entropy,
+            tables=self._catalog.group_tables,
+        )
+        await groups.start()
+        self._open.push_async_callback(groups.stop)
+        return groups
+
     async def _open_http(self, operator: Operator) -> None:
         if self.settings.http_port == HTTP_OFF:
             return
@@ -175,6 +193,19 @@ def topic_defaults(settings: Settings) -> dict[str, str]:
         "segment.bytes": str(settings.segment_bytes),
         "segment.ms": str(settings.segment_ms),
     }
+
+
+def group_settings(settings: Settings) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_min_ms=settings.group_session_timeout_min_ms,
+        session_timeout_max_ms=settings.group_session_timeout_max_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        members_max=settings.group_max_size,
+        offsets_retention_ms=settings.offsets_retention_ms,
+        offsets_partitions=settings.offsets_partitions,
+        consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+    )
 
 
 async def _listen(setting: str, host: str, port: int, listening: Awaitable[T]) -> T:

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.broker.listener import Listener
+from penstock.groups.coordinator import Coordinator
 from penstock.model.clock import Clock
 from penstock.node.http import Page, Response, text_response
 from penstock.node.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
@@ -21,9 +22,17 @@ that a partition works at this moment says little."""
 class Operator:
     """Asks the parts for their figures when somebody looks, and keeps none."""
 
-    def __init__(self, partitions: Partitions, listener: Listener, clock: Clock, process_metrics: Source) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        groups: Coordinator,
+        listener: Listener,
+        clock: Clock,
+        process_metrics: Source,
+    ) -> None:
         self.is_ready = False
         self._partitions = partitions
+        self._groups = groups
         self._listener = listener
         self._clock = clock
         self._process_metrics = process_metrics
@@ -70,11 +79,19 @@ class Operator:
         yield gauge("penstock_topics", "Topics.", len(self._partitions.topics()))
         yield gauge("penstock_partitions", "Partitions served.", len(logs))
         yield gauge("penstock_producers", "Idempotent producers remembered.", self._partitions.producers_known)
+        yield from self._group_metrics()
         refusing = self._partitions_refusing_writes()
         yield gauge("penstock_partitions_refusing_writes", "Partitions that refuse writes, or did just now.", refusing)
         yield gauge("penstock_log_bytes", "Bytes kept, all partitions together.", sum(log.size_bytes for log in logs))
         messages = sum(log.end_offset - log.start_offset for log in logs)
         yield gauge("penstock_log_messages", "Offsets kept, all partitions together.", messages)
+
+    def _group_metrics(self) -> Iterable[Metric]:
+        groups = self._groups.figures()
+        yield gauge("penstock_groups", "Consumer groups.", groups.groups)
+        yield gauge("penstock_group_partitions_loading", "Parts of the groups' state not loaded.", groups.loading)
+        yield counter("penstock_group_rebalances_total", "Generations and epochs begun by groups.", groups.rebalances)
+        yield counter("penstock_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)
 
 
 def _is_refusing(partition: Partition, now_s: float) -> bool:

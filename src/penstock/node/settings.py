@@ -67,6 +67,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_partitions: Annotated[
         int, Meta(ge=1, le=10_000, description="Partitions of a topic made without saying how many.")
     ] = 1
+    offsets_partitions: Annotated[
+        int, Meta(ge=1, le=1_000, description="Partitions of __consumer_offsets, when the first group makes it.")
+    ] = 16
+    offsets_retention_ms: Annotated[
+        int,
+        _DURATION,
+        Meta(ge=1, description="How long offsets are kept that a group has committed and nobody needs any more."),
+    ] = 7 * 24 * HOUR_MS
+    group_initial_rebalance_delay_ms: Annotated[
+        int, _DURATION, Meta(ge=0, description="How long an empty classic group waits for more than its first member.")
+    ] = 100
+    group_session_timeout_min_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="Shortest session timeout that a member of a classic group may ask for.")
+    ] = 6_000
+    group_session_timeout_max_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="Longest session timeout that a member of a classic group may ask for.")
+    ] = 1_800_000
+    group_max_size: Annotated[int, Meta(ge=1, description="Members that a group may have.")] = 10_000
+    consumer_session_timeout_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="After such silence a member of the new group protocol is gone.")
+    ] = 45_000
+    consumer_heartbeat_interval_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="How often members of the new group protocol are to be heard of.")
+    ] = 5_000
     request_memory_bytes: Annotated[
         int, _SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all connections together.")
     ] = 512 * 2**20

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.groups.coordinator import Figures
 from penstock.node.node import no_metrics
 from penstock.node.operator import Operator
 from penstock.testing.simulated_clock import ManualClock
@@ -23,7 +24,9 @@ def operator_over(*logs: Any) -> Operator:
     counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
     listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
-    return Operator(partitions, listener, ManualClock(monotonic_s=NOW_S), no_metrics)
+    figures = Figures(groups=0, loading=0, rebalances=0, offsets_committed=0)
+    groups: Any = SimpleNamespace(figures=lambda: figures)
+    return Operator(partitions, groups, listener, ManualClock(monotonic_s=NOW_S), no_metrics)
 
 
 def log(**changes: object) -> SimpleNamespace:

@@ -1,10 +1,14 @@
-"""FindCoordinator: who looks after a group or a transactional id. Alone, that is this broker."""
+"""FindCoordinator: who looks after a group or a transactional id. Alone, that is this broker.
+
+Whoever looks for a group's coordinator is about to use it: so the internal topic is made here, as Kafka does.
+"""
 
 from typing import Any
 
 from penstock.broker.capabilities import Identity
-from penstock.broker.request import Request
-from penstock.model.errors import ErrorCode
+from penstock.broker.groups_seen import Groups
+from penstock.broker.request import Request, Result, Work
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.messages import read_request, write_response
 
 API = "FindCoordinator"
@@ -13,21 +17,41 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 class FindCoordinatorHandler:
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, groups: Groups) -> None:
         self._identity = identity
+        self._groups = groups
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        answer = self._coordinator(fields["key_type"])
-        if request.version >= _MANY_FROM:
-            answer = {"coordinators": [{"key": key, **answer} for key in fields["coordinator_keys"]]}
-        return write_response(API, request.version, answer)
+        keys = fields["coordinator_keys"] if request.version >= _MANY_FROM else [fields["key"]]
+        return Work(self._answer(request.version, fields["key_type"], keys))
 
-    def _coordinator(self, key_type: int) -> dict[str, Any]:
-        if key_type not in (_GROUP, _TRANSACTION):
+    async def _answer(self, version: int, kind: int, keys: list[str]) -> bytes:
+        problem = await self._problem(kind)
+        rows = [{"key": key, **self._coordinator(kind, key, problem)} for key in keys]
+        if version >= _MANY_FROM:
+            return write_response(API, version, {"coordinators": rows})
+        del rows[0]["key"]
+        return write_response(API, version, rows[0])
+
+    async def _problem(self, kind: int) -> PenstockError | None:
+        """What keeps everybody from being served."""
+        if kind not in (_GROUP, _TRANSACTION):
+            return PenstockError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of kind {kind} here")
+        if kind == _GROUP:
+            try:
+                await self._groups.ensure()
+            except PenstockError as error:
+                return PenstockError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.detail)
+        return None
+
+    def _coordinator(self, kind: int, key: str, problem: PenstockError | None) -> dict[str, Any]:
+        if problem is None and kind == _GROUP and not key:
+            problem = PenstockError(ErrorCode.INVALID_GROUP_ID, "the name of a group may not be empty")
+        if problem is not None:
             return {
-                "error_code": ErrorCode.INVALID_REQUEST.number,
-                "error_message": f"there are no coordinators of kind {key_type} here",
+                "error_code": problem.code.number,
+                "error_message": problem.detail,
                 "node_id": -1,
                 "host": "",
                 "port": -1,

@@ -1,0 +1,62 @@
+"""Groups as handlers see them, and how a question to them becomes an answer on the wire."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from penstock.broker.request import Later, Request
+from penstock.catalog.catalog import Topic
+from penstock.groups.answers import Answer, GroupList
+from penstock.groups.commands import ListGroups
+from penstock.groups.coordinator import GroupCommand
+
+A = TypeVar("A", bound=Answer)
+
+ALL_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""What one can do with a group: read, delete, describe, and the same for its settings, as Kafka numbers them."""
+
+OPERATIONS_NOT_ASKED = -(2**31)
+
+
+class Groups(Protocol):
+    """What the coordinator does for handlers."""
+
+    async def ensure(self) -> None: ...
+
+    def ask(self, command: GroupCommand, reply: Callable[[Answer], None]) -> Callable[[], None]: ...
+
+    async def request(self, command: GroupCommand) -> Answer: ...
+
+    async def list_groups(self, command: ListGroups) -> GroupList: ...
+
+
+class TopicNames(Protocol):
+    """Which topics there are, and how many partitions they have."""
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
+
+
+def answer_later(groups: Groups, command: GroupCommand, kind: type[A], encode: Callable[[A], bytes]) -> Later:
+    """Put one question; its answer, which is of this kind, is written by `encode` when it comes."""
+    later = Later()
+
+    def reply(answer: Answer) -> None:
+        assert isinstance(answer, kind), f"{command} was answered with {answer}"
+        later.finish(encode(answer))
+
+    later.on_hurry(groups.ask(command, reply))
+    return later
+
+
+async def request(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
+    """Put one question and wait for its answer, which is of this kind."""
+    answer = await groups.request(command)
+    assert isinstance(answer, kind), f"{command} was answered with {answer}"
+    return answer
+
+
+def client_host(request: Request) -> str:
+    """Where a member came from, as Kafka's tools are used to see it."""
+    return f"/{request.peer}"

@@ -1,0 +1,32 @@
+"""Query: one of Penstock's own keys. SQL over the catalog's tables, read-only."""
+
+from typing import Protocol
+
+from penstock.broker.request import Request, Result, Work
+from penstock.catalog.queries import QueryResult
+from penstock.model.errors import PenstockError
+from penstock.wire.messages import read_request, write_response
+from penstock.wire.reader import Fields
+
+API = "Query"
+
+
+class Queries(Protocol):
+    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult: ...
+
+
+class QueryHandler:
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    def __call__(self, request: Request) -> Result:
+        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+
+    async def _answer(self, version: int, fields: Fields) -> bytes:
+        try:
+            result = await self._queries.query(fields["sql"], fields["rows_max"], fields["timeout_ms"])
+        except PenstockError as error:
+            return write_response(API, version, {"error_code": error.code.number, "error_message": error.detail})
+        return write_response(
+            API, version, {"columns": result.columns, "rows": result.rows, "truncated": result.truncated}
+        )
