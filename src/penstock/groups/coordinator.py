@@ -58,6 +58,7 @@ class Figures(NamedTuple):
     """What an operator wants to know; the counters count from the start of the broker."""
 
     groups: int
+    members: int
     loading: int
     """Partitions of the internal topic whose groups cannot be asked yet."""
     rebalances: int
@@ -114,6 +115,7 @@ class Coordinator:
         loaded = [shard.machine for shard in self._shards if shard.machine is not None]
         return Figures(
             groups=sum(len(machine.group_ids()) for machine in loaded),
+            members=sum(machine.member_count for machine in loaded),
             loading=len(self._shards) - len(loaded),
             rebalances=sum(shard.rebalances for shard in self._shards),
             offsets_committed=sum(shard.offsets_committed for shard in self._shards),

@@ -61,6 +61,9 @@ class Group(Protocol):
         ...
 
     @property
+    def member_count(self) -> int: ...
+
+    @property
     def is_empty(self) -> bool:
         """Whether nobody is in the group nor about to be, so that it can go with its last offset."""
         ...

@@ -5,7 +5,7 @@ records that say so are made together, so replaying every record that was ever r
 durable state. If an append fails, the machine is thrown away and another one replays the log.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from penstock.groups.answers import (
     Answer,
@@ -111,8 +111,13 @@ class Machine:
             for key, committed in self._offsets.of_group(group_id):
                 yield offset_record(key, committed)
 
-    def group_ids(self) -> Iterable[str]:
+    def group_ids(self) -> Collection[str]:
         return self._groups.keys()
+
+    @property
+    def member_count(self) -> int:
+        """Members of all groups together."""
+        return sum(group.member_count for group in self._groups.values())
 
     # Commands.
 

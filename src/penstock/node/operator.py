@@ -89,6 +89,7 @@ class Operator:
     def _group_metrics(self) -> Iterable[Metric]:
         groups = self._groups.figures()
         yield gauge("penstock_groups", "Consumer groups.", groups.groups)
+        yield gauge("penstock_group_members", "Members of all groups together.", groups.members)
         yield gauge("penstock_group_partitions_loading", "Parts of the groups' state not loaded.", groups.loading)
         yield counter("penstock_group_rebalances_total", "Generations and epochs begun by groups.", groups.rebalances)
         yield counter("penstock_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)

@@ -49,6 +49,10 @@ class ClassicGroup:
         return self.rebalance.state
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is State.EMPTY and not self.members.expected
 
