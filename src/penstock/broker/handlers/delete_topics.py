@@ -6,7 +6,7 @@ from uuid import UUID
 from penstock.broker.capabilities import TopicDeletion
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import NO_TOPIC_ID
+from penstock.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
 from penstock.wire.messages import read_request, write_response
 
 API = "DeleteTopics"
@@ -29,7 +29,7 @@ class DeleteTopicsHandler:
         for name, topic_id in dict.fromkeys(wanted):
             row: dict[str, Any] = {"name": name, "topic_id": topic_id}
             try:
-                topic = await self._topics.delete(self._name(name, topic_id))
+                topic = await self._topics.delete(_deletable(self._name(name, topic_id)))
                 row |= {"name": topic.name, "topic_id": topic.topic_id}
             except PenstockError as error:
                 row |= {"error_code": error.code.number, "error_message": error.detail}
@@ -45,3 +45,13 @@ class DeleteTopicsHandler:
         if topic is None:
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
         return topic.name
+
+
+def _deletable(name: str) -> str:
+    """Kafka would delete an internal topic, and with it all groups or offsets; here that is no slip of the hand."""
+    if name.startswith(INTERNAL_PREFIX):
+        raise PenstockError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            f"topic {name!r} is the broker's own and is not deleted; delete the groups instead",
+        )
+    return name

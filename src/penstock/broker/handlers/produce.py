@@ -10,6 +10,7 @@ from functools import partial
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.request import HangUpError, Later, Request, Result
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import INTERNAL_PREFIX
 from penstock.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
 from penstock.wire.topic_ref import TopicRef
 
@@ -53,6 +54,8 @@ class ProduceHandler:
                     if produce.transactional_id is not None:
                         raise PenstockError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
                     partition = find_partition(self._partitions, topic, number)
+                    if partition.topic.startswith(INTERNAL_PREFIX):
+                        raise PenstockError(ErrorCode.INVALID_TOPIC, f"only the broker writes to {partition.topic}")
                     appended = partition.append(_EMPTY if records is None else records, acks)
                 except PenstockError as error:
                     results.append(_failed(number, error))
