@@ -52,6 +52,14 @@ def parse_position(text: str, flag: str, now_ms: int) -> Position:
     return position
 
 
+def parse_time(text: str, flag: str, now_ms: int) -> int:
+    """The milliseconds of a time or an age."""
+    position = parse_position(text, flag, now_ms)
+    if not isinstance(position, Time):
+        raise usage_error(f"{flag} {text!r}: expected a time such as 2025-01-31T12:00 or @1738324800000, or an age")
+    return position.timestamp_ms
+
+
 def _parse(plain: str, now_ms: int) -> Position:
     if plain == "beginning":
         return Beginning()

@@ -2,52 +2,22 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import counted, print_json, print_line
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.cli.positions import parse_time
+from penstock.model.clock import SystemClock
 
 if TYPE_CHECKING:
-    from penstock.sdk.putting import Place
+    from penstock.cli.messages import Header, Message, Parse, Portion
 
-READ_BYTES = 1024 * 1024
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = {"all": -1, "1": 1, "0": 0}
-
-
-class Summary:
-    """What was stored, or only sent where nobody answers for it, for the line at the end."""
-
-    def __init__(self, topic: str, *, as_json: bool, answered: bool) -> None:
-        self._topic = topic
-        self._as_json = as_json
-        self._answered = answered
-        self._count = 0
-        self._last: Place | None = None
-
-    def add(self, places: "list[Place]") -> None:
-        self._count += len(places)
-        self._last = places[-1] if places else self._last
-        if self._as_json:
-            for place in places:
-                print_json({"topic": place.topic, "partition": place.partition, "offset": place.offset})
-            sys.stdout.flush()
-
-    def end(self) -> None:
-        if self._as_json:
-            return
-        if self._count == 1 and self._last is not None and self._last.offset >= 0:
-            print_line(f"Stored in {self._topic}, partition {self._last.partition}, at offset {self._last.offset}.")
-        elif self._answered:
-            print_line(f"Stored {counted(self._count, 'message')} in {self._topic}.")
-        else:
-            print_line(f"Sent {counted(self._count, 'message')} to {self._topic}.")
 
 
 def put(
@@ -58,16 +28,37 @@ def put(
             metavar="[MESSAGE]…", help="Messages; without any, each line of standard input is one.", show_default=False
         ),
     ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="FILE", help="Each line of it is a message (repeatable); - is standard input."),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Each file, or all of standard input, is one message.")
+    ] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json-lines", help="Each message is a JSON object with value, key, headers and more.")
+    ] = False,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Stands between key and message.")
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every message.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every message (repeatable)."),
     ] = None,
+    null_value: Annotated[
+        str | None, typer.Option("--null-value", metavar="TEXT", help="A message of this text has no value.")
+    ] = None,
+    tombstone: Annotated[
+        bool, typer.Option("--tombstone", help="Write one message with the --key and without a value.")
+    ] = False,
     partition: Annotated[
         int | None,
         typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Partition; otherwise the key decides."),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", metavar="TIME", help="Time of every message: ISO 8601, @milliseconds, or an age."),
     ] = None,
     compression: Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))] = "none",
     acks: Annotated[
@@ -77,97 +68,106 @@ def put(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Write messages: the arguments, or the lines of standard input.
+    """Write messages: the arguments, the lines of files, or the lines of standard input.
 
     Each message is stored once, however often it had to be sent. What was typed is sent at once, line by line.
     """
     with failures_explained(as_json):
-        _check_flags(key, key_separator, compression, acks)
-        if not values and sys.stdin is None:
+        _check_choice("--compression", compression, COMPRESSIONS)
+        _check_choice("--acks", acks, tuple(ACKS))
+        _check_key(key, key_separator, json_lines=json_lines, tombstone=tombstone)
+        if sum((bool(values), bool(files), tombstone)) > 1:
+            raise usage_error("messages come from arguments, from --file or from --tombstone, not from several of them")
+        if whole and (values or tombstone or json_lines):
+            raise usage_error("--whole is for files and standard input, and not for JSON lines")
+        sources = [] if values or tombstone else files or ["-"]
+        if "-" in sources and sys.stdin is None:
             raise usage_error("there are no messages: neither arguments nor a standard input")
-        rows = [_header(text) for text in headers or ()]
-        from penstock.cli.session import connected
+        from penstock.cli.messages import Message
+        from penstock.cli.writing import How, write
 
-        summary = Summary(topic, as_json=as_json, answered=ACKS[acks] != 0)
-        portions = iter([[os.fsencode(value) for value in values]]) if values else lines_as_they_come(_read_input)
-        with connected(bootstrap, timeout) as session:
-            for keys, messages in _split_all(portions, key, key_separator):
-                operation = session.client.put(
-                    topic,
-                    messages,
-                    keys=keys,
-                    headers=[rows] * len(messages) if rows else None,
-                    partition=partition,
-                    compression=compression,
-                    acks=ACKS[acks],
-                    timeout_s=timeout,
-                )
-                summary.add(session.run(operation))
-            if ACKS[acks] == 0:
-                # Nobody answers for these; the answer to a later question shows that the broker has read them.
-                session.run(session.client.metadata([], timeout_s=timeout))
-        summary.end()
+        now_ms = SystemClock().wall_ms()
+        common = Message(
+            None,
+            None if key is None else os.fsencode(key),
+            tuple(_header(text) for text in headers or ()),
+            partition,
+            None if timestamp is None else parse_time(timestamp, "--timestamp", now_ms),
+        )
+        parse = _parser(common, key_separator, null_value, json_lines=json_lines)
+        portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
+        how = How(topic, compression, ACKS[acks], timeout)
+        write(portions, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
-def _check_flags(key: str | None, key_separator: str | None, compression: str, acks: str) -> None:
+def _portions(
+    values: list[str] | None, sources: list[str], common: "Message", parse: "Parse", *, whole: bool, tombstone: bool
+) -> "Iterator[Portion]":
+    from penstock.cli.messages import Portion, given_messages, messages_of
+
+    if tombstone:
+        return iter([Portion([common], [(0, "the tombstone", 1)])])
+    if values:
+        return given_messages([os.fsencode(value) for value in values], parse)
+    return messages_of(sources, parse, whole=whole)
+
+
+def _check_key(key: str | None, key_separator: str | None, *, json_lines: bool, tombstone: bool) -> None:
     if key is not None and key_separator is not None:
         raise usage_error("--key and --key-separator exclude each other")
     if key_separator == "":
         raise usage_error("--key-separator must not be empty")
-    _check_choice("--compression", compression, COMPRESSIONS)
-    _check_choice("--acks", acks, tuple(ACKS))
+    if key_separator is not None and json_lines:
+        raise usage_error("--key-separator and --json-lines exclude each other: JSON has a field for the key")
+    if tombstone and key is None:
+        raise usage_error("--tombstone needs a --key: it says that the key's last message counts no more")
 
 
-def lines_as_they_come(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
-    """Lines in portions, from a `read` that gives what is there and nothing at the end: no line waits for the next."""
-    begun: list[bytes] = []
-    begun_bytes = 0
-    while data := read(READ_BYTES):
-        first, *others = data.split(b"\n")
-        begun.append(first)
-        begun_bytes += len(first)
-        if begun_bytes > REQUEST_BYTES_MAX:
-            raise PenstockError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"a line is longer than {REQUEST_BYTES_MAX} bytes, which no broker takes"
-            )
-        if others:
-            *whole, rest = others
-            yield [b"".join(begun), *whole]
-            begun, begun_bytes = [rest], len(rest)
-    if begun_bytes:
-        yield [b"".join(begun)]
+def _parser(common: "Message", separator: str | None, null_value: str | None, *, json_lines: bool) -> "Parse":
+    """What makes a message of a line, with what the flags say of all of them."""
+    null = None if null_value is None else os.fsencode(null_value)
+    if json_lines:
+        return partial(_parse_json, common)
+    if separator is None:
+        return partial(_parse_plain, common, null)
+    return partial(_parse_with_key, common, null, os.fsencode(separator))
 
 
-def _read_input(size: int) -> bytes:
-    return os.read(sys.stdin.fileno(), size)
+def _parse_plain(common: "Message", null: bytes | None, line: bytes) -> "Message":
+    return common._replace(value=None if line == null else line)
 
 
-def _split_all(
-    portions: Iterator[list[bytes]], key: str | None, separator: str | None
-) -> Iterator[tuple[list[bytes | None] | None, list[bytes]]]:
-    """Keys and messages; an error tells which message, counted from 1, has no separator."""
-    done = 0
-    for lines in portions:
-        if separator is None:
-            yield None if key is None else [os.fsencode(key)] * len(lines), lines
-        else:
-            yield _split(lines, os.fsencode(separator), done)
-        done += len(lines)
+def _parse_with_key(common: "Message", null: bytes | None, separator: bytes, line: bytes) -> "Message":
+    key, found, rest = line.partition(separator)
+    if not found:
+        text = os.fsdecode(separator)
+        raise ValueError(f"there is no {text!r} between key and message; mend the line, or choose another separator")
+    return common._replace(value=None if rest == null else rest, key=key)
 
 
-def _split(lines: list[bytes], separator: bytes, done: int) -> tuple[list[bytes | None], list[bytes]]:
-    keys: list[bytes | None] = []
-    messages: list[bytes] = []
-    for number, line in enumerate(lines, done + 1):
-        key, found, message = line.partition(separator)
-        if not found:
-            raise usage_error(f"message {number} has no {os.fsdecode(separator)!r} between key and message")
-        keys.append(key)
-        messages.append(message)
-    return keys, messages
+def _parse_json(common: "Message", line: bytes) -> "Message":
+    from penstock.cli.json_lines import parse_line
+    from penstock.cli.messages import Message
+
+    own = parse_line(line)
+    return Message(
+        own.value,
+        common.key if own.key is None else own.key,
+        (*common.headers, *own.headers),
+        common.partition if own.partition is None else own.partition,
+        common.timestamp_ms if own.timestamp_ms is None else own.timestamp_ms,
+    )
 
 
-def _header(text: str) -> tuple[str, bytes]:
+def _total_bytes(sources: list[str]) -> int | None:
+    """How much there is to read, where that can be known beforehand."""
+    try:
+        return sum(os.stat(path).st_size for path in sources) if sources and "-" not in sources else None
+    except OSError:
+        return None
+
+
+def _header(text: str) -> "Header":
     name, sign, value = text.partition("=")
     if not sign or not name or not name.isprintable():
         raise usage_error(f"--header {text!r}: expected NAME=VALUE")

@@ -13,8 +13,6 @@ from penstock import __version__
 from penstock.cli.get import Printer
 from penstock.cli.main import app
 from penstock.cli.output import text_or_base64
-from penstock.cli.put import lines_as_they_come
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.node import serve as node_serve
 from penstock.node.settings import FIELDS, Settings
 from penstock.records.record import Record
@@ -27,6 +25,7 @@ CLIENT_COMMANDS = [
     ("topic", "delete", "t", "--yes"),
     ("put", "t", "message"),
     ("get", "t"),
+    ("dump", "t"),
     ("info",),
 ]
 
@@ -111,6 +110,22 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("put", "t", "m", "--header", "novalue"), "--header"),
         (("put", "t", "m", "--compression", "rar"), "--compression"),
         (("put", "t", "m", "--acks", "2"), "--acks"),
+        (("put", "t", "m", "--file", "f"), "--file"),
+        (("put", "t", "m", "--tombstone", "--key", "k"), "--tombstone"),
+        (("put", "t", "--tombstone"), "--key"),
+        (("put", "t", "m", "--whole"), "--whole"),
+        (("put", "t", "--json-lines", "--whole"), "--whole"),
+        (("put", "t", "--json-lines", "--key-separator", ":"), "--json-lines"),
+        (("put", "t", "m", "--timestamp", "17"), "--timestamp"),
+        (("put", "t", "m", "--timestamp", "soon"), "--timestamp"),
+        (("dump",), "--offline"),
+        (("dump", "t", "--from", "yesterday"), "--from"),
+        (("dump", "t", "--count", "0"), "--count"),
+        (("dump", "--offline", "/no/such/place"), "/no/such/place"),
+        (("dump", "--offline", __file__), "no segment file"),
+        (("dump", "--offline", "/", "--from", "1h"), "--from"),
+        (("get", "t", "--raw", "--json"), "--raw"),
+        (("get", "t", "--raw", "--verbose"), "--raw"),
         (("get", "t", "--from", "yesterday"), "--from"),
         (("get", "t", "--to", "tomorrow"), "--to"),
         (("get", "t", "--follow", "--to", "latest"), "--follow"),
@@ -191,7 +206,8 @@ def test_a_wrong_setting_is_named_and_exits_with_2(arguments: tuple[str, str]) -
     assert arguments[1] in errors
 
 
-def test_every_setting_of_the_broker_has_a_flag() -> None:
+def test_every_setting_of_the_broker_has_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # Where there is less room, long flags are cut.
     _, output, _ = run("serve", "--help")
     for field in FIELDS.values():
         assert field.flag in output
@@ -248,33 +264,6 @@ def test_json_keeps_bytes_that_are_no_text_in_base64(capfdbinary: pytest.Capture
 )
 def test_bytes_are_text_or_base64(data: bytes | None, expected: dict[str, str | None]) -> None:
     assert text_or_base64("x", data) == expected
-
-
-@pytest.mark.parametrize(
-    ("pieces", "lines"),
-    [
-        ([b"a\nb\n"], [b"a", b"b"]),
-        ([b"a\nb"], [b"a", b"b"]),
-        ([b"a", b"b\n\n", b"c"], [b"ab", b"", b"c"]),
-        ([b"\n"], [b""]),
-        ([], []),
-    ],
-)
-def test_lines_are_taken_as_they_come(pieces: list[bytes], lines: list[bytes]) -> None:
-    rest = iter([*pieces, b""])
-    portions = lines_as_they_come(lambda size: next(rest))
-    assert [line for portion in portions for line in portion] == lines
-
-
-def test_a_line_is_handed_on_before_the_next_is_there() -> None:
-    pieces = iter([b"first\n"])
-    assert next(lines_as_they_come(lambda size: next(pieces))) == [b"first"]
-
-
-def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(PenstockError) as caught:
-        list(lines_as_they_come(lambda size: bytes(size)))
-    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
