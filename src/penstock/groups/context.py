@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from penstock.groups.consumer.regex import Regexes
 from penstock.groups.deadlines import Deadlines, Timer, TimerKind
 from penstock.groups.group import Group
 from penstock.groups.offsets import OffsetStore
@@ -24,6 +25,10 @@ class Context:
     deadlines: Deadlines = field(default_factory=Deadlines)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     groups: dict[str, Group] = field(default_factory=dict)
+    regexes: Regexes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.regexes = Regexes(self.topics)
 
     def look_at(self, group_id: str, at_ms: int) -> None:
         """See by then at the latest (monotonic clock) what of the group has expired. Groups that have an offset always

@@ -27,6 +27,8 @@ class TimerKind(Enum):
     """The time to gather is over."""
     SYNC = auto()
     """The time to fetch the assignment is over."""
+    REGEX = auto()
+    """A long search for the topics that an expression stands for goes on."""
     REBALANCE = auto()
     """A member of the new protocol did not give back its partitions in time."""
 

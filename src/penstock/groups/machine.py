@@ -33,6 +33,7 @@ from penstock.groups.commands import (
     ListGroups,
     Sync,
 )
+from penstock.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
 from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
@@ -90,6 +91,8 @@ class Machine:
                 group = ClassicGroup(group_id, self._context)
                 group.rebalance.restore(read_group(record.value), record.value)
                 self._groups[group_id] = group
+        else:
+            replay_consumer(self._context, record)
 
     def loaded(self, now: Now) -> Effects:
         """Replay is over: groups go on where they were, and members get a whole session to be heard of."""
@@ -150,6 +153,9 @@ class Machine:
         raise TypeError(f"not a command that is answered at once: {command}")
 
     def _member(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+        if isinstance(command, ConsumerHeartbeat):
+            consumer_heartbeat(self._context, command, token, now, effects)
+            return
         error = self._refusal(command)
         if error is not ErrorCode.NONE:
             effects.reply(token, failed(command, error))
@@ -269,6 +275,8 @@ class Machine:
 
     def _describe_consumer(self, group_id: str) -> ConsumerGroupDescription:
         group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.describe()
         detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
         return ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, detail, group_id)
 

@@ -66,8 +66,12 @@ class Regexes:
         self._search(expression)
 
     def matching(self, expression: str) -> tuple[str, ...] | None:
-        """The names that match, sorted; None as long as there is more to look through."""
-        search = self._search(expression)
+        """The names that match, sorted; None as long as there is more to look through. An expression that cannot be
+        used, which only somebody else can have written into the log, matches nothing."""
+        try:
+            search = self._search(expression)
+        except PenstockError:
+            return ()
         search.go_on(self._topics)
         return tuple(search.found) if search.is_done else None
 
