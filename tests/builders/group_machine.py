@@ -66,8 +66,8 @@ class Driver:
     """Asserts on the way that no token is answered twice and none that was not given out."""
 
     def __init__(self, log: Iterable[Record] = (), at_ms: int = START_MS, **settings: Any) -> None:
-        self.settings = GroupSettings(**({"initial_rebalance_delay_ms": 0} | settings))
-        self.machine = Machine(self.settings, NoTopics(), SimulatedEntropy(Random(0)))
+        self._settings = {"initial_rebalance_delay_ms": 0} | settings
+        self.machine = Machine(GroupSettings(**self._settings), NoTopics(), SimulatedEntropy(Random(0)))
         self.at_ms = at_ms
         self.log: list[Record] = list(log)
         self.answers: dict[Token, Answer] = {}
@@ -83,9 +83,7 @@ class Driver:
 
     def restarted(self) -> "Driver":
         """Another machine that has read the same log."""
-        driver = Driver(self.log, self.at_ms)
-        driver.settings = self.settings
-        return driver
+        return Driver(self.log, self.at_ms, **self._settings)
 
     def send(self, command: Command) -> Token:
         """Ask, and leave it open when the answer comes."""

@@ -203,9 +203,12 @@ def test_who_does_not_come_again_in_time_is_gone_and_the_others_go_on() -> None:
 
 def test_a_static_member_that_stays_away_remains_a_member_until_its_session_is_over() -> None:
     driver = Driver()
-    leader, follower = driver.stable(2, static=True, session_timeout_ms=REBALANCE_MS * 2)
+    _, follower = driver.stable(2, static=True, session_timeout_ms=REBALANCE_MS * 2)
     token = driver.send_join(
-        follower.member_id, instance_id="i1", protocols=offering("range", metadata=b"new"), session_timeout_ms=SESSION_MS
+        follower.member_id,
+        instance_id="i1",
+        protocols=offering("range", metadata=b"new"),
+        session_timeout_ms=SESSION_MS,
     )
     driver.pass_time(REBALANCE_MS)
     joined = driver.answer(token, Joined)

@@ -1,0 +1,128 @@
+"""SyncGroup: the leader says who gets what, and everybody is told its part once it is in the log."""
+
+from typing import Any
+
+import pytest
+
+from builders.group_machine import REBALANCE_MS, Driver, offering
+from penstock.groups.answers import Joined, Synced
+from penstock.groups.commands import AssignedBytes
+from penstock.model.errors import ErrorCode
+
+
+def test_everybody_waits_for_the_leader_and_then_gets_its_own_part() -> None:
+    driver = Driver()
+    leader, *others = driver.gathered(3)
+    tokens = [driver.send_sync(each) for each in others]
+    assert all(token in driver.waiting for token in tokens)
+    assert driver.sync(leader).assignment == leader.member_id.encode()
+    for each, token in zip(others, tokens, strict=True):
+        synced = driver.answer(token, Synced)
+        assert (synced.error, synced.assignment) == (ErrorCode.NONE, each.member_id.encode())
+        assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+    assert driver.state() == "Stable"
+
+
+def test_who_is_not_named_gets_nothing_and_who_is_no_member_is_passed_over() -> None:
+    driver = Driver()
+    leader, follower = driver.gathered(2)
+    driver.sync(leader, assignments=(AssignedBytes("nobody", b"x"),))
+    assert driver.sync(follower) == Synced(protocol_type="consumer", protocol_name="range")
+
+
+def test_who_asks_later_or_again_gets_the_same() -> None:
+    driver = Driver()
+    leader, follower = driver.gathered(2)
+    driver.sync(leader)
+    assert driver.sync(follower).assignment == driver.sync(follower).assignment == follower.member_id.encode()
+
+
+def test_the_group_is_in_the_log_when_it_is_stable_and_not_before() -> None:
+    driver = Driver()
+    leader, _ = driver.gathered(2)
+    assert driver.log == []
+    driver.sync(leader)
+    assert len(driver.log) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "roundrobin"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": None, "protocol_name": None}, ErrorCode.NONE),
+    ],
+)
+def test_a_sync_is_answered_only_to_members_of_this_generation(wrong: dict[str, Any], error: ErrorCode) -> None:
+    driver = Driver()
+    (member,) = driver.gathered()
+    assert driver.sync(member, **wrong).error is error
+
+
+def test_a_sync_while_the_group_gathers_is_told_to_join_again() -> None:
+    driver = Driver()
+    leader, follower = driver.stable(2)
+    driver.send_join(leader.member_id)
+    assert driver.sync(follower).error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_waits_for_an_assignment_that_will_not_come_is_told_to_join_again() -> None:
+    driver = Driver()
+    _, follower = driver.gathered(2)
+    token = driver.send_sync(follower)
+    driver.send_join()
+    assert driver.answer(token, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.state() == "PreparingRebalance"
+
+
+def test_a_sync_sent_twice_is_answered_twice() -> None:
+    driver = Driver()
+    leader, follower = driver.gathered(2)
+    lost, second = driver.send_sync(follower), driver.send_sync(follower)
+    assert driver.answer(lost, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.sync(leader)
+    assert driver.answer(second, Synced).assignment == follower.member_id.encode()
+
+
+def test_members_that_do_not_ask_for_their_part_in_time_are_gone_and_the_others_gather_again() -> None:
+    driver = Driver()
+    leader, silent = driver.gathered(2, session_timeout_ms=REBALANCE_MS * 2)
+    driver.sync(leader)
+    driver.pass_time(REBALANCE_MS - 1)
+    assert driver.state() == "Stable"
+    driver.pass_time(1)
+    assert driver.state() == "PreparingRebalance"
+    assert driver.heartbeat(silent).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(leader).error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_leader_that_never_says_who_gets_what_is_replaced() -> None:
+    driver = Driver()
+    leader, follower = driver.gathered(2, session_timeout_ms=REBALANCE_MS * 2)
+    token = driver.send_sync(follower)
+    driver.pass_time(REBALANCE_MS)
+    assert driver.answer(token, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    again = driver.join(follower.member_id)
+    assert (again.leader, again.generation) == (follower.member_id, leader.generation + 1)
+
+
+def test_nobody_is_waited_for_once_everybody_has_asked() -> None:
+    driver = Driver()
+    members = driver.stable(2, session_timeout_ms=REBALANCE_MS * 2)
+    driver.pass_time(REBALANCE_MS)
+    assert driver.state() == "Stable"
+    assert {driver.heartbeat(each).error for each in members} == {ErrorCode.NONE}
+
+
+def test_an_assignment_of_a_generation_that_is_over_is_not_handed_out_in_the_next() -> None:
+    driver = Driver()
+    leader, follower = driver.stable(2)
+    token = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
+    driver.join(leader.member_id)
+    driver.send_sync(driver.answer(token, Joined))
+    assert driver.sync(leader).error is ErrorCode.ILLEGAL_GENERATION

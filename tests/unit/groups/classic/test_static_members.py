@@ -1,0 +1,139 @@
+"""Members with an id of their own: they may go away and come back, and nobody else has to notice."""
+
+from typing import Any
+
+import pytest
+
+from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
+from penstock.groups.answers import Joined, Synced
+from penstock.model.errors import ErrorCode
+
+
+def test_a_follower_that_returns_to_a_stable_group_keeps_its_part_and_disturbs_nobody() -> None:
+    driver = Driver()
+    leader, follower = driver.stable(2, static=True)
+    back = driver.join(instance_id="i1")
+    assert (back.error, back.generation, back.leader) == (ErrorCode.NONE, leader.generation, leader.member_id)
+    assert back.member_id != follower.member_id
+    assert (back.members, back.skip_assignment) == ((), False)
+    assert driver.sync(back, instance_id="i1").assignment == follower.member_id.encode()
+    assert driver.heartbeat(leader).error is ErrorCode.NONE
+    assert driver.state() == "Stable"
+
+
+def test_a_leader_that_returns_is_told_to_leave_the_assignment_as_it_is() -> None:
+    driver = Driver()
+    leader, _ = driver.stable(2, static=True)
+    back = driver.join(instance_id="i0")
+    assert back.leader == back.member_id != leader.member_id
+    assert back.skip_assignment
+    assert {each.instance_id for each in back.members} == {"i0", "i1"}
+    assert driver.state() == "Stable"
+
+
+def test_a_leader_that_cannot_be_told_so_takes_itself_for_a_follower() -> None:
+    driver = Driver()
+    leader, _ = driver.stable(2, static=True)
+    back = driver.join(instance_id="i0", can_skip_assignment=False)
+    assert (back.leader, back.skip_assignment, back.members) == (leader.member_id, False, ())
+    assert driver.sync(back, instance_id="i0").assignment == leader.member_id.encode()
+
+
+def test_the_new_id_is_in_the_log() -> None:
+    driver = Driver()
+    driver.stable(2, static=True)
+    back = driver.join(instance_id="i1")
+    again = driver.restarted()
+    assert back.member_id in {each.member_id for each in again.describe().members}
+    assert again.heartbeat(back, instance_id="i1").error is ErrorCode.NONE
+
+
+def test_whoever_uses_the_old_id_is_fenced() -> None:
+    driver = Driver()
+    _, old = driver.stable(2, static=True)
+    driver.join(instance_id="i1")
+    assert driver.heartbeat(old, instance_id="i1").error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.sync(old, instance_id="i1").error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.join(old.member_id, instance_id="i1").error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.commit(("t", 0, 1), by=old, instance_id="i1").error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.leave((old.member_id, "i1")).members[0].error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.heartbeat(old).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_return_that_changes_the_protocol_makes_the_group_gather() -> None:
+    driver = Driver()
+    driver.stable(2, static=True, protocols=offering("range", "sticky"))
+    token = driver.send_join(instance_id="i1", protocols=offering("sticky"))
+    assert token in driver.waiting
+    assert driver.state() == "PreparingRebalance"
+
+
+def test_a_return_with_another_subscription_alone_does_not() -> None:
+    driver = Driver()
+    driver.stable(2, static=True)
+    back = driver.join(instance_id="i1", protocols=offering("range", metadata=subscription("other")))
+    assert back.error is ErrorCode.NONE
+    assert driver.state() == "Stable"
+    assert subscription("other") in {each.metadata for each in driver.describe().members}
+
+
+def test_a_return_before_the_partitions_are_shared_out_makes_the_group_gather() -> None:
+    driver = Driver()
+    _, follower = driver.gathered(2, static=True)
+    waiting = driver.send_sync(follower, instance_id="i1")
+    driver.send_join(instance_id="i1")
+    assert driver.answer(waiting, Synced).error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.state() == "PreparingRebalance"
+
+
+def test_a_return_while_the_group_gathers_takes_the_place_of_the_one_that_waits() -> None:
+    driver = Driver()
+    leader, follower = driver.stable(2, static=True)
+    waiting = driver.send_join(follower.member_id, instance_id="i1", protocols=offering("range", metadata=b"new"))
+    back = driver.send_join(instance_id="i1")
+    fenced = driver.answer(waiting, Joined)
+    assert (fenced.error, fenced.member_id) == (ErrorCode.FENCED_INSTANCE_ID, follower.member_id)
+    driver.join(leader.member_id, instance_id="i0")
+    assert driver.answer(back, Joined).error is ErrorCode.NONE
+    assert len(driver.describe().members) == 2
+
+
+def test_a_full_group_lets_its_own_back_in() -> None:
+    driver = Driver(members_max=2)
+    driver.stable(2, static=True)
+    assert driver.join(instance_id="i1").error is ErrorCode.NONE
+    assert driver.join(instance_id="i2").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_static_member_whose_session_is_over_is_a_member_no_longer() -> None:
+    driver = Driver()
+    leader, _ = driver.stable(2, static=True)
+    driver.pass_time(SESSION_MS - 1)
+    driver.heartbeat(leader)
+    driver.pass_time(1)
+    assert driver.state() == "PreparingRebalance"
+    assert [each.instance_id for each in driver.describe().members] == ["i0"]
+
+
+def test_when_only_static_members_are_left_and_none_comes_the_group_goes_on_waiting() -> None:
+    driver = Driver()
+    other: dict[str, Any] = {"session_timeout_ms": REBALANCE_MS * 3}
+    driver.stable(2, static=True, **other)
+    driver.leave(("", "i0"))
+    driver.pass_time(REBALANCE_MS + 1)
+    assert driver.state() == "PreparingRebalance"
+    token = driver.send_join(instance_id="i1", **other)
+    joined = driver.answer(token, Joined)
+    assert (joined.error, joined.leader) == (ErrorCode.NONE, joined.member_id)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_return_of_everybody_one_after_the_other_needs_no_rebalance(members: int) -> None:
+    driver = Driver()
+    before = driver.stable(members, static=True)
+    for number in range(members):
+        back = driver.join(instance_id=f"i{number}")
+        assert back.generation == before[0].generation
+        assert (
+            driver.sync(back, instance_id=f"i{number}", assignments=()).assignment == before[number].member_id.encode()
+        )
