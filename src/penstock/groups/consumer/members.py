@@ -1,10 +1,10 @@
 """What a group knows of a member: what it told of itself, and what it has. Each is one record of the log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from penstock.groups.commands import OfferedProtocol
-from penstock.groups.consumer.assignors import NOTHING, Assignment
+from penstock.groups.consumer.assignors import Assignment
 
 AWAY_EPOCH = -2
 """The epoch of a static member that has left for a while: what it holds waits for its return."""
@@ -54,8 +54,8 @@ class Holding:
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Assignment = NOTHING
-    revoking: Assignment = NOTHING
+    assigned: Assignment = field(default_factory=dict)
+    revoking: Assignment = field(default_factory=dict)
     """What it has been told to give back, and has not yet said to have given back."""
 
 
