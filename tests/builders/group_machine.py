@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from penstock.groups.answers import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
 from penstock.groups.commands import (
@@ -24,7 +24,7 @@ from penstock.groups.commands import (
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.machine import Machine
 from penstock.groups.settings import GroupSettings
-from penstock.groups.topics import TopicInfo
+from penstock.groups.topics import TopicImage, TopicInfo
 from penstock.testing.simulated_entropy import SimulatedEntropy
 from penstock.wire.messages import write_versioned
 
@@ -53,6 +53,9 @@ class NoTopics:
         return ()
 
 
+NO_TOPICS = NoTopics()
+
+
 def subscription(*topics: str, version: int = 1) -> bytes:
     """What a consumer tells its assignor."""
     return write_versioned("ConsumerProtocolSubscription", version, {"topics": list(topics)})
@@ -65,9 +68,16 @@ def offering(*names: str, metadata: bytes = b"") -> tuple[OfferedProtocol, ...]:
 class Driver:
     """Asserts on the way that no token is answered twice and none that was not given out."""
 
-    def __init__(self, log: Iterable[Record] = (), at_ms: int = START_MS, **settings: Any) -> None:
+    def __init__(
+        self,
+        log: Iterable[Record] = (),
+        at_ms: int = START_MS,
+        topics: TopicImage = NO_TOPICS,
+        **settings: Any,
+    ) -> None:
         self._settings = {"initial_rebalance_delay_ms": 0} | settings
-        self.machine = Machine(GroupSettings(**self._settings), NoTopics(), SimulatedEntropy(Random(0)))
+        self.topics = topics
+        self.machine = Machine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(0)))
         self.at_ms = at_ms
         self.log: list[Record] = list(log)
         self.answers: dict[Token, Answer] = {}
@@ -81,9 +91,9 @@ class Driver:
     def now(self) -> Now:
         return Now(self.at_ms, WALL_MS + self.at_ms)
 
-    def restarted(self) -> "Driver":
+    def restarted(self) -> Self:
         """Another machine that has read the same log."""
-        return Driver(self.log, self.at_ms, **self._settings)
+        return type(self)(self.log, self.at_ms, self.topics, **self._settings)
 
     def send(self, command: Command) -> Token:
         """Ask, and leave it open when the answer comes."""
@@ -174,8 +184,8 @@ class Driver:
         return gathered
 
     def heartbeat(self, joined: Joined, group_id: str = "g", **other: Any) -> Done:
-        fields = {"generation": joined.generation, "member_id": joined.member_id, "instance_id": None} | other
-        return self.ask(Heartbeat(group_id=group_id, **fields), Done)
+        fields: dict[str, Any] = {"generation": joined.generation, "member_id": joined.member_id, "instance_id": None}
+        return self.ask(Heartbeat(group_id=group_id, **(fields | other)), Done)
 
     def leave(self, *members: str | tuple[str, str | None], group_id: str = "g") -> Left:
         named = (LeavingMember(each, None) if isinstance(each, str) else LeavingMember(*each) for each in members)
