@@ -72,6 +72,9 @@ class ReadOnlyDisk:
     def flush_directory(self, path: str) -> None:
         _refuse(path)
 
+    def space(self, path: str) -> NoReturn:
+        _refuse(path)
+
     def lock(self, path: str) -> ReadOnlyFile:
         _refuse(path)
 

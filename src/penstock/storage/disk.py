@@ -10,7 +10,7 @@ What a caller may rely on after power was lost:
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -48,6 +48,14 @@ class DiskFile(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Of the volume that a directory is on."""
+
+    total_bytes: int
+    free_bytes: int
+    """Those that this process may use."""
+
+
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing; with `create`, an absent file is made (its name is not flushed by that)."""
@@ -73,6 +81,10 @@ class Disk(Protocol):
 
     def flush_directory(self, path: str) -> None:
         """Bring the names in a directory to stable storage."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """How large the volume of a directory is, and how much of it is free."""
         ...
 
     def lock(self, path: str) -> Closeable:

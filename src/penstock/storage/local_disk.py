@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.disk import Buffer
+from penstock.storage.disk import Buffer, Space
 
 _IOV_MAX = 1024
 _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -130,6 +130,10 @@ class LocalDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> LocalFile:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

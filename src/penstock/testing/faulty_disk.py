@@ -7,7 +7,7 @@ import errno
 import time
 from collections.abc import Sequence
 
-from penstock.storage.disk import Buffer, Closeable, Disk, DiskFile
+from penstock.storage.disk import Buffer, Closeable, Disk, DiskFile, Space
 
 
 class DiskFaults:
@@ -133,6 +133,10 @@ class FaultyDisk:
     def flush_directory(self, path: str) -> None:
         self.check_flush(path)
         self._disk.flush_directory(path)
+
+    def space(self, path: str) -> Space:
+        self.check_read(path)
+        return self._disk.space(path)
 
     def lock(self, path: str) -> Closeable:
         lock = self._disk.lock(path)

@@ -8,7 +8,7 @@ ever on its disk.
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
-from penstock.storage.disk import Buffer, Closeable, Disk, DiskFile
+from penstock.storage.disk import Buffer, Closeable, Disk, DiskFile, Space
 from penstock.testing.owner import Owner, ProcessCrashed
 
 Note = Callable[..., None]
@@ -143,6 +143,10 @@ class GuardedDisk:
         self._guard.before("flush directory", path)
         self._disk.flush_directory(path)
         self._guard.after()
+
+    def space(self, path: str) -> Space:
+        self._guard.check()
+        return self._disk.space(path)
 
     def lock(self, path: str) -> Closeable:
         self._guard.check()

@@ -24,8 +24,11 @@ from random import Random
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.disk import Buffer
+from penstock.storage.disk import Buffer, Space
 from penstock.testing.simulated_nodes import Directory, Inode, apply
+
+SPACE_BYTES = 2**40
+"""What a simulated volume has room for, and never less: a disk that is full is a fault to be planned."""
 
 
 class PowerLoss(BaseException):
@@ -298,6 +301,10 @@ class SimulatedDisk:
         if self.chance(self.flush_error_chance):
             raise OSError(errno.EIO, "simulated input/output error", path)
         directory.flush()
+
+    def space(self, path: str) -> Space:
+        self._directory(path)
+        return Space(SPACE_BYTES, SPACE_BYTES)
 
     def lock(self, path: str) -> _Lock:
         self.check_power(self.boot)

@@ -110,3 +110,10 @@ def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: 
     assert refused.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
     lock.close()
     disk.lock(f"{tmp_path}/.lock").close()
+
+
+def test_a_volume_has_no_more_room_than_it_is_large(disk: LocalDisk, tmp_path: Path) -> None:
+    space = disk.space(str(tmp_path))
+    assert 0 < space.free_bytes <= space.total_bytes
+    with pytest.raises(FileNotFoundError):
+        disk.space(f"{tmp_path}/missing")

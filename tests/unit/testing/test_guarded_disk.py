@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.storage.disk import Buffer, Closeable, DiskFile
+from penstock.storage.disk import Buffer, Closeable, DiskFile, Space
 from penstock.testing.guarded_disk import Guard, GuardedDisk
 from penstock.testing.owner import Owner, ProcessCrashed
 
@@ -64,6 +64,9 @@ class ListingDisk:
 
     def flush_directory(self, path: str) -> None:
         self.log.append("flush directory")
+
+    def space(self, path: str) -> Space:
+        return Space(0, 0)
 
     def lock(self, path: str) -> Closeable:
         return ListingFile(self.log)
