@@ -20,7 +20,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.storage.data_directory import DataDirectory, log_directory_name
-from penstock.storage.disk import Closeable, Disk
+from penstock.storage.disk import Closeable, Disk, Space
 from penstock.storage.files import OpenFiles
 from penstock.storage.identity import identify
 from penstock.storage.log import Log, LogSettings
@@ -166,6 +166,20 @@ class Store:
 
     def keys(self) -> list[PartitionKey]:
         return list(self._logs)
+
+    @property
+    def directories(self) -> list[str]:
+        """The paths of the data directories."""
+        return [directory.path for directory in self._directories]
+
+    def directory_of(self, key: PartitionKey) -> str | None:
+        """The path of the data directory that a log is in; None for one that is not there."""
+        found = self._logs.get(key)
+        return found[1].path if found is not None else None
+
+    async def space(self, directory: str) -> Space:
+        """Of the volume that a data directory is on; raises OSError."""
+        return await self._workers.run(partial(self._disk.space, directory))
 
     async def create(self, key: PartitionKey, settings: LogSettings) -> Log:
         """Begin an empty log in the directory with the fewest; raises KAFKA_STORAGE_ERROR when the disk refuses."""
