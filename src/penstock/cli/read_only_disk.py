@@ -75,7 +75,7 @@ class ReadOnlyDisk:
     def space(self, path: str) -> NoReturn:
         _refuse(path)
 
-    def lock(self, path: str) -> ReadOnlyFile:
+    def lock(self, path: str) -> NoReturn:
         _refuse(path)
 
 
