@@ -101,6 +101,8 @@ class Coordinator:
 
     async def stop(self) -> None:
         """Answer everybody; nothing is written to the log after this."""
+        if self._is_closed:
+            return
         self._is_closed = True
         self._partitions.on_change.remove(self._topics_changed)
         if self._making is not None:
