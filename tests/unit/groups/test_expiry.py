@@ -1,5 +1,7 @@
 """What nobody needs any longer is forgotten, in the log too."""
 
+from typing import Any
+
 from builders.group_machine import SESSION_MS, Driver, offering, subscription
 from penstock.groups.context import LOOK_EVERY_MS
 from penstock.groups.machine import WORK_PER_TICK
@@ -110,7 +112,7 @@ def test_a_group_that_is_only_empty_for_a_moment_does_not_go() -> None:
 
 def test_members_that_stop_reading_a_topic_let_its_offsets_go() -> None:
     driver = kept()
-    long: dict[str, int] = {"session_timeout_ms": PATIENT_MS}
+    long: dict[str, Any] = {"session_timeout_ms": PATIENT_MS}
     (member,) = driver.stable(**long)
     driver.commit(("orders", 0, 1), by=member)
     driver.pass_time(RETENTION_MS * 2)
