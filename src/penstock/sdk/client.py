@@ -33,6 +33,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.fetching import Fetched, read_batches
+from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
 from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
@@ -72,7 +73,8 @@ class AsyncClient:
         self._asking = Asking(self._cluster, self._entropy)
         self.admin = Admin(self._asking)
         """Settings, partitions, sizes, queries."""
-        self.groups = Groups(self._asking, Coordinators(self._asking))
+        self._coordinators = Coordinators(self._asking)
+        self.groups = Groups(self._asking, self._coordinators)
         """Groups seen from outside: who belongs to them and how far they are."""
         self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")
@@ -287,6 +289,15 @@ class AsyncClient:
     ) -> FetchedBatches:
         """As `fetch`, but the batches as they are stored: unopened and unchecked, marks and empty ones included."""
         return await self._poll(topic, partition, offset, max_bytes, max_wait_ms, timeout_s, lambda answer, _: answer)
+
+    def group_consumer(
+        self, group_id: str, topics: Sequence[str], *, start: str | int = "latest", options: GroupOptions | None = None
+    ) -> GroupConsumer:
+        """A consumer that shares these topics with the others of its group; it joins with `async with`.
+
+        Where the group has committed nothing it begins at `start`: beginning, latest or a time (ms).
+        """
+        return GroupConsumer(self._asking, self._coordinators, group_id, topics, start, options or GroupOptions())
 
     async def list_offset(
         self, topic: str, partition: int, when: int, *, timeout_s: float = OPERATION_TIMEOUT_S

@@ -75,7 +75,7 @@ class BeatAnswer(NamedTuple):
     assigned: frozenset[tuple[UUID, int]] | None
 
 
-class Membership(NamedTuple):
+class MemberRef(NamedTuple):
     """In whose name offsets are fetched or committed; NOBODY is somebody from outside."""
 
     member_id: str = ""
@@ -83,4 +83,4 @@ class Membership(NamedTuple):
     instance_id: str | None = None
 
 
-NOBODY = Membership()
+NOBODY = MemberRef()

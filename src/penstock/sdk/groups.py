@@ -15,7 +15,7 @@ from penstock.sdk.administration import DoneBeforeError, administer
 from penstock.sdk.asking import PLACES_PER_REQUEST, Asking
 from penstock.sdk.connection import Connection
 from penstock.sdk.core import Request
-from penstock.sdk.group_answers import NOBODY, CommittedOffset, GroupDescription, GroupListing, Membership
+from penstock.sdk.group_answers import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
 from penstock.sdk.requests_groups import PartitionResults
 from penstock.sdk.retry import Deadline
 
@@ -88,6 +88,16 @@ class Coordinators:
 
         await self._asking.retrying(attempt, deadline)
 
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], member: MemberRef, deadline: Deadline
+    ) -> None:
+        """Set where the group goes on, in the name of a member or of nobody."""
+
+        def request(share: Sequence[TopicPartition]) -> Request[PartitionResults]:
+            return requests_groups.commit_offsets(group_id, {where: offsets[where] for where in share}, member)
+
+        await self.settle(group_id, list(offsets), request, deadline)
+
 
 class Groups:
     """The part of a client that looks after groups from outside; reached as `client.groups`."""
@@ -126,18 +136,13 @@ class Groups:
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
-        member: Membership = NOBODY,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Set where a group goes on; makes the group where it is unknown.
 
-        From outside (without `member`) that is for groups whose members are away: UNKNOWN_MEMBER_ID otherwise.
+        That is for groups whose members are away: UNKNOWN_MEMBER_ID otherwise.
         """
-
-        def request(share: Sequence[TopicPartition]) -> Request[PartitionResults]:
-            return requests_groups.commit_offsets(group_id, {where: offsets[where] for where in share}, member)
-
-        await self._coordinators.settle(group_id, list(offsets), request, Deadline(timeout_s))
+        await self._coordinators.commit(group_id, offsets, NOBODY, Deadline(timeout_s))
 
     async def delete_offsets(
         self, group_id: str, places: Sequence[TopicPartition], *, timeout_s: float = TIMEOUT_S

@@ -127,6 +127,36 @@ def fetch(
     return Request(FETCH, encode, decode)
 
 
+def fetch_many(
+    places: Mapping[TopicPartition, int], *, max_bytes: int, partition_bytes: int, max_wait_ms: int
+) -> Request[dict[TopicPartition, FetchedBatches | PenstockError]]:
+    """Read several partitions of one leader, each from its offset on; the broker waits while none has anything."""
+    rows: dict[str, list[FetchPartition]] = {}
+    for where, offset in places.items():
+        rows.setdefault(where.topic, []).append(FetchPartition(where.partition, offset, partition_bytes))
+
+    def encode(version: int) -> list[Buffer]:
+        topics = list(rows.items())
+        return [write_fetch_request(version, topics, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes)]
+
+    def decode(
+        version: int, frame: memoryview, start: int
+    ) -> dict[TopicPartition, FetchedBatches | PenstockError] | PenstockError:
+        answer = parse_fetch_response(version, frame, start)
+        if answer.error:
+            return refusal(answer.error, "reading")
+        found: dict[TopicPartition, FetchedBatches | PenstockError] = {}
+        for topic, parts in answer.topics:
+            for row in parts:
+                where = TopicPartition(str(topic), row.partition)
+                found[where] = FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(row.records))
+                if row.error:
+                    found[where] = refusal(row.error, f"reading {where} at offset {places.get(where)}")
+        return found
+
+    return Request(FETCH, encode, decode)
+
+
 def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, ListedOffset | PenstockError]]:
     """Offsets by time stamp (ms), BEGINNING or LATEST; all partitions must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}

@@ -17,7 +17,7 @@ from penstock.sdk.group_answers import (
     GroupDescription,
     GroupListing,
     GroupMember,
-    Membership,
+    MemberRef,
 )
 from penstock.wire.messages import read_response, write_request
 from penstock.wire.source import Source
@@ -158,7 +158,7 @@ def _member(row: dict[str, Any]) -> GroupMember:
 
 
 def fetch_offsets(
-    group_id: str, places: Iterable[TopicPartition] | None = None, member: Membership = NOBODY
+    group_id: str, places: Iterable[TopicPartition] | None = None, member: MemberRef = NOBODY
 ) -> Request[dict[TopicPartition, CommittedOffset]]:
     """What the group has committed for these partitions, or for all; partitions without a commit are left out."""
     rows = None
@@ -186,7 +186,7 @@ def fetch_offsets(
 
 
 def commit_offsets(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Membership = NOBODY
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], member: MemberRef = NOBODY
 ) -> Request[PartitionResults]:
     """Commit; each partition has an answer of its own."""
     topics = []

@@ -1,0 +1,126 @@
+"""Keeps a member in its group: joins, beats as often as the coordinator asks, joins again when it was given up."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.model.entropy import Entropy
+from penstock.model.errors import PenstockError
+from penstock.sdk import requests_groups
+from penstock.sdk.groups import Coordinators
+from penstock.sdk.member_core import Consequence, MemberCore
+from penstock.sdk.retry import Attempts, Deadline
+
+BEAT_TIMEOUT_S = 10.0
+_FOREVER_S = 1e9
+
+
+class Heartbeats:
+    """Runs beside the reading, so that a reader who takes its time over messages is not taken for dead.
+
+    One who takes longer than `idle_s` for what it was handed is: its partitions go to others, and it joins again
+    when it comes back. `changed` is called after every answer and every failure.
+    """
+
+    def __init__(
+        self,
+        coordinators: Coordinators,
+        core: MemberCore,
+        entropy: Entropy,
+        *,
+        idle_s: float,
+        changed: Callable[[], None],
+    ) -> None:
+        self.failure: PenstockError | None = None
+        self._coordinators = coordinators
+        self._core = core
+        self._entropy = entropy
+        self._idle_s = idle_s
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._busy_since_s: float | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self, timeout_s: float) -> None:
+        """The first heartbeat; from then on they go by themselves. What the coordinator refuses is raised."""
+        deadline = Deadline(timeout_s)
+        request = requests_groups.heartbeat(self._core.beat())
+        self._core.answered(await self._coordinators.ask(self._core.group_id, request, deadline))
+        self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._core.member_id}")
+
+    def soon(self) -> None:
+        """There is something to tell, or to ask."""
+        self._wake.set()
+
+    def reader_is_busy(self) -> None:
+        """It was handed messages, and has not come back for more yet."""
+        self._busy_since_s = self._loop.time()
+
+    def reader_is_back(self) -> None:
+        was_given_up = self._is_given_up()
+        self._busy_since_s = None
+        if was_given_up:
+            self.soon()
+
+    async def leave(self, timeout_s: float) -> None:
+        """Beat no more, and leave the group as far as that is possible in the time; the session's end does the rest."""
+        await self._stop()
+        if self._core.epoch > 0:
+            await self._say_goodbye(timeout_s)
+
+    async def _stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _say_goodbye(self, timeout_s: float) -> None:
+        request = requests_groups.heartbeat(self._core.leave())
+        try:
+            await self._coordinators.ask(self._core.group_id, request, Deadline(timeout_s))
+        except PenstockError:
+            pass  # Nobody waits for the outcome: without heartbeats the coordinator comes to know as well.
+
+    async def _run(self) -> None:
+        attempts = self._new_attempts()
+        await self._rest()
+        while self.failure is None:
+            if self._is_given_up():
+                await self._wait_for_reader()
+            try:
+                request = requests_groups.heartbeat(self._core.beat())
+                answer = await self._coordinators.ask_once(self._core.group_id, request, Deadline(BEAT_TIMEOUT_S))
+            except PenstockError as error:
+                if self._core.failed(error) is Consequence.GIVE_UP:
+                    self.failure = error
+                self._changed()
+                await attempts.pause()
+                continue
+            attempts = self._new_attempts()
+            self._core.answered(answer)
+            self._changed()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until the next heartbeat is due, or there is a reason for an earlier one."""
+        try:
+            async with asyncio.timeout(self._core.interval_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _is_given_up(self) -> bool:
+        return self._busy_since_s is not None and self._loop.time() - self._busy_since_s > self._idle_s
+
+    async def _wait_for_reader(self) -> None:
+        """Let others have the partitions while the reader does not come back."""
+        if self._core.epoch > 0:
+            await self._say_goodbye(BEAT_TIMEOUT_S)
+            self._changed()
+        while self._is_given_up():
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _new_attempts(self) -> Attempts:
+        return Attempts(self._entropy, Deadline(_FOREVER_S))
