@@ -11,6 +11,7 @@ from penstock.groups.commands import OfferedProtocol
 from penstock.groups.consumer.assignors import Assignment
 from penstock.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
 from penstock.groups.effects import Record
+from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import read_versioned, write_versioned
 from penstock.wire.reader import Fields
 
@@ -25,6 +26,9 @@ _NAMES = {
     HOLDING: "ConsumerGroupCurrentMemberAssignment",
     REGEX: "ConsumerGroupRegularExpression",
 }
+
+
+_STATES = frozenset(MemberState)
 
 
 class Key(NamedTuple):
@@ -163,6 +167,8 @@ def _subscription(fields: Fields) -> Subscription:
 
 
 def _holding(fields: Fields) -> Holding:
+    if fields["state"] not in _STATES:
+        raise MalformedError(f"{fields['state']} is no state of a member")
     return Holding(
         epoch=fields["member_epoch"],
         previous_epoch=fields["previous_member_epoch"],

@@ -1,0 +1,151 @@
+"""Subscriptions by regular expression, and expressions that want to do harm."""
+
+from typing import Any
+
+import pytest
+
+from builders.group_consumers import Consumer, describe
+from builders.group_machine import Driver
+from builders.group_topics import Topics
+from penstock.groups.answers import ConsumerHeartbeatAnswer
+from penstock.groups.consumer import regex
+from penstock.groups.consumer.regex import EXPRESSION_CHARS_MAX, Regexes, compile_expression
+from penstock.model.errors import ErrorCode, PenstockError
+
+
+def _driver(**settings: Any) -> Driver:
+    topics = Topics(bills=1)
+    for name in ("orders-eu", "orders-us", "old-orders-eu"):
+        topics.make(name, 2)
+    return Driver(topics=topics, **settings)
+
+
+def _names(consumer: Consumer) -> set[str]:
+    return {name for name, _ in consumer.places}
+
+
+@pytest.mark.parametrize(
+    ("expression", "matched"),
+    [
+        ("orders-.*", {"orders-eu", "orders-us"}),
+        ("orders", set()),
+        (".*-eu", {"orders-eu", "old-orders-eu"}),
+        ("orders-(eu|us)|bills", {"orders-eu", "orders-us", "bills"}),
+        ("(?i)ORDERS-EU", {"orders-eu"}),
+        ("", set()),
+        ("()", set()),
+    ],
+)
+def test_an_expression_matches_whole_names_and_an_empty_one_matches_nothing(expression: str, matched: set[str]) -> None:
+    consumer = Consumer(_driver(), "m", topics=(), regex=expression)
+    consumer.join()
+    assert _names(consumer) == matched
+
+
+def test_topics_by_name_and_by_expression_are_read_together() -> None:
+    consumer = Consumer(_driver(), "m", topics=("bills",), regex="orders-.*")
+    consumer.join()
+    assert _names(consumer) == {"bills", "orders-eu", "orders-us"}
+
+
+@pytest.mark.parametrize("expression", ["[", "(", "(a)\\1", "(?=a)", "(?<!a)b", "a{1001}", "*", "\\"])
+def test_what_re2_refuses_is_refused_with_its_reason_and_leaves_no_trace(expression: str) -> None:
+    driver = _driver()
+    consumer = Consumer(driver, "m", topics=(), regex=expression)
+    answer = driver.ask(consumer._request(True), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert expression in answer.detail
+    assert not driver.log
+    assert describe(driver).error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_member_that_changes_to_an_expression_that_cannot_be_used_keeps_what_it_had() -> None:
+    driver = _driver()
+    consumer = Consumer(driver, "m", topics=(), regex="orders-.*")
+    consumer.join()
+    consumer.regex = "["
+    answer = driver.ask(consumer._request(True), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert consumer.beat().error is ErrorCode.NONE
+    assert describe(driver).members[0].subscribed_regex == "orders-.*"
+
+
+@pytest.mark.parametrize("expression", ["a" * (EXPRESSION_CHARS_MAX + 1), "(?:a{100}b{100}c{100}){33}"])
+def test_an_expression_that_is_too_large_is_refused(expression: str) -> None:
+    with pytest.raises(PenstockError) as refused:
+        compile_expression(expression)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert len(str(refused.value)) < 400
+
+
+def test_new_topics_that_match_are_read_and_deleted_ones_are_not() -> None:
+    consumer = Consumer(_driver(), "m", topics=(), regex="orders-.*")
+    consumer.join()
+    consumer.image.make("orders-asia", 1)
+    consumer.image.delete("orders-us")
+    for _ in range(3):
+        consumer.beat()
+    assert _names(consumer) == {"orders-eu", "orders-asia"}
+
+
+def test_members_may_use_different_expressions_and_an_unused_one_is_forgotten() -> None:
+    driver = _driver()
+    first = Consumer(driver, "a", topics=(), regex="orders-.*")
+    second = Consumer(driver, "b", topics=(), regex=".*-eu")
+    for _ in range(4):
+        first.beat()
+        second.beat()
+    assert _names(first) | _names(second) == {"orders-eu", "orders-us", "old-orders-eu"}
+    first.subscribe("bills", regex="")
+    for _ in range(4):
+        first.beat()
+        second.beat()
+    assert (_names(first), _names(second)) == ({"bills"}, {"orders-eu", "old-orders-eu"})
+    assert not any(b"orders-.*" in record.key for record in driver.machine.dump())
+
+
+def test_an_expression_in_use_is_resolved_again_after_a_restart() -> None:
+    driver = _driver()
+    consumer = Consumer(driver, "m", topics=(), regex="orders-.*")
+    consumer.join()
+    consumer.image.make("orders-asia", 1)
+    consumer.driver = driver.restarted()
+    for _ in range(2):
+        consumer.beat()
+    assert _names(consumer) == {"orders-eu", "orders-us", "orders-asia"}
+
+
+@pytest.mark.parametrize("expression", ["(a|aa)+$", "(.*)*(.*)*x", "(x+x+)+y", "(.*a.{30}){3}", "(?:.*[a-w].*){100}"])
+def test_hostile_expressions_do_a_bounded_amount_of_work_at_a_time(expression: str) -> None:
+    """A backtracking matcher would not come back from the first of these names."""
+    topics = Topics()
+    for number in range(300):
+        topics.make(f"{number:03}{'xa' * 123}")
+    regexes = Regexes(topics)
+    instructions = compile_expression(expression).programsize
+    calls = 1
+    while regexes.matching(expression) is None:
+        calls += 1
+    work = sum(len(name) + 1 for name in topics.names()) * instructions
+    assert calls <= work // regex.WORK_MAX + 1
+
+
+def test_a_long_search_goes_on_by_itself_and_members_get_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regex, "WORK_MAX", 1)
+    driver = _driver()
+    consumer = Consumer(driver, "m", topics=("bills",), regex="orders-.*")
+    consumer.join()
+    assert _names(consumer) == {"bills"}
+    driver.pass_time(100)
+    consumer.beat()
+    assert _names(consumer) == {"bills", "orders-eu", "orders-us"}
+
+
+def test_results_are_kept_until_the_topics_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics(a=1, b=1)
+    regexes = Regexes(topics)
+    assert regexes.matching("[ab]") == ("a", "b")
+    monkeypatch.setattr(regex, "WORK_MAX", -1)
+    assert regexes.matching("[ab]") == ("a", "b")
+    topics.make("c")
+    assert regexes.matching("[ab]") is None

@@ -1,0 +1,108 @@
+"""Static members: they leave for a while and return to what they had."""
+
+import pytest
+
+from builders.group_consumers import SESSION_MS, Consumer, describe, request
+from builders.group_machine import Driver
+from builders.group_topics import Topics
+from penstock.groups.answers import ConsumerHeartbeatAnswer, Left, LeftMember
+from penstock.groups.commands import Leave, LeavingMember
+from penstock.model.errors import ErrorCode
+
+
+def _pair() -> tuple[Driver, Consumer, Consumer]:
+    driver = Driver(topics=Topics(orders=6))
+    first, second = (Consumer(driver, name, instance_id=f"i-{name}") for name in "ab")
+    for _ in range(4):
+        first.beat()
+        second.beat()
+    return driver, first, second
+
+
+def test_a_static_member_that_returns_gets_what_it_had_and_nobody_else_notices() -> None:
+    driver, first, second = _pair()
+    had, epoch = first.places, first.epoch
+    answer = first.leave(epoch=-2)
+    assert (answer.error, answer.member_epoch) == (ErrorCode.NONE, -2)
+    second.beat()
+    returned = Consumer(driver, "c", instance_id="i-a")
+    returned.join()
+    assert (returned.places, returned.epoch) == (had, epoch)
+    assert second.beat().assignment is None
+    assert describe(driver).state == "Stable"
+    assert {member.member_id for member in describe(driver).members} == {"b", "c"}
+
+
+def test_its_partitions_wait_for_a_session_and_then_go_to_others() -> None:
+    driver, first, second = _pair()
+    first.leave(epoch=-2)
+    driver.pass_time(SESSION_MS // 2)
+    second.beat()
+    assert len(second.places) == 3
+    driver.pass_time(SESSION_MS // 2)
+    second.beat()
+    assert len(second.places) == 6
+
+
+def test_a_static_id_that_is_in_use_is_not_given_to_another_member() -> None:
+    driver, *_ = _pair()
+    thief = Consumer(driver, "c", instance_id="i-a")
+    answer = driver.ask(thief._request(True), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_a_static_member_whose_answer_was_lost_joins_again_under_its_own_id() -> None:
+    _, first, _ = _pair()
+    first.join()
+    assert len(first.places) == 3
+
+
+@pytest.mark.parametrize("epoch", [2, -1, -2])
+def test_whoever_still_uses_the_old_member_id_is_fenced(epoch: int) -> None:
+    driver, first, _ = _pair()
+    first.leave(epoch=-2)
+    Consumer(driver, "c", instance_id="i-a").join()
+    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("epoch", [2, -1, -2])
+def test_an_unknown_static_id_is_an_unknown_member(epoch: int) -> None:
+    driver, *_ = _pair()
+    answer = driver.ask(request("a", epoch, instance_id="nobody"), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_is_away_cannot_go_on_without_joining() -> None:
+    driver, first, _ = _pair()
+    epoch = first.epoch
+    first.leave(epoch=-2)
+    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_static_member_that_leaves_for_good_frees_its_partitions_at_once() -> None:
+    _, first, second = _pair()
+    first.leave()
+    second.beat()
+    assert len(second.places) == 6
+
+
+def test_an_operator_removes_a_member_by_its_static_id() -> None:
+    driver, _, second = _pair()
+    left = driver.ask(Leave("g", (LeavingMember("", "i-a"), LeavingMember("", "i-x"))), Left)
+    assert left.members == (
+        LeftMember("", "i-a", ErrorCode.NONE),
+        LeftMember("", "i-x", ErrorCode.UNKNOWN_MEMBER_ID),
+    )
+    second.beat()
+    assert len(second.places) == 6
+
+
+def test_a_member_that_is_away_is_still_away_after_a_restart() -> None:
+    driver, first, _ = _pair()
+    had = first.places
+    first.leave(epoch=-2)
+    returned = Consumer(driver.restarted(), "c", instance_id="i-a")
+    returned.join()
+    assert returned.places == had
