@@ -157,7 +157,9 @@ def serve(
 
     async def run() -> None:
         async with ground.partitions() as partitions:
-            broker = ServedBroker(ground, partitions, memory or Memory(), options, groups or GroupSettings())
+            broker = ServedBroker(
+                ground, partitions, memory or Memory(), options, groups or GroupSettings(initial_rebalance_delay_ms=0)
+            )
             await broker.start()
             try:
                 await asyncio.wait_for(story(broker), timeout_s)
