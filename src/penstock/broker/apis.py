@@ -4,7 +4,7 @@ What the numbers hide: Produce is served from version 3, but advertised from 0, 
 compressing without a word where it is not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.broker.admin_apis import admin_rows
@@ -13,8 +13,6 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.group_apis import group_rows
 from penstock.broker.groups_seen import Groups
 from penstock.broker.handlers.api_versions import ApiVersionsHandler, refusal
-from penstock.broker.handlers.create_topics import CreateTopicsHandler
-from penstock.broker.handlers.delete_topics import DeleteTopicsHandler
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.info import InfoHandler
 from penstock.broker.handlers.init_producer_id import InitProducerIdHandler
@@ -24,8 +22,10 @@ from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpoc
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.memory import Memory
+from penstock.broker.shown_settings import ShownSetting
 from penstock.broker.table import Right, Row, Table
 from penstock.catalog.producer_ids import ProducerIds
+from penstock.groups.settings import GroupSettings
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.limits import REQUEST_BYTES_MAX
@@ -51,6 +51,9 @@ class Served:
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
+    at_start: Sequence[ShownSetting] = ()
+    """What this broker was told, as far as it is not the default of topics."""
+    group_settings: GroupSettings = field(default_factory=GroupSettings)
 
 
 def build_table(served: Served) -> Table:
@@ -60,7 +63,6 @@ def build_table(served: Served) -> Table:
     auto_create = partitions if served.auto_create else None
     metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
     sessions = FetchSessions(served.clock, served.entropy)
-    create = CreateTopicsHandler(partitions, identity, served.default_partitions)
     info = InfoHandler(identity, served.clock, served.version, served.features)
     rows = [
         Row(
@@ -77,8 +79,6 @@ def build_table(served: Served) -> Table:
         ),
         Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
         Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
-        Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
-        Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
         Row(22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids)),
         Row(
             23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
@@ -87,7 +87,12 @@ def build_table(served: Served) -> Table:
         Row(1000, "Info", 0, 0, Right.NONE, info),
         Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
         *group_rows(served.groups, partitions, identity),
-        *admin_rows(),
+        *admin_rows(
+            partitions, identity, served.clock,
+            default_partitions=served.default_partitions,
+            at_start=served.at_start,
+            group_settings=served.group_settings,
+        ),
     ]  # fmt: skip
     api_versions.announce(rows)
     return Table(rows)

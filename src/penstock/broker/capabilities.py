@@ -52,6 +52,11 @@ class AutoCreate(Protocol):
 
 
 class TopicCreation(Protocol):
+    @property
+    def defaults(self) -> Mapping[str, str]:
+        """Settings of topics that do not set them."""
+        ...
+
     async def create(
         self,
         name: str,

@@ -28,6 +28,7 @@ from penstock.node.http import OperatorPort
 from penstock.node.metrics import Metric, Source
 from penstock.node.operator import Operator
 from penstock.node.settings import Settings
+from penstock.node.shown import shown_settings
 from penstock.partition.partitions import Partitions
 from penstock.records import COMPILED
 from penstock.storage.disk import Disk
@@ -107,6 +108,8 @@ class Node:
                 __version__,
                 auto_create=settings.auto_create,
                 default_partitions=settings.default_partitions,
+                at_start=tuple(shown_settings(settings, group_settings(settings))),
+                group_settings=group_settings(settings),
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )

@@ -21,7 +21,7 @@ from penstock.model.workers import Workers
 from penstock.partition import state
 from penstock.partition.epochs import EpochEnd
 from penstock.partition.produced import check_produced, stamp_append_time
-from penstock.partition.producers import ProducerBudget, StoredBatch
+from penstock.partition.producers import ActiveProducer, ProducerBudget, StoredBatch
 from penstock.partition.settings import TopicSettings
 from penstock.partition.waiters import Cancel, Waiters
 from penstock.records.header import BatchHeader, read_header, stamp
@@ -252,6 +252,10 @@ class Partition:
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where leader epoch `epoch` ended; (-1, -1) when it is not known."""
         return self._epochs.end_of(epoch, self.log.end_offset)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """The idempotent producers that are known here."""
+        return self._producers.active(self._now_ms())
 
     # Keeping in order.
 

@@ -70,7 +70,7 @@ class Partitions(Registry):
         self.defaults: Mapping[str, str] = topic_settings.check(defaults or {})
         self.node_id = node_id
         self._catalog = catalog
-        self._store = store
+        self.store = store
         self._clock = clock
         self._workers = workers
         self._limits = limits or ProducerLimits()
@@ -90,7 +90,7 @@ class Partitions(Registry):
         """
         opening = Opening(
             self._catalog,
-            self._store,
+            self.store,
             self._workers,
             self.node_id,
             self._settings_of,
@@ -228,7 +228,7 @@ class Partitions(Registry):
         try:
             topic = await self._define(name, partitions, settings)
             try:
-                logs = await create_logs(self._store, topic, self._settings_of(topic))
+                logs = await create_logs(self.store, topic, self._settings_of(topic))
                 await self._catalog.set_ready(topic.topic_id)
             except BaseException:
                 await self._erase(topic)
@@ -248,7 +248,7 @@ class Partitions(Registry):
         # The catalog has it and memory has not: what a failure at the moment of commit, or in cleaning up, has left.
         for topic in await self._catalog.topics():
             if topic.name == name and topic.state is TopicState.CREATING:
-                await erase(self._catalog, self._store, topic)
+                await erase(self._catalog, self.store, topic)
         return await self._catalog.create_topic(name, partitions, settings, replicas)
 
     async def _delete(self, name: str) -> Topic:
@@ -275,7 +275,7 @@ class Partitions(Registry):
     async def _erase(self, topic: Topic) -> None:
         """Remove what is left of a topic that is not served; what fails now is tried again by upkeep."""
         try:
-            await erase(self._catalog, self._store, topic)
+            await erase(self._catalog, self.store, topic)
             self._leftovers.pop(topic.topic_id, None)
         except (PenstockError, OSError) as error:
             self._leftovers[topic.topic_id] = topic
@@ -313,7 +313,7 @@ class Partitions(Registry):
             return replace(topic, partitions=count)
         self._reserved += added
         try:
-            logs = await grow(self._catalog, self._store, topic, count, (self.node_id,), self._settings_of(topic))
+            logs = await grow(self._catalog, self.store, topic, count, (self.node_id,), self._settings_of(topic))
         except BaseException:
             await self._settle_or_later(replace(topic, growing_to=count))
             if self._topics[name].partitions != count:
@@ -327,7 +327,7 @@ class Partitions(Registry):
     async def _settle(self, topic: Topic) -> None:
         """Bring a topic whose growth failed in step with the catalog; raises while that cannot be done."""
         served = self._existing(topic.name)
-        self._serve_more(served, await settle(self._catalog, self._store, served))
+        self._serve_more(served, await settle(self._catalog, self.store, served))
         self._unsettled.pop(topic.topic_id, None)
 
     async def _settle_or_later(self, topic: Topic) -> None:
@@ -377,7 +377,7 @@ class Partitions(Registry):
             opened.derived,
             settings=settings,
             placement=opened.placement,
-            store=self._store,
+            store=self.store,
             clock=self._clock,
             workers=self._workers,
             budget=self._budget,

@@ -55,6 +55,15 @@ class _Producer(NamedTuple):
     batches: tuple[StoredBatch, ...]
 
 
+class ActiveProducer(NamedTuple):
+    """A producer that is known, with the last of what it stored and how long ago that was."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    silent_ms: int
+
+
 class ProducerBudget:
     """How many producers all partitions of a broker know together."""
 
@@ -123,6 +132,13 @@ class Producers:
             self._budget.known > self._budget.most and len(self._known) > PER_PARTITION_MIN
         ):
             self._forget_oldest()
+
+    def active(self, now_ms: int) -> list[ActiveProducer]:
+        """Those that are known, the longest silent first."""
+        return [
+            ActiveProducer(producer_id, producer.epoch, producer.batches[-1].last_sequence, now_ms - producer.seen_ms)
+            for producer_id, producer in self._known.items()
+        ]
 
     def expire(self, now_ms: int) -> int:
         """Forget who was silent for the whole window; tells how many."""

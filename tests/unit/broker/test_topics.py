@@ -9,6 +9,7 @@ import pytest
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
 from penstock.model.errors import ErrorCode
+from penstock.partition.setting_table import TABLE
 
 
 def wanted(name: str = "events", partitions: int = 1, replication_factor: int = 1, **more: Any) -> dict[str, Any]:
@@ -32,7 +33,9 @@ def test_a_topic_is_made_as_asked(version: int, tmp_path: Path) -> None:
         assert (made.partitions, made.settings) == (3, {"retention.ms": "60000"})
         if version >= 5:
             assert (row["num_partitions"], row["replication_factor"]) == (3, 1)
-            assert [(each["name"], each["value"]) for each in row["configs"]] == [("retention.ms", "60000")]
+            shown = {each["name"]: (each["value"], each["config_source"]) for each in row["configs"]}
+            assert shown.keys() == TABLE.keys()
+            assert (shown["retention.ms"], shown["retention.bytes"]) == (("60000", 1), ("-1", 5))
         if version >= 7:
             assert row["topic_id"] == made.topic_id
 
@@ -66,6 +69,7 @@ def assigned(*rows: tuple[int, list[int]]) -> list[dict[str, Any]]:
         (wanted("no spaces"), ErrorCode.INVALID_TOPIC, "no spaces"),
         (wanted("__hidden"), ErrorCode.INVALID_TOPIC, "reserved"),
         (wanted("taken"), ErrorCode.TOPIC_ALREADY_EXISTS, "taken"),
+        (wanted("also_taken"), ErrorCode.INVALID_TOPIC, "also.taken"),
         (wanted(partitions=0), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
         (wanted(partitions=-2), ErrorCode.INVALID_PARTITIONS, "-2"),
         (wanted(partitions=2**31 - 1), ErrorCode.INVALID_PARTITIONS, "10000"),
@@ -85,7 +89,8 @@ def test_what_cannot_be_made_is_refused_with_its_reason_and_the_rest_is_made(
     topic: dict[str, Any], code: ErrorCode, says: str, validate_only: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
-        await broker.topic("taken")
+        for name in ("taken", "also.taken"):
+            await broker.topic(name)
         peer = await broker.peer()
         bad, good = await create(peer, topic, wanted("good"), validate_only=validate_only)
         assert bad["error_code"] == code.number
@@ -117,6 +122,19 @@ def test_topics_are_deleted_by_name(version: int, tmp_path: Path) -> None:
         assert (gone["name"], gone["error_code"]) == ("events", 0)
         assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
         assert broker.partitions.topics() == []
+
+    serve(tmp_path, story)
+
+
+def test_a_topic_that_is_to_be_deleted_twice_or_has_no_name_is_not(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        made = await broker.topic()
+        peer = await broker.peer()
+        by_id = {"name": None, "topic_id": made.topic_id}
+        fields = {"topics": [{"name": "events"}, {"name": "events"}, by_id, by_id, {"name": None}]}
+        rows = (await peer.ask("DeleteTopics", 6, fields))["responses"]
+        assert [row["error_code"] for row in rows] == [ErrorCode.INVALID_REQUEST.number] * 3
+        assert broker.partitions.topic("events") == made
 
     serve(tmp_path, story)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.broker.capabilities import Identity, TopicCreation
 from penstock.broker.request import Request, Result, Work
+from penstock.broker.shown_settings import topic_settings
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.messages import read_request, write_response
 
@@ -14,6 +15,8 @@ TOPICS_MAX = 1_000
 
 
 class CreateTopicsHandler:
+    """Answers with all settings of what was made: its own, the broker's, the defaults."""
+
     def __init__(self, topics: TopicCreation, identity: Identity, default_partitions: int) -> None:
         self._topics = topics
         self._identity = identity
@@ -53,7 +56,8 @@ class CreateTopicsHandler:
             "num_partitions": topic.partitions,
             "replication_factor": 1,
             "configs": [
-                {"name": name, "value": value, "config_source": _FROM_TOPIC} for name, value in topic.settings.items()
+                {"name": each.name, "value": each.value, "config_source": each.source}
+                for each in topic_settings(topic.settings, self._topics.defaults)
             ],
         }
 
@@ -82,10 +86,6 @@ class CreateTopicsHandler:
                     f"the only broker is {self._identity.node_id}",
                 )
         return len(assignments), 1
-
-
-_FROM_TOPIC = 1
-"""Kafka's number for a setting that the topic itself has."""
 
 
 def _settings(wanted: dict[str, Any]) -> dict[str, str | None]:

@@ -1,5 +1,6 @@
 """DeleteTopics: by name, or from version 6 on also by id."""
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -26,9 +27,11 @@ class DeleteTopicsHandler:
         else:
             wanted = [(name, NO_TOPIC_ID) for name in fields["topic_names"]]
         rows = []
-        for name, topic_id in dict.fromkeys(wanted):
+        for (name, topic_id), times in Counter(wanted).items():
             row: dict[str, Any] = {"name": name, "topic_id": topic_id}
             try:
+                if times > 1:
+                    raise PenstockError(ErrorCode.INVALID_REQUEST, f"the topic is named {times} times")
                 topic = await self._topics.delete(_deletable(self._name(name, topic_id)))
                 row |= {"name": topic.name, "topic_id": topic.topic_id}
             except PenstockError as error:
@@ -41,6 +44,8 @@ class DeleteTopicsHandler:
             if topic_id != NO_TOPIC_ID:
                 raise PenstockError(ErrorCode.INVALID_REQUEST, "a topic is named either by its name or by its id")
             return name
+        if topic_id == NO_TOPIC_ID:
+            raise PenstockError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id")
         topic = self._topics.topic_by_id(topic_id)
         if topic is None:
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")

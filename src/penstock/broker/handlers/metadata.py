@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.broker.capabilities import AutoCreate, Identity, TopicLookup
+from penstock.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from penstock.broker.request import Answer, Request, Result, Work
 from penstock.catalog.catalog import Topic
 from penstock.model.errors import ErrorCode, PenstockError
@@ -26,10 +27,6 @@ CREATED_MAX = 100
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Encoded topics and answers that are kept; beyond it all are encoded anew."""
-
-_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Everything, as Kafka answers where no rights are checked: the bits are its numbers for the operations."""
 
 _ALL_WHEN_NULL_FROM = 1
 _MAY_FORBID_CREATION_FROM = 4
@@ -187,7 +184,7 @@ class MetadataHandler:
             "topics": EncodedArray(len(parts), b"".join(parts)),
         }
         if cluster_operations:
-            answer["cluster_authorized_operations"] = _CLUSTER_OPERATIONS
+            answer["cluster_authorized_operations"] = CLUSTER_OPERATIONS
         return write_response(API, form.version, answer)
 
     def _forget_outdated(self) -> None:
@@ -214,7 +211,7 @@ def _encode_head(form: _Form, topic: Topic, partitions: EncodedArray) -> bytes:
         "partitions": partitions,
     }
     if form.with_operations:
-        row["topic_authorized_operations"] = _TOPIC_OPERATIONS
+        row["topic_authorized_operations"] = TOPIC_OPERATIONS
     out = bytearray()
     response_element_writer(API, form.version, "topics")(out, row)
     return bytes(out)
