@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import cluster, config, context, group, serve, topic
+from penstock.cli import bench, cluster, config, context, group, serve, topic
 from penstock.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion
 from penstock.cli.completion import prepare as prepare_completion
 from penstock.cli.context_option import ContextGroup
@@ -18,6 +18,7 @@ from penstock.cli.get import get
 from penstock.cli.info import info
 from penstock.cli.put import put
 from penstock.cli.sql import sql
+from penstock.cli.tail import tail
 
 app = typer.Typer(
     name="penstock",
@@ -48,6 +49,7 @@ serve.register(app)
 app.add_typer(topic.app, name="topic")
 app.command()(put)
 app.command()(get)
+app.command()(tail)
 app.command()(dump)
 app.command()(info)
 app.add_typer(group.app, name="group")
@@ -55,6 +57,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(cluster.app, name="cluster")
 app.command()(sql)
 app.add_typer(context.app, name="context")
+app.add_typer(bench.app, name="bench")
 app.command()(completion)
 
 

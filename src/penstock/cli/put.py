@@ -73,8 +73,8 @@ def put(
     Each message is stored once, however often it had to be sent. What was typed is sent at once, line by line.
     """
     with failures_explained(as_json):
-        _check_choice("--compression", compression, COMPRESSIONS)
-        _check_choice("--acks", acks, tuple(ACKS))
+        check_choice("--compression", compression, COMPRESSIONS)
+        check_choice("--acks", acks, tuple(ACKS))
         _check_key(key, key_separator, json_lines=json_lines, tombstone=tombstone)
         if sum((bool(values), bool(files), tombstone)) > 1:
             raise usage_error("messages come from arguments, from --file or from --tombstone, not from several of them")
@@ -174,6 +174,7 @@ def _header(text: str) -> "Header":
     return name, os.fsencode(value)
 
 
-def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
+def check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
+    """An error that names the flag and what it takes, unless this is one of them."""
     if value not in choices:
         raise usage_error(f"{flag} {value!r}: expected one of {', '.join(choices)}")

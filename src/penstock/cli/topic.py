@@ -1,19 +1,45 @@
-"""`penstock topic create | list | delete`."""
+"""`penstock topic create | list | describe | alter | delete | empty`."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.completion import complete_topic
+from penstock.cli.consent import ask
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, REPLICAS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import counted, print_json, print_line, print_table
+from penstock.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    TopicName,
+    Yes,
+)
+from penstock.cli.output import counted, print_json, print_line, print_table, shown_size
+from penstock.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
-    from penstock.sdk.answers import TopicView
+    from collections.abc import Mapping
 
-app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
+    from penstock.model.names import TopicPartition
+    from penstock.sdk.answers import TopicView
+    from penstock.sdk.client import AsyncClient
+
+app = typer.Typer(help="Create, list, describe, alter, delete and empty topics.", no_args_is_help=True)
+
+PAGE_TOPICS = 100
+_ALL_AT_ONCE = 1_000
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", "--set", "-s", metavar="NAME=VALUE", help="A setting, such as retention.ms=7d (repeatable)."
+    ),
+]
+Compact = Annotated[bool, typer.Option("--compact", help="Keep the last message of each key: cleanup.policy=compact.")]
 
 
 @app.command()
@@ -29,17 +55,15 @@ def create(
         int | None,
         typer.Option(min=1, max=REPLICAS_MAX, help="Copies of each partition; unless given, the broker decides."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic, such as retention.ms=3600000."),
-    ] = None,
+    settings: Settings = None,
+    compact: Compact = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
     with failures_explained(as_json):
-        rows = dict(_setting(text) for text in settings or ())
+        rows = _chosen(settings, compact)
         from penstock.cli.session import connected
 
         with connected(bootstrap, timeout) as session:
@@ -63,42 +87,147 @@ def create(
 @app.command("list")
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many topics make a page.")] = PAGE_TOPICS,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="TOPIC", help="The page that begins behind this name.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All of them, not only a page.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """List the topics, with how many messages they hold."""
+    """List topics by name, a page at a time, with how many messages and bytes they hold."""
     with failures_explained(as_json):
         from penstock.cli.session import connected
+        from penstock.cli.topic_sizes import topic_sizes
 
         with connected(bootstrap, timeout) as session:
-            views = session.run(session.client.list_topics(timeout_s=timeout))
-            views = [view for view in views if internal or not view.is_internal]
-            counts = _message_counts(session, views, timeout)
+            wanted = None if everything else limit
+            views, more = session.run(_page(session.client, wanted, after, timeout, internal=internal))
+            rows = session.run(topic_sizes(session.client, views, timeout))
         if as_json:
-            print_json(
-                [
-                    {
-                        "name": view.name,
-                        "id": str(view.topic_id),
-                        "partitions": len(view.partitions),
-                        "messages": counts[view.name],
-                        "internal": view.is_internal,
-                    }
-                    for view in views
-                ]
-            )
-        elif views:
-            rows = [(view.name, len(view.partitions), _shown(counts[view.name])) for view in views]
-            print_table(("topic", "partitions", "messages"), rows, numbers=("partitions", "messages"))
-        else:
+            documents = [
+                {
+                    "name": row.view.name,
+                    "id": str(row.view.topic_id),
+                    "partitions": len(row.view.partitions),
+                    "messages": row.messages,
+                    "bytes": row.size_bytes,
+                    "internal": row.view.is_internal,
+                }
+                for row in rows
+            ]
+            print_json({"topics": documents, "after": more})
+            return
+        if rows:
+            cells = [
+                (
+                    row.view.name,
+                    len(row.view.partitions),
+                    "damaged" if row.messages is None else row.messages,
+                    "?" if row.size_bytes is None else shown_size(row.size_bytes),
+                )
+                for row in rows
+            ]
+            columns = ("topic", "partitions", "messages", "size")
+            print_table(columns, cells, numbers=columns[1:])
+        elif after is None:
             print_line("There are no topics yet. `penstock topic create NAME` makes one.")
+        if more is not None:
+            sys.stdout.flush()
+            sys.stderr.write(f"There are more: --after {more} shows the next page, --all shows all.\n")
+
+
+async def _page(
+    client: "AsyncClient", limit: int | None, after: str | None, timeout_s: float, *, internal: bool
+) -> "tuple[list[TopicView], str | None]":
+    """So many topics behind `after`, or all, and behind which name the rest is."""
+    views: list[TopicView] = []
+    while True:
+        missing = _ALL_AT_ONCE if limit is None else limit - len(views)
+        page = await client.admin.list_topics(limit=missing, after=after, timeout_s=timeout_s)
+        views += [view for view in page.topics if internal or not view.is_internal]
+        after = page.after
+        if after is None or (limit is not None and len(views) >= limit):
+            return views, after
+
+
+@app.command()
+def describe(
+    name: TopicName,
+    all_settings: Annotated[bool, typer.Option("--all-settings", help="Show settings at their defaults too.")] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show a topic's partitions, with leader, replicas, offsets and size, and its settings."""
+    with failures_explained(as_json):
+        from penstock.cli.nearest import topic_expected
+        from penstock.cli.session import connected
+        from penstock.cli.topic_description import describe_topic
+
+        with connected(bootstrap, timeout) as session, topic_expected(session, name):
+            description = session.run(describe_topic(session.client, name, timeout, all_settings=all_settings))
+        if as_json:
+            print_json(description.document())
+        else:
+            description.print()
+
+
+@app.command()
+def alter(
+    name: TopicName,
+    settings: Settings = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to its default (repeatable).")
+    ] = None,
+    compact: Compact = False,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="So many in all, more than there are."),
+    ] = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Change a topic's settings, or let it have more partitions."""
+    with failures_explained(as_json):
+        chosen = _chosen(settings, compact)
+        gone = list(dict.fromkeys(unset or ()))
+        both = sorted(chosen.keys() & set(gone))
+        if both:
+            raise usage_error(f"--unset {both[0]}: it is set in the same breath")
+        if not chosen and not gone and partitions is None:
+            raise usage_error("there is nothing to change: give --setting, --unset or --partitions")
+        from penstock.cli.nearest import topic_expected
+        from penstock.cli.session import connected
+        from penstock.sdk.admin_answers import ResourceKind
+
+        with connected(bootstrap, timeout) as session, topic_expected(session, name):
+            admin = session.client.admin
+            if chosen or gone:
+                session.run(admin.alter_settings(ResourceKind.TOPIC, name, chosen, unset=gone, timeout_s=timeout))
+                if not as_json:
+                    for key, value in chosen.items():
+                        print_line(f"Set {key} to {value}.")
+                    for key in gone:
+                        print_line(f"{key} is at its default again.")
+            if partitions is not None:
+                session.run(admin.create_partitions(name, partitions, timeout_s=timeout))
+                if not as_json:
+                    print_line(f"Topic {name} has {counted(partitions, 'partition')} now.")
+                    print_line("New messages of a key may go to another partition than its earlier ones.")
+        if as_json:
+            print_json({"name": name, "set": chosen, "unset": gone, "partitions": partitions})
 
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to delete.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC…", help="Topics to delete.", show_default=False, autocompletion=complete_topic),
+    ],
+    yes: Yes = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -106,63 +235,76 @@ def delete(
     """Delete topics, with all their messages. Asks first; where nobody can answer, it takes --yes."""
     with failures_explained(as_json):
         if not yes:
-            _ask_to_delete(names, as_json)
+            which = ", ".join(names)
+            ask(f"delete {which} with all messages", f"Delete {which} with all messages?", as_json=as_json)
+        from penstock.cli.nearest import topic_expected
         from penstock.cli.session import connected
 
         with connected(bootstrap, timeout) as session:
             for name in names:
-                session.run(session.client.delete_topic(name, timeout_s=timeout))
+                with topic_expected(session, name):
+                    session.run(session.client.delete_topic(name, timeout_s=timeout))
                 if not as_json:
                     print_line(f"Deleted topic {name}.")
         if as_json:
             print_json({"deleted": names})
 
 
-def _ask_to_delete(names: list[str], as_json: bool) -> None:
-    """What is deleted does not come back, so silence is no consent."""
-    if as_json or sys.stdin is None or not sys.stdin.isatty():
-        raise usage_error(f"nobody can be asked whether to delete {', '.join(names)} with all messages; add --yes")
-    typer.confirm(f"Delete {', '.join(names)} with all messages?", abort=True)
+@app.command()
+def empty(
+    name: TopicName,
+    yes: Yes = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the messages that a topic has now, and keep the topic. Asks first, with how many they are.
 
-
-def _message_counts(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int | None]:
-    """How many offsets each topic spans: its messages, and those that compaction or an owner took out of the middle.
-
-    None where a partition is quarantined: one such topic does not hide the others.
+    Offsets are not used again: the next message gets the one it would have got. What comes while it asks, stays.
     """
+    with failures_explained(as_json):
+        from penstock.cli.nearest import topic_expected
+        from penstock.cli.session import connected
+        from penstock.cli.topic_sizes import extents
+
+        with connected(bootstrap, timeout) as session, topic_expected(session, name):
+            client = session.client
+            view = session.run(client.describe_topic(name, timeout_s=timeout))
+            spans = session.run(extents(client, [view], timeout))
+            filled = {where: span for where, span in spans.items() if span is not None and span.messages}
+            count = sum(span.messages for span in filled.values())
+            if filled and not yes:
+                what = f"the {counted(count, 'message')} of {name}"
+                ask(f"delete {what}", f"Delete {what}?", as_json=as_json)
+            ends = {where: span.next for where, span in filled.items()}
+            if ends:
+                session.run(_delete_records(client, name, ends, timeout))
+        if as_json:
+            rows = [{"partition": where.partition, "first_offset": end} for where, end in sorted(ends.items())]
+            print_json({"name": name, "deleted": count, "partitions": rows})
+        elif count:
+            print_line(f"Deleted {counted(count, 'message')} of topic {name}.")
+        else:
+            print_line(f"Topic {name} is empty already.")
+
+
+async def _delete_records(
+    client: "AsyncClient", name: str, ends: "Mapping[TopicPartition, int]", timeout_s: float
+) -> None:
     from penstock.model.errors import ErrorCode, PenstockError
 
     try:
-        return _offsets_spanned(session, views, timeout_s)
+        await client.admin.delete_records(ends, timeout_s=timeout_s)
     except PenstockError as error:
-        if error.code is not ErrorCode.PARTITION_QUARANTINED:
+        if error.code is not ErrorCode.POLICY_VIOLATION:
             raise
-    if len(views) == 1:
-        return {views[0].name: None}
-    half = len(views) // 2
-    return _message_counts(session, views[:half], timeout_s) | _message_counts(session, views[half:], timeout_s)
+        way = f"`penstock topic alter {name} --setting cleanup.policy=compact,delete` allows it"
+        text = f"topic {name!r} is compacted only, and a broker keeps the last message of each key there"
+        raise PenstockError(error.code, f"{text}; {way}, tombstones remove single keys") from error
 
 
-def _offsets_spanned(session: "Session", views: "list[TopicView]", timeout_s: float) -> dict[str, int | None]:
-    from penstock.model.names import TopicPartition
-    from penstock.sdk.requests import BEGINNING, LATEST
-
-    places = [TopicPartition(view.name, row.number) for view in views for row in view.partitions]
-    counts = {view.name: 0 for view in views}
-    if places:
-        first = session.run(session.client.list_offsets(dict.fromkeys(places, BEGINNING), timeout_s=timeout_s))
-        last = session.run(session.client.list_offsets(dict.fromkeys(places, LATEST), timeout_s=timeout_s))
-        for where in places:
-            counts[where.topic] += last[where].offset - first[where].offset
-    return dict(counts)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name or not text.isprintable():
-        raise usage_error(f"--set {text!r}: expected NAME=VALUE")
-    return name, value
-
-
-def _shown(count: int | None) -> int | str:
-    return "damaged" if count is None else count
+def _chosen(settings: list[str] | None, compact: bool) -> dict[str, str]:
+    chosen = read_settings(settings or (), "--setting")
+    if compact and chosen.setdefault("cleanup.policy", "compact") != "compact":
+        raise usage_error("--compact and --setting cleanup.policy contradict each other")
+    return chosen

@@ -118,7 +118,10 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
         assert health(broker) == ("degraded", 1)
         asyncio.run(add_topic(broker, "sound"))
         listed = Command(broker.bootstrap).run("topic", "list", "--json")
-        assert {row["name"]: row["messages"] for row in json.loads(listed.output)} == {"logs": None, "sound": 1}
+        assert {row["name"]: row["messages"] for row in json.loads(listed.output)["topics"]} == {
+            "logs": None,
+            "sound": 1,
+        }
         told = [line for line in broker.log_text().splitlines() if "quarantined" in line]
         assert len(told) == 1
         assert str(victim) in told[0]
