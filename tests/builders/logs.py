@@ -10,6 +10,7 @@ from penstock.model.clock import Clock
 from penstock.model.names import PartitionKey
 from penstock.records.batch import decode_batches, encode_batch
 from penstock.records.header import each_batch, stamp
+from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.store import FlushPolicy, Store
@@ -44,6 +45,7 @@ async def open_store(
     clock: Clock | None = None,
     random: Random | None = None,
     open_files_max: int = 64,
+    cleaner_limits: CleanerLimits | None = None,
 ) -> Store:
     """A store on simulated workers, by default in the directory `/data`."""
     chance = random or Random(0)
@@ -57,6 +59,7 @@ async def open_store(
         policy=policy,
         entropy=_ENTROPY,
         open_files_max=open_files_max,
+        cleaner_limits=cleaner_limits,
     )
 
 

@@ -7,6 +7,8 @@ In the order a write takes:
   group_commit    one flush for all who wait; `flushing` is one log's share in it
   journal         makes small appends of many logs durable with one flush
   data_directory  flushes behind, writes the `checkpoint`, removes what it makes needless
+  cleaner         keeps the last record of each key: `dirt` says where, `compaction` what, `rewriting` makes the new
+                  segment, `exchange` puts it in the place of the old ones
   mender, repair  bring back a log that the disk refused
   opening         the start: `identity` of the directories, then `recovery` of each log
   disk            the seam to the machine; `local_disk` is the real one, `penstock.testing` has the one that forgets

@@ -4,7 +4,8 @@ On disk: `.lock`, `directory-id` (see `identity`), `checkpoint`, `journal-*`, an
 for each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of such.
 
 Invariant: journals are removed only after every segment they speak of was flushed and a checkpoint says so; files of
-forgotten segments only after a checkpoint has the new start of their log.
+forgotten segments only after a checkpoint has the new start of their log; word of an exchange of segments (see
+`exchange`) only after a checkpoint has the new one.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from penstock.model.workers import Workers
 from penstock.storage import checkpoint, kept_entries
 from penstock.storage.checkpoint import LogState
 from penstock.storage.disk import Closeable, Disk
+from penstock.storage.exchange import FILE_NAME as EXCHANGE_NAME
+from penstock.storage.exchange import Stage
 from penstock.storage.flushing import Capture
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.journal import Journal, journal_path
@@ -186,16 +189,17 @@ class DataDirectory:
                 first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
                 succeeded = await self.flush_dirty(closed_only=closed_only)
                 can_cut = succeeded and not self.keeps_journals
+                exchanged = [log for log in self.logs.values() if log.exchange_stage is Stage.DONE]
                 doomed = await self._write(
                     # After a clean close nothing is looked at, so a log that needs looking at forbids one.
-                    is_clean=is_clean and succeeded and not self._has_quarantined(),
+                    is_clean=is_clean and succeeded and not self._needs_look(),
                     first_journal=first_journal if can_cut else self.first_journal,
                 )
                 if can_cut:
                     for key in deleted:
                         self._deleted.pop(key, None)
                     await self._remove_journals(first_journal)
-                await self._remove_files(doomed, graves)
+                await self._remove_files(doomed, graves, exchanged)
             except BaseException:
                 self._is_behind = True
                 raise
@@ -219,8 +223,10 @@ class DataDirectory:
         self.has_checkpoint = True
         return doomed
 
-    def _has_quarantined(self) -> bool:
-        return bool(self.kept_states) or any(log.quarantined is not None for log in self.logs.values())
+    def _needs_look(self) -> bool:
+        return bool(self.kept_states) or any(
+            log.quarantined is not None or log.exchange_stage is Stage.DECIDED for log in self.logs.values()
+        )
 
     async def _turn_journal(self, *, want_new: bool) -> int:
         """Begin a new journal, so that the old ones come to an end; the number of the first that stays needed."""
@@ -265,17 +271,22 @@ class DataDirectory:
         self.first_journal = first_journal
         await self._workers.run(partial(_remove_all, self.disk, gone))
 
-    async def _remove_files(self, doomed: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str]) -> None:
-        """Remove forgotten segments and deleted logs."""
+    async def _remove_files(
+        self, doomed: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str], exchanged: Sequence[Log]
+    ) -> None:
+        """Remove forgotten segments, deleted logs, and word of exchanges that the checkpoint knows."""
         segments = [segment for _, part in doomed for segment in part]
         for segment in segments:
             segment.forget()
         paths = [path for segment in segments for path in (segment.path, segment.index_path())]
+        paths += [f"{log.path}/{EXCHANGE_NAME}" for log in exchanged]
         await self._workers.run(partial(_remove_all, self.disk, paths))
         for path in graves:
             await self._workers.run(partial(_remove_deleted, self.disk, path))
         for log, part in doomed:
             log.doomed = [segment for segment in log.doomed if segment not in part]
+        for log in exchanged:
+            log.exchange_stage = Stage.UNKNOWN  # Its removal has not been flushed.
         self.graves = [path for path in self.graves if path not in graves]
 
     # Logs that come and go.
@@ -305,7 +316,8 @@ class DataDirectory:
         for segment in log.segments:
             segment.forget()
         self._deleted[log.key] = None
-        await self._workers.run(partial(self._rename_away, log.path))
+        async with log.exchanging:
+            await self._workers.run(partial(self._rename_away, log.path))
         self.graves.append(log.path + DELETED_SUFFIX)
         self.wants_checkpoint.set()
 

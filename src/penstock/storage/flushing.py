@@ -70,8 +70,12 @@ class Capture:
 
 
 def take_pending(log: Log) -> list[PendingBytes]:
-    """The bytes the journal would have to take to make all of `log` durable; none when it cannot or should not."""
-    pending, size = log.pending, log.pending_bytes
+    """The bytes the journal would have to take to make all of `log` durable; none when it cannot or should not.
+
+    What is durable already is left out: nothing may be in a journal of a segment that was flushed before it began.
+    """
+    durable = log.durable_offset
+    pending, size = [part for part in log.pending if part.next_offset > durable], log.pending_bytes
     log.pending, log.pending_bytes = [], 0
     if not log.is_named or size > JOURNAL_BYTES_MAX or not pending or pending[0].base_offset > log.durable_offset:
         return []

@@ -6,7 +6,8 @@ or in the journal. All of it is changed by the event loop's thread alone. `segme
 place, so that workers may read while the loop appends.
 
 The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `index`), `<name>.snapshot` files (see
-`snapshot`), and after a crash perhaps `.cut` files with what recovery took away.
+`snapshot`), while it is cleaned `.cleaned` files and `exchange` (see `exchange`), and after a crash perhaps `.cut`
+files with what recovery took away.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 from penstock.records.header import BatchHeader
 from penstock.storage import snapshot
+from penstock.storage.dirt import Cleaned
+from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
 from penstock.storage.reader import LogReader
 from penstock.storage.retention import expired_segments
@@ -40,6 +43,14 @@ class LogSettings:
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
     index_interval_bytes: int = 4096
+    delete: bool = True
+    """Whether age and size remove messages."""
+    compact: bool = False
+    """Whether only the last message of each key is kept; the rest of the settings says when, see `dirt`."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,11 @@ class Log:
         """Segments whose file names have not been flushed yet."""
         self.doomed: list[Segment] = []
         """Segments below start_offset, whose files go once the new start is on disk."""
+        self.exchanging = asyncio.Lock()
+        """Held by whoever takes segments away or puts others in their place, over all that this takes."""
+        self.exchange_stage = Stage.UNKNOWN
+        self.cleaned: Cleaned | None = None
+        """How far compaction has come; None until that was looked up, see `dirt`."""
         self.broken: OSError | str | None = None
         self.is_fenced = False
         """Broken by a failed flush: nothing of it counts as durable any more until it has been read back."""
@@ -234,6 +250,11 @@ class Log:
                 )
         return self.unreadable(error.detail if isinstance(error, PenstockError) else error)
 
+    def unclean(self, cause: OSError) -> None:
+        """The log could not be compacted, which will be tried again."""
+        if not self.is_deleted:
+            self._trouble.unclean(self.path, cause)
+
     def unreadable(self, cause: OSError | str) -> PenstockError:
         """What to raise when a read failed in a way that may pass."""
         if not self.is_deleted:
@@ -267,7 +288,7 @@ class Log:
             )
         if new_start == self.start_offset:
             return
-        if self.broken is None:
+        if self.broken is None and not self.exchanging.locked():
             self._drop_segments(new_start)
         self.start_offset = new_start
         self.advance(max(new_start, self.durable_offset), None)
@@ -287,13 +308,30 @@ class Log:
         """Roll an old segment, forget what is too old or too much; how many segments went. Cheap: no reads."""
         if self.broken is not None or self.quarantined is not None or not self.segments:
             return 0
+        if self.exchanging.locked():
+            return 0
         if self.segments[-1].size_bytes and self._is_old(self.segments[-1]):
             self.roll()
+        if self.segments[0].next_offset <= self.start_offset and len(self.segments) > 1:
+            self._drop_segments(self.start_offset)  # Left by a trim that could not.
+            self.mark_dirty()
+        if not self.settings.delete:
+            return 0
         limit = self.durable_offset if self._journaled else self.end_offset
         count, new_start = expired_segments(self.segments, self.settings, now_ms, limit)
         if count:
-            self.trim(new_start)
+            self.trim(max(new_start, self.start_offset))
         return count
+
+    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of the `old` ones, which follow one another; readers go on either way."""
+        first = self.segments.index(old[0])
+        assert self.segments[first : first + len(old)] == list(old), "nobody else changes them meanwhile"
+        self.segments = [*self.segments[:first], new, *self.segments[first + len(old) :]]
+        for segment in old:
+            segment.forget()
+        self.forget_hints()
+        self.mark_dirty()
 
     # Reading.
 

@@ -69,7 +69,8 @@ class Mender:
         while self._is_mendable(log):
             try:
                 await self._directory.commits.round_over()
-                await self._try(log)
+                async with log.exchanging:
+                    await self._try(log)
             except OSError as error:
                 _logger.warning("a log cannot be repaired yet", extra={"log": log.path, "why": str(error)})
                 await self._pause(wait_s)

@@ -1,6 +1,7 @@
 """Starting on a data directory: what the checkpoint, the journals and the segments together say the logs are.
 
-First everything is read, then everything is repaired, in workers and side by side. Only then is a new checkpoint
+First everything is read (after exchanges of segments that had been decided were done to their end), then everything is
+repaired, in workers and side by side. Only then is a new checkpoint
 written and are the old journals removed; a crash before that begins again from the same files and comes to the same
 end. After a clean close only the checkpoint is read.
 """
@@ -14,7 +15,7 @@ from typing import TypeVar
 
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
-from penstock.storage import checkpoint, kept_entries, recovery
+from penstock.storage import checkpoint, exchange, kept_entries, recovery
 from penstock.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from penstock.storage.checkpoint import UNKNOWN, Checkpoint, LogState
 from penstock.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
@@ -141,8 +142,12 @@ def _plan(
     if key not in inventory.keys:
         return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint knows of it")
     try:
+        exchanged = exchange.finish(directory.disk, path)
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
+        if exchanged is not None and known is not None:
+            known = known._replace(segments=exchange.merged(known.segments, exchanged))
         plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
+        plan.is_exchanged = exchanged is not None
     except OSError as error:
         plan = _refused(f"{path} cannot be read: {error}", inventory.is_trusted)
     return key, plan

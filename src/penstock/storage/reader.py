@@ -159,7 +159,9 @@ class LogReader:
         place = self._log.durable_place
         if place is not None and place[0] is segment and self._log.durable_offset == end_offset:
             return end_offset, place[1]
-        return end_offset, self._find(end_offset, cold)[1]
+        found, following = self._find_in(segment, end_offset, cold)
+        # Only what was compacted has batches over such an offset; they are below the end that readers have by now.
+        return found if found.offset == end_offset else following
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
@@ -179,6 +181,10 @@ class LogReader:
         segment = self._segment_of(offset)
         if segment.end.offset == offset:
             return segment, segment.end.position
+        return segment, self._find_in(segment, offset, cold)[0].position
+
+    def _find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[Place, Place]:
+        """Where the batch that contains `offset`, which the segment has, begins and where it ends."""
         for _ in range(2):
             place = segment.index.last_at_offset(offset)
             if place is None:
@@ -187,13 +193,13 @@ class LogReader:
                 segment.load_index()
                 place = segment.index.last_at_offset(offset)
                 assert place is not None, "a loaded index knows at least where the segment begins"
-            position = self._seek(segment, place, offset, cold)
-            if position is not None:
-                return segment, position
+            found = self._seek(segment, place, offset, cold)
+            if found is not None:
+                return found
             self._distrust(segment, offset, cold)
         raise self._damaged(segment, f"offset {offset} cannot be found")
 
-    def _seek(self, segment: Segment, place: Place, offset: int, cold: bool) -> int | None:
+    def _seek(self, segment: Segment, place: Place, offset: int, cold: bool) -> tuple[Place, Place] | None:
         """Walk from an index entry to the batch with `offset`; None when the entry does not point at a batch."""
         expected, position = place
         end = segment.end.position
@@ -205,9 +211,9 @@ class LogReader:
                 if base_offset != expected or length < HEADER_BYTES - LENGTH_END:
                     return None
                 expected = base_offset + _delta_of(data, at + _DELTA_AT)[0] + 1
+                begin, at = at, at + length + LENGTH_END
                 if offset < expected:
-                    return position + at
-                at += length + LENGTH_END
+                    return Place(base_offset, position + begin), Place(expected, position + at)
             if at == 0:
                 return None
             position += at
@@ -270,14 +276,22 @@ class LogReader:
         end_offset = log.end_offset
         if offset >= end_offset:
             return
-        segment, position = self._find(max(offset, log.start_offset), cold=True)
+        segments, (segment, position) = self._place(max(offset, log.start_offset))
         base_offset = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[0]
-        for other in [s for s in log.segments if s.base_offset >= segment.base_offset]:
+        for other in [s for s in segments if s.base_offset >= segment.base_offset]:
             place = Place(base_offset, position) if other is segment else Place(other.base_offset, 0)
             for _, header in other.headers(place, other.size_bytes):
                 if header.base_offset >= end_offset:
                     return
                 yield header
+
+    def _place(self, offset: int) -> tuple[list[Segment], tuple[Segment, int]]:
+        """The segments as they are at one moment, and where among them `offset` is."""
+        while True:
+            segments = self._log.segments
+            place = self._find(offset, cold=True)
+            if place[0] in segments:
+                return segments, place
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         log = self._log
@@ -333,7 +347,8 @@ class LogReader:
             return -1, -1
         time, offset = best.max_timestamp, best.max_timestamp_offset
         if offset < log.start_offset:  # Forgotten, though its segment is there: look at what is left.
-            left = ((header.max_timestamp, -header.last_offset) for header in self.headers_from(log.start_offset))
+            headers = (header for header in self.headers_from(log.start_offset) if header.record_count)
+            left = ((header.max_timestamp, -header.last_offset) for header in headers)
             time, offset = max(left, default=(-1, 1))
             offset = -offset
             if time == NO_TIME:

@@ -25,10 +25,11 @@ from penstock.records.header import BatchHeader, CorruptBatch, each_batch
 from penstock.storage import snapshot
 from penstock.storage.checkpoint import UNKNOWN, LogState
 from penstock.storage.disk import Disk, DiskFile
+from penstock.storage.exchange import CLEANED_SUFFIX, bases_of
 from penstock.storage.journal import JournalEntry
 from penstock.storage.scan import find_later, walk
 from penstock.storage.sealed import UNFINISHED
-from penstock.storage.segment import NO_TIME, SEGMENT_SUFFIX, SegmentState, segment_name
+from penstock.storage.segment import NO_TIME, SegmentState, segment_name
 
 CUT_SUFFIX = ".cut"
 _COPY_BYTES = 1024 * 1024
@@ -65,6 +66,8 @@ class LogPlan:
     """Quarantined because the disk refused, which another try may not meet."""
     is_trusted: bool = True
     """Whether there was a checkpoint to go by."""
+    is_exchanged: bool = False
+    """Whether segments were exchanged, which the last checkpoint may not know."""
 
 
 def follow(
@@ -122,16 +125,17 @@ def plan_log(
     So it is with a log that is older than the checkpoint and unknown to it: it was away, and was brought back.
     """
     names = disk.list(path)
-    bases = sorted(int(n.removesuffix(SEGMENT_SUFFIX)) for n in names if n.endswith(SEGMENT_SUFFIX))
+    bases = bases_of(names)
     if known is not None and known.end_offset == UNKNOWN:
         known, trusted = None, False
     elif known is None and bases and bases[0] > 0 and _last_snapshot(disk, path, names)[0] >= bases[0]:
         trusted = False
-    plan = LogPlan(unneeded=[name for name in names if name.endswith(UNFINISHED)], is_trusted=trusted)
+    leftovers = [name for name in names if name.endswith((UNFINISHED, CLEANED_SUFFIX))]
+    plan = LogPlan(unneeded=leftovers, is_trusted=trusted)
     if known is None:
         start = bases[0] if bases and not trusted else 0
         known = LogState(_NOBODY, start, start, ())
-    plan.start_offset, plan.end_offset = known.start_offset, known.end_offset
+    plan.start_offset, plan.end_offset = max(known.start_offset, _moved_start(disk, path, names)), known.end_offset
     first = known.segments[0].base_offset if known.segments else known.end_offset
     plan.unneeded += [segment_name(base) for base in bases if base < first]
     bases = [base for base in bases if base >= first]
@@ -158,6 +162,12 @@ def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) ->
             return f"a later one at byte {found} of {segment_name(base)}"
     offset, name = _last_snapshot(disk, path, names)
     return f"{name}, which was made at offset {offset}" if offset > plan.end_offset else None
+
+
+def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> int:
+    """Where the log was told to start, which the checkpoint may not know; see `snapshot.START`."""
+    found = snapshot.load(disk, path, snapshot.START) if snapshot.START + snapshot.SUFFIX in names else None
+    return found[0] if found is not None else 0
 
 
 def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, str]:
@@ -260,7 +270,7 @@ class _Walk:
             if found.patch is not None and (file is None or file.read(len(found.patch), found.position) != found.patch):
                 plan.writes.append((base, found.position, found.patch))
             position, offset = found.position + header.size_bytes, header.next_offset
-            if header.max_timestamp > max_timestamp:
+            if header.max_timestamp > max_timestamp and header.record_count:
                 max_timestamp, max_offset = header.max_timestamp, header.last_offset
         if position > state.size_bytes or file is None:
             plan.to_flush.append((base, state.size_bytes, position))

@@ -28,10 +28,7 @@ def walk(
             chunk, chunk_at, at = file.read(min(CHUNK_BYTES, end - position), position), position, 0
         header = read_header(chunk, at)
         size = header.size_bytes
-        if header.base_offset != next_offset:
-            raise CorruptBatch(f"offset {header.base_offset} at byte {position}, where {next_offset} is due")
-        if header.magic != MAGIC or not HEADER_BYTES <= size <= end - position:
-            raise CorruptBatch(f"no batch at byte {position}, where offset {next_offset} is due")
+        _check_place(header, position, end, next_offset)
         if verify:
             if len(chunk) - at < size:
                 chunk, chunk_at, at = file.read(max(size, min(CHUNK_BYTES, end - position)), position), position, 0
@@ -41,6 +38,32 @@ def walk(
         yield position, header
         next_offset = header.next_offset
         position += size
+
+
+def read_batches(file: DiskFile, position: int, end: int, next_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch from `position` to `end`, checked, with its bytes; raises CorruptBatch as `walk` does."""
+    chunk, at = b"", 0
+    while position < end:
+        if len(chunk) - at < HEADER_BYTES:
+            chunk, at = file.read(min(CHUNK_BYTES, end - position), position), 0
+        header = read_header(chunk, at)
+        size = header.size_bytes
+        _check_place(header, position, end, next_offset)
+        if len(chunk) - at < size:
+            chunk, at = file.read(min(max(size, CHUNK_BYTES), end - position), position), 0
+        check(chunk, at, header)
+        yield header, memoryview(chunk)[at : at + size]
+        next_offset = header.next_offset
+        position += size
+        at += size
+
+
+def _check_place(header: BatchHeader, position: int, end: int, next_offset: int) -> None:
+    """CorruptBatch unless this can be the header of the batch that is due."""
+    if header.base_offset != next_offset:
+        raise CorruptBatch(f"offset {header.base_offset} at byte {position}, where {next_offset} is due")
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= end - position:
+        raise CorruptBatch(f"no batch at byte {position}, where offset {next_offset} is due")
 
 
 def find_later(file: DiskFile, position: int, end: int, offset: int) -> int | None:

@@ -70,7 +70,9 @@ class Segment:
         "is_closed",
         "is_in_doubt",
         "is_named",
+        "is_retired",
         "path",
+        "pinned",
         "used",
     )
 
@@ -91,7 +93,11 @@ class Segment:
         """Whether the file was let go with unflushed bytes, so that a failed write-back may have gone unheard."""
         self.failed: OSError | None = None
         """How the first flush failed that did."""
+        self.is_retired = False
+        """Whether another segment has taken its place, and perhaps its name; those who still read go on with it."""
         self.file: DiskFile | None = None
+        self.pinned: DiskFile | None = None
+        """A file that is its own whatever its name leads to, for as long as somebody needs it."""
         self.used = False
         self._files = files
         self._flushing = threading.Lock()
@@ -131,9 +137,20 @@ class Segment:
     def open(self) -> DiskFile:
         file = self.file
         if file is None:
-            return self._files.open(self)
+            return self.pinned or self._files.open(self)
         self.used = True
         return file
+
+    def retire(self) -> None:
+        """Keep the file, since its name is about to be another's or nobody's; raises OSError."""
+        with self._flushing:
+            self.pinned = self.open()
+            self.is_retired = True
+
+    def recall(self) -> None:
+        """It was not replaced after all."""
+        self.pinned = None
+        self.is_retired = False
 
     def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write whole batches at the end; after OSError the end is where it was."""
@@ -196,7 +213,7 @@ class Segment:
         self.file = None
         if self.flushed.position < self.end.position:
             self.is_in_doubt = True
-        if self.is_closed and self.index.saved_bytes == self.size_bytes:
+        if self.is_closed and not self.is_retired and self.index.saved_bytes == self.size_bytes:
             self.index = SparseIndex(self.base_offset, self.size_bytes, self.index.interval_bytes)
             self.index.saved_bytes = self.size_bytes
 
@@ -218,7 +235,7 @@ class Segment:
         index = self.index
         if index.is_loaded():
             return
-        found = self._read_index_file(index.start)
+        found = None if self.is_retired else self._read_index_file(index.start)
         if found is not None:
             try:
                 index.install(self._index_from(found, index.start))
@@ -273,10 +290,13 @@ class Segment:
             data = index.encode(mark.position)
             if data is None:
                 return
-            file = self._files.disk.open(self.index_path(), create=True)
-            file.truncate(0)
-            file.write(data, 0)
-            file.close()
+            with self._flushing:
+                if self.is_retired:
+                    return
+                file = self._files.disk.open(self.index_path(), create=True)
+                file.truncate(0)
+                file.write(data, 0)
+                file.close()
         except (OSError, PenstockError):
             return
         index.saved_bytes = mark.position

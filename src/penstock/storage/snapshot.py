@@ -12,6 +12,8 @@ from penstock.storage.disk import Disk
 
 SUFFIX = ".snapshot"
 KIND = b"PNSTKSN1"
+START = "start"
+"""The name of one without a state: the log starts at its offset, whatever an older checkpoint says."""
 _OFFSET = struct.Struct("<q")
 
 

@@ -19,8 +19,10 @@ from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
+from penstock.storage.cleaner import Cleaner, CleanerLimits, CleaningJob
 from penstock.storage.data_directory import DataDirectory, log_directory_name
 from penstock.storage.disk import Closeable, Disk, Space
+from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
 from penstock.storage.identity import identify
 from penstock.storage.log import Log, LogSettings
@@ -42,7 +44,15 @@ class Store:
     """Opens, creates, flushes and deletes logs. Made by `open`, ended by `close`."""
 
     def __init__(
-        self, *, disk: Disk, clock: Clock, workers: Workers, flush_workers: Workers, policy: FlushPolicy, files_max: int
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+        flush_workers: Workers,
+        policy: FlushPolicy,
+        files_max: int,
+        cleaner_limits: CleanerLimits,
     ) -> None:
         self.policy = policy
         self._disk = disk
@@ -51,6 +61,7 @@ class Store:
         self._flush_workers = flush_workers
         self._always = policy is FlushPolicy.ALWAYS
         self._files = OpenFiles(disk, files_max)
+        self._cleaner = Cleaner(disk=disk, workers=workers, clock=clock, limits=cleaner_limits)
         self._directories: list[DataDirectory] = []
         self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -70,6 +81,7 @@ class Store:
         flush_interval_ms: int = 1000,
         checkpoint_interval_ms: int = 30_000,
         open_files_max: int = 512,
+        cleaner_limits: CleanerLimits | None = None,
     ) -> "Store":
         """Lock the directories, recover what is in them, begin to serve.
 
@@ -83,6 +95,7 @@ class Store:
             flush_workers=flush_workers,
             policy=policy,
             files_max=open_files_max,
+            cleaner_limits=cleaner_limits or CleanerLimits(),
         )
         locks: list[Closeable] = []
         try:
@@ -133,6 +146,7 @@ class Store:
         log = self._new_log(directory, key, LogSettings())
         log.is_named = True
         log.quarantined = plan.quarantined
+        log.exchange_stage = Stage.DONE if plan.is_exchanged else Stage.UNKNOWN
         log.start_offset = plan.start_offset
         log.end_offset = log.durable_offset = plan.end_offset
         for state in plan.segments:
@@ -230,6 +244,20 @@ class Store:
         for directory in self._directories:
             await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
 
+    # Compaction.
+
+    async def clean(self, jobs: Sequence[CleaningJob]) -> list[Log]:
+        """Compact those of the logs that need it, the dirtiest first; which of them have changed. Takes its time.
+
+        What fails is told and left for the next call; `stop_cleaning` ends it early.
+        """
+        found = [(job, self._logs.get(job.log.key)) for job in jobs]
+        return await self._cleaner.clean([(job, entry[1]) for job, entry in found if entry is not None])
+
+    async def stop_cleaning(self) -> None:
+        """End a cleaning that is under way soon, and begin no more."""
+        await self._cleaner.stop()
+
     def _start(self, flush_interval_ms: int, checkpoint_interval_ms: int) -> None:
         loop = asyncio.get_running_loop()
         for directory in self._directories:
@@ -269,6 +297,7 @@ class Store:
         # The tasks end by themselves. Cancelled in the middle of a checkpoint, they would leave a worker that writes
         # the same file as the last checkpoint, at the same time.
         self._closing.set()
+        await self._cleaner.stop()
         for directory in self._directories:
             directory.wants_checkpoint.set()
         if self._tasks:

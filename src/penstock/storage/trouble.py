@@ -38,6 +38,10 @@ class Trouble:
         """A read failed, in a way that may pass."""
         self._tell("a read failed", path, cause)
 
+    def unclean(self, path: str, cause: OSError | str) -> None:
+        """A log could not be compacted now; it is as it was."""
+        self._tell("a log could not be cleaned", path, cause)
+
     def _tell(self, what: str, path: str, cause: OSError | str) -> bool:
         now_s = self._clock.monotonic_s()
         told_s = self._told_s.get(what)

@@ -18,6 +18,7 @@ def test_a_log_that_breaks_again_just_as_its_repair_ends_is_repaired_again() -> 
     directory: Any = SimpleNamespace(commits=SimpleNamespace(round_over=_no_round), path="data")
 
     async def story() -> None:
+        log.exchanging = asyncio.Lock()
         mender = Mender(directory, ThreadWorkers(1, "unused"))
 
         def break_again() -> None:

@@ -1,0 +1,92 @@
+"""Logs of keyed records, what a reader finds in them, and what compaction must have left."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from builders.logs import SMALL
+from penstock.records.batch import decode_batch, encode_batch
+from penstock.records.header import BatchHeader, each_batch, stamp
+from penstock.records.record import Record
+from penstock.storage.cleaner import CleaningJob
+from penstock.storage.log import Log
+from penstock.storage.store import Store
+
+Pair = tuple[bytes | None, bytes | None]
+COMPACTED = replace(SMALL, compact=True, delete=False, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1000)
+
+
+def append_pairs(
+    log: Log,
+    pairs: Sequence[Pair],
+    *,
+    timestamp: int = 1_000,
+    compression: str = "none",
+    producer: tuple[int, int] | None = None,
+    leader_epoch: int = 0,
+) -> int:
+    """Append one batch of keys and values, by a producer with an id and a next sequence number if told; its offset."""
+    producer_id, sequence = producer or (-1, -1)
+    batch = encode_batch(
+        [value for _, value in pairs],
+        keys=[key for key, _ in pairs],
+        timestamps=timestamp,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=0 if producer else -1,
+        base_sequence=sequence,
+    )
+    offset = log.end_offset
+    stamp(batch, 0, offset, leader_epoch)
+    log.append(memoryview(batch), list(each_batch(batch)))
+    return offset
+
+
+async def append_pairs_durably(store: Store, log: Log, pairs: Sequence[Pair], **options: int) -> int:
+    offset = append_pairs(log, pairs, **options)  # type: ignore[arg-type]
+    committed = store.commit(log)
+    if committed is not None:
+        await committed
+    return offset
+
+
+def nobody_needs(header: BatchHeader) -> bool:
+    return False
+
+
+async def clean(store: Store, *logs: Log) -> list[Log]:
+    """One round of compaction over the logs, as far as they are durable."""
+    return await store.clean([CleaningJob(log, log.durable_offset, nobody_needs) for log in logs])
+
+
+def batches_in(log: Log, max_bytes: int = 700) -> list[tuple[BatchHeader, list[Record]]]:
+    """All batches with their records, read as a consumer reads; they follow one another without a gap."""
+    found: list[tuple[BatchHeader, list[Record]]] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        data = log.read(offset, max_bytes, log.end_offset)
+        if data is None:
+            data = log.read_cold(offset, max_bytes, log.end_offset)
+        assert data, f"nothing at {offset}, though {log} goes on"
+        for position, header in each_batch(data):
+            assert header.base_offset <= offset < header.next_offset, f"a gap in {log} at {offset}"
+            found.append((header, decode_batch(data, position)))
+            offset = header.next_offset
+    return found
+
+
+def records_in(log: Log, max_bytes: int = 700) -> list[Record]:
+    """All records from the log's start on."""
+    return [
+        record for _, records in batches_in(log, max_bytes) for record in records if record.offset >= log.start_offset
+    ]
+
+
+def table_of(records: Sequence[Record]) -> dict[bytes | None, bytes]:
+    """What a reader knows who has read all of it: the last value of each key that was not deleted."""
+    table: dict[bytes | None, bytes] = {}
+    for record in records:
+        if record.value is None:
+            table.pop(record.key, None)
+        else:
+            table[record.key] = record.value
+    return table
