@@ -66,6 +66,19 @@ def test_what_was_acknowledged_is_there_after_every_end(
     assert put(broker, "d") == [None]
 
 
+def test_a_group_reads_and_commits(broker: EmbeddedBroker) -> None:
+    put(broker, "a", "b")
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    for expected in (b"a", b"b"):
+        consumer = Consumer(settings | {"enable.auto.commit": "false"})
+        consumer.subscribe([TOPIC])
+        message = consumer.poll(LONG_S)
+        assert message is not None
+        assert message.value() == expected
+        consumer.commit(message, asynchronous=False)
+        consumer.close()
+
+
 def test_time_that_passes_takes_old_messages(broker: EmbeddedBroker) -> None:
     put(broker, "old")
     broker.clock.advance(timedelta(days=8))
