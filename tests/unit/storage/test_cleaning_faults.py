@@ -1,0 +1,265 @@
+"""Power lost before every operation of a cleaning, disks that fail in the middle of one: nothing current is lost."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from builders.keyed import (
+    COMPACTED,
+    append_pairs,
+    clean,
+    records_in,
+    table_of,
+)
+from builders.logs import SMALL, append_durably, key, open_store, run, values_of
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.record import Record
+from penstock.storage.log import Log
+from penstock.storage.store import Store
+from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+
+KEYS = 4
+
+
+class Table:
+    """What was written to a compacted log, and how far it was acknowledged."""
+
+    def __init__(self) -> None:
+        self.written: list[Record] = []
+        self.acknowledged = 0
+        self.trimmed = 0
+
+    def note(self, offset: int, one: int, value: bytes) -> None:
+        del self.written[offset:]
+        self.written.append(Record(offset, 1000, b"k%d" % one, value))
+
+    async def write(self, store: Store, log: Log, one: int, size: int = 100) -> None:
+        offset = log.end_offset
+        value = b"%d:" % offset + b"." * size
+        append_pairs(log, [(b"k%d" % one, value)])
+        self.note(offset, one, value)
+        committed = store.commit(log)
+        if committed is not None:
+            await committed
+        self.acknowledged = max(self.acknowledged, offset + 1)
+
+    def check(self, log: Log) -> None:
+        """What is found was written; whoever reads all of it knows the table as it was at some moment from the last
+        acknowledgement on; nobody finds a log that starts later than it was told to."""
+        assert log.quarantined is None, log.quarantined
+        assert log.start_offset <= self.trimmed
+        assert log.end_offset >= self.acknowledged
+        found = records_in(log)
+        assert all(self.written[record.offset] == record for record in found)
+        expected = table_of([r for r in self.written[: log.end_offset] if r.offset >= log.start_offset])
+        assert table_of(found) == expected
+        del self.written[log.end_offset :]
+        self.acknowledged = log.end_offset
+
+
+async def log_of(store: Store) -> Log:
+    log = store.get(key(0)) or await store.create(key(0), COMPACTED)
+    log.settings = COMPACTED
+    return log
+
+
+async def script(disk: SimulatedDisk, table: Table) -> None:
+    """Write, clean, write and clean again, trim in between, with a neighbour whose appends share the journal."""
+    store = await open_store(disk, random=Random(1))
+    log, other = await log_of(store), await store.create(key(1), SMALL)
+    for rounds in range(3):
+        for number in range(24):
+            await asyncio.gather(table.write(store, log, number % KEYS), append_durably(store, other, [b"%d" % number]))
+        if rounds == 1:
+            table.trimmed = log.segments[1].base_offset
+            log.trim(table.trimmed)
+        await clean(store, log)
+    await store.close()
+
+
+def run_until(disk: SimulatedDisk, table: Table, number: int) -> bool:
+    """Run the script until power is lost before operation `number`; false when it ended before that."""
+
+    def before(operation: Operation) -> None:
+        if operation.number == number:
+            raise PowerLoss
+
+    disk.before = before
+    try:
+        run(script(disk, table))
+    except PowerLoss:
+        return True
+    finally:
+        disk.before = None
+    return False
+
+
+async def recover_and_clean(disk: SimulatedDisk, table: Table) -> None:
+    store = await open_store(disk)
+    if store.get(key(0)) is None:
+        assert not table.acknowledged
+        return
+    log = await log_of(store)
+    table.check(log)
+    if (other := store.get(key(1))) is not None:
+        values_of(other)
+    for number in range(6):
+        await table.write(store, log, number % KEYS, size=300)
+    await clean(store, log)
+    table.check(log)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_last_value_of_each_key_survives_wherever_power_is_lost_in_a_cleaning(seed: int) -> None:
+    disk = SimulatedDisk(Random(0))
+    assert not run_until(disk, Table(), -1)
+    for number in range(1 + seed, disk.operations + 1, 3):
+        disk, table = SimulatedDisk(Random(1000 * seed + number)), Table()
+        assert run_until(disk, table, number)
+        for _ in range(2):
+            disk.power_loss()
+            run(recover_and_clean(disk, table))
+
+
+@pytest.mark.parametrize("fault", ["write", "flush", "full", "rename", "remove"])
+def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(disk: SimulatedDisk, nth: int) -> bool:
+        """Fail from the nth operation of its kind on; whether there was one."""
+        store = await open_store(disk, random=Random(nth))
+        log, table = await log_of(store), Table()
+        for number in range(40):
+            await table.write(store, log, number % KEYS)
+        log.roll()
+        await store.checkpoint()
+        count = 0
+
+        def before(operation: Operation) -> float | None:
+            nonlocal count
+            is_one = operation.kind.startswith(fault) or (fault == "full" and operation.kind in ("write", "create"))
+            if operation.path.startswith(log.path) and is_one:
+                count += 1
+                if count >= nth:
+                    raise OSError(28 if fault == "full" else 5, "simulated", operation.path)
+            return None
+
+        disk.before = before
+        await clean(store, log)
+        disk.before = None
+        table.check(log)
+        await table.write(store, log, 0)
+        for _ in range(2):
+            await clean(store, log)
+        table.check(log)
+        assert len(records_in(log)) <= KEYS + 2, "it was cleaned in the end"
+        if nth % 2:
+            await store.close()
+        disk.locks.clear()
+        log = await log_of(await open_store(disk))
+        table.check(log)
+        return count >= nth
+
+    nth = 1
+    while run(story(SimulatedDisk(Random(nth)), nth)):
+        nth += 1
+        assert nth < 100
+    assert nth > 1
+    if fault != "remove":
+        assert "a log could not be cleaned" in caplog.text
+
+
+def only(error: PenstockError, *codes: ErrorCode) -> None:
+    if error.code not in codes:
+        raise error
+
+
+class Chaos:
+    """A compacted log, written, cleaned and trimmed while the disk has its moods."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = SimulatedDisk(Random(seed + 1))
+        self.table = Table()
+
+    async def life(self) -> None:
+        store = await open_store(self.disk, random=Random(self.random.random()), open_files_max=8)
+        log = await log_of(store)
+        self.table.check(log)
+        self.moods()
+        try:
+            await asyncio.gather(self.writer(store, log), self.keeper(store, log), self.reader(log))
+            self.calm()
+            if self.random.random() < 0.5:
+                await store.close()
+        finally:
+            self.calm()
+
+    def moods(self) -> None:
+        random, disk = self.random, self.disk
+        disk.write_error_chance = random.choice((0, 0, 0.02, 0.2))
+        disk.flush_error_chance = random.choice((0, 0, 0.02, 0.2))
+        last = disk.operations + random.randrange(600)
+
+        def before(operation: Operation) -> None:
+            if operation.number == last:
+                raise PowerLoss
+
+        disk.before = before
+
+    def calm(self) -> None:
+        self.disk.before = None
+        self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
+        self.disk.is_full = False
+
+    async def keeper(self, store: Store, log: Log) -> None:
+        for _ in range(8):
+            await asyncio.sleep(0.002)
+            self.disk.is_full = self.random.random() < 0.1
+            with suppress(OSError, PenstockError):
+                if self.random.random() < 0.2 and log.durable_offset > log.start_offset:
+                    self.table.trimmed = self.random.randint(log.start_offset, log.durable_offset)
+                    log.trim(self.table.trimmed)
+                await clean(store, log)
+
+    async def writer(self, store: Store, log: Log) -> None:
+        for _ in range(30):
+            try:
+                await self.table.write(store, log, self.random.randrange(KEYS), self.random.choice((10, 100, 900)))
+            except PenstockError as error:
+                only(error, ErrorCode.KAFKA_STORAGE_ERROR)
+                await asyncio.sleep(0.002)
+
+    async def reader(self, log: Log) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0.001)
+            try:
+                found = records_in(log)
+            except PenstockError as error:
+                only(error, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
+                continue
+            assert [record.offset for record in found] == sorted(record.offset for record in found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_compacted_log_survives_any_mixture_of_faults(seed: int) -> None:
+    chaos = Chaos(seed)
+
+    async def last_look() -> None:
+        store = await open_store(chaos.disk)
+        log = await log_of(store)
+        chaos.table.check(log)
+        await clean(store, log)
+        chaos.table.check(log)
+        await store.close()
+
+    for _ in range(4):
+        with suppress(PowerLoss):
+            run(chaos.life())
+        if chaos.disk.is_dead:
+            chaos.disk.power_loss()
+        else:
+            chaos.disk.locks.clear()
+    run(last_look())
