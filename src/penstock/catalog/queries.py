@@ -71,7 +71,7 @@ class SqliteQueries:
 
 def _refused(error: Exception) -> PenstockError:
     text = str(error)
-    if "not authorized" in text or "prohibited" in text or "readonly" in text:
+    if any(sign in text for sign in ("not authorized", "authorization denied", "prohibited")):
         text += "; queries only read: use SELECT"
     return PenstockError(ErrorCode.INVALID_REQUEST, f"the query cannot be run: {text}")
 

@@ -82,7 +82,7 @@ MIGRATIONS: tuple[str, ...] = (
         instance_id TEXT,
         client_id   TEXT NOT NULL,
         client_host TEXT NOT NULL,
-        assignment  TEXT CHECK (json_valid(assignment)),
+        assignment  TEXT CHECK (assignment IS NULL OR json_valid(assignment)),
         PRIMARY KEY (group_id, member_id)
     ) STRICT, WITHOUT ROWID;
 

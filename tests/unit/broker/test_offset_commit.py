@@ -27,8 +27,8 @@ def named(topic: Topic | str, version: int) -> dict[str, Any]:
 def committing(
     version: int, offsets: dict[int, int], *topics: Topic | str, metadata: str | None = "", **other: Any
 ) -> dict[str, Any]:
-    epoch = {"committed_leader_epoch": 3} if version >= 6 else {}
-    rows = [
+    epoch: dict[str, Any] = {"committed_leader_epoch": 3} if version >= 6 else {}
+    rows: list[dict[str, Any]] = [
         {"partition_index": number, "committed_offset": offset, "committed_metadata": metadata} | epoch
         for number, offset in offsets.items()
     ]

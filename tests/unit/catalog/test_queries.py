@@ -1,0 +1,134 @@
+"""Queries of anybody: they read, and do nothing else, for a bounded time and to a bounded size."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.catalog.queries import ANSWER_BYTES_MAX, ROWS_MAX
+from penstock.catalog.sqlite import SqliteCatalog
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.workers import ThreadWorkers
+
+LONG_MS = 10_000
+COUNTING = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n{bound}) SELECT {what} FROM n"
+
+
+def with_catalog(path: Path, story: Callable[[SqliteCatalog], Awaitable[None]]) -> None:
+    async def run() -> None:
+        workers = ThreadWorkers(2, "catalog")
+        catalog = SqliteCatalog(path / "catalog.db", workers=workers, clock=SystemClock(), entropy=SystemEntropy())
+        try:
+            await catalog.open()
+            await catalog.create_topic("orders", 3, {}, [[1]] * 3)
+            await story(catalog)
+        finally:
+            await catalog.close()
+            workers.close()
+
+    asyncio.run(run())
+
+
+def counting(what: str = "i", rows: int | None = None) -> str:
+    return COUNTING.format(what=what, bound="" if rows is None else f" WHERE i < {rows - 1}")
+
+
+def test_rows_come_as_json(tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        found = await catalog.query("SELECT name, partitions, NULL, 1.5, x'00ff' AS b FROM topics", 10, LONG_MS)
+        assert found.columns == ("name", "partitions", "NULL", "1.5", "b")
+        assert (found.rows, found.truncated) == (('["orders", 3, null, 1.5, "00ff"]',), False)
+        strange = await catalog.query("SELECT 9e999, 'ü \"quoted\"'", 10, LONG_MS)
+        assert [json.loads(row) for row in strange.rows] == [["inf", 'ü "quoted"']]
+        assert (await catalog.query("SELECT 1 WHERE 0", 10, LONG_MS)).rows == ()
+        assert (await catalog.query("SELECT name FROM sqlite_schema WHERE name = 'topics'", 10, LONG_MS)).rows
+
+    with_catalog(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM topics",
+        "INSERT INTO cluster VALUES (2, 'x', 'y')",
+        "UPDATE topics SET name = 'x'",
+        "DROP TABLE topics",
+        "CREATE TABLE mine (x)",
+        "CREATE TEMP TABLE mine (x)",
+        "ATTACH 'other.db' AS other",
+        "VACUUM INTO 'copy.db'",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA user_version",
+        "BEGIN",
+        "SELECT load_extension('x')",
+        "WITH gone AS (SELECT 1) DELETE FROM topics",
+    ],
+)
+def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        with pytest.raises(PenstockError) as error:
+            await catalog.query(sql, 10, LONG_MS)
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+        assert "queries only read" in error.value.detail
+        assert (await catalog.query("SELECT count(*) FROM topics", 10, LONG_MS)).rows == ("[1]",)
+
+    with_catalog(tmp_path, story)
+    assert sorted(path.name for path in tmp_path.glob("*.db")) == ["catalog.db"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM nowhere", "no such table: nowhere"),
+        ("SELECT missing FROM topics", "no such column: missing"),
+        ("SELECT 1; SELECT 2", "one statement at a time"),
+        ("SELECT ?", "bindings"),
+        ("SELECT zeroblob(100000000)", "too big"),
+        ("SELECT 1" + " " * 100_000, "too large"),
+        ("SELECT 'a\0b'", ""),
+    ],
+)
+def test_a_bad_query_is_told_what_is_wrong_with_it(sql: str, said: str, tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        with pytest.raises(PenstockError) as error:
+            await catalog.query(sql, 10, LONG_MS)
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+        assert said in error.value.detail
+
+    with_catalog(tmp_path, story)
+
+
+def test_a_query_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        endless = [catalog.query(counting("count(*)"), 10, 50) for _ in range(3)]
+        for ended in await asyncio.gather(*endless, return_exceptions=True):
+            assert isinstance(ended, PenstockError)
+            assert ended.code is ErrorCode.REQUEST_TIMED_OUT
+        assert (await catalog.query("SELECT 1", 10, LONG_MS)).rows == ("[1]",)
+
+    with_catalog(tmp_path, story)
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(0, 0), (5, 5), (-3, 0), (10**9, ROWS_MAX)])
+def test_no_more_rows_come_than_are_wanted_or_allowed(wanted: int, given: int, tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        found = await catalog.query(counting(rows=ROWS_MAX + 1), wanted, LONG_MS)
+        assert (len(found.rows), found.truncated) == (given, True)
+        exactly = await catalog.query(counting(rows=3), 3, LONG_MS)
+        assert (len(exactly.rows), exactly.truncated) == (3, False)
+
+    with_catalog(tmp_path, story)
+
+
+def test_an_answer_has_a_largest_size(tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        found = await catalog.query(counting("hex(zeroblob(200000))", rows=100), 100, LONG_MS)
+        assert found.truncated
+        assert 0 < sum(map(len, found.rows)) <= ANSWER_BYTES_MAX
+
+    with_catalog(tmp_path, story)
