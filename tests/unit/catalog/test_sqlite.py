@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalog.projection import GroupRow, MemberRow, OffsetPlace, OffsetRow, ShardRows
 from penstock.catalog.schema import MIGRATIONS
 from penstock.catalog.sqlite import SqliteCatalog
 from penstock.model.clock import SystemClock
 from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import PartitionKey
 from penstock.model.workers import ThreadWorkers
 
 
@@ -71,7 +73,7 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     text = (Path(__file__).parents[3] / "docs" / "catalog.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
-    topics, leaders, producers = block.strip().split("\n\n")
+    topics, leaders, producers, groups, assignments = block.strip().split("\n\n")
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
@@ -80,13 +82,23 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
         await catalog.set_ready(topic.topic_id)
         await catalog.register_broker(1, "localhost", 9092)
         await catalog.next_producer_ids(1000, 1)
+        member = MemberRow("member-1", None, "client", "/host", {"orders": (0,)})
+        group = GroupRow("classic", "Stable", "consumer", "range", 1, (member,))
+        committed = {OffsetPlace("readers", "orders", 0): OffsetRow(7, 0, "", 0)}
+        await catalog.group_tables.project(
+            [ShardRows(PartitionKey(topic.topic_id, 0), 3, {"readers": group}, committed)]
+        )
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
             ((name, count, state, _, settings),) = reader.execute(topics).fetchall()
             assert (name, count, state, settings) == ("orders", 1, "ready", "retention.ms=5 segment.ms=6")
             assert reader.execute(leaders).fetchall() == [("orders", 0, 1, "localhost:9092", 0, "[1, 2]", "[1, 2]")]
             assert reader.execute(producers).fetchone()[:3] == (0, 999, 1)
-            for table in ("cluster", "brokers", "topics", "topic_settings", "partitions", "producers"):
+            ((*of_group, _),) = reader.execute(groups).fetchall()
+            assert of_group == ["readers", "classic", "Stable", 1, "orders", 0, 7]
+            assert reader.execute(assignments).fetchall() == [("readers", "client", "/host", "orders", 0)]
+            for (table,) in reader.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+                assert f"| `{table}` |" in text
                 for column in reader.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall():
                     assert column[0] == "only_row" or f"`{column[0]}`" in text
         finally:
