@@ -1,7 +1,7 @@
 """A broker's listener over real partitions, and a peer that speaks to it over a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Ground:
         self.catalog = MemoryCatalog(self.clock, SystemEntropy())
 
     @asynccontextmanager
-    async def partitions(self) -> AsyncIterator[Partitions]:
+    async def partitions(self, defaults: Mapping[str, str] | None) -> AsyncIterator[Partitions]:
         store = await Store.open(
             [self.data],
             disk=self.disk,
@@ -64,8 +64,14 @@ class Ground:
             entropy=SystemEntropy(),
         )
         try:
-            partitions = Partitions(self.catalog, store, clock=self.clock, workers=self.workers, node_id=NODE_ID)
-            opened = await partitions.open()
+            opened = await Partitions(
+                self.catalog,
+                store,
+                clock=self.clock,
+                workers=self.workers,
+                node_id=NODE_ID,
+                defaults=defaults,
+            ).open()
             try:
                 yield opened
             finally:
@@ -149,6 +155,7 @@ def serve(
     disk: Disk | None = None,
     timeout_s: float = LONG_S,
     groups: GroupSettings | None = None,
+    defaults: Mapping[str, str] | None = None,
     **options: Any,
 ) -> None:
     """Run a story against a broker of its own."""
@@ -156,7 +163,7 @@ def serve(
     ground = Ground(directory, policy, disk)
 
     async def run() -> None:
-        async with ground.partitions() as partitions:
+        async with ground.partitions(defaults) as partitions:
             broker = ServedBroker(
                 ground, partitions, memory or Memory(), options, groups or GroupSettings(initial_rebalance_delay_ms=0)
             )
