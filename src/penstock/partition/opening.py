@@ -44,11 +44,20 @@ def keys_of(topic: Topic) -> list[PartitionKey]:
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:
+    segment_ms = settings.segment_ms
+    if settings.compact:  # Only closed segments are compacted.
+        segment_ms = min(segment_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=settings.segment_bytes,
-        segment_ms=settings.segment_ms,
+        segment_ms=segment_ms,
         retention_ms=settings.retention_ms,
         retention_bytes=settings.retention_bytes,
+        delete=settings.delete,
+        compact=settings.compact,
+        delete_retention_ms=settings.delete_retention_ms,
+        min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
     )
 
 

@@ -25,6 +25,7 @@ from penstock.partition.producers import ActiveProducer, ProducerBudget, StoredB
 from penstock.partition.settings import TopicSettings
 from penstock.partition.waiters import Cancel, Waiters
 from penstock.records.header import BatchHeader, read_header, stamp
+from penstock.storage.cleaner import CleaningJob
 from penstock.storage.log import Log
 from penstock.storage.store import FlushPolicy, Store
 
@@ -39,6 +40,9 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 """The times that are none: what ListOffsets asks with them."""
+
+HIGH_WATERMARK = -1
+"""The offset that is none: what DeleteRecords asks with it."""
 
 SNAPSHOT_AFTER_BATCHES = 10_000
 """So many batches may have to be replayed after a crash, and those of one round of upkeep."""
@@ -270,6 +274,43 @@ class Partition:
         self._refusal = None
         self._take_over(derived)
         self._advance(self._acknowledged_end())
+
+    async def delete_records(self, before: int) -> int:
+        """Forget all messages before an offset (-1: all there are); the new start of the log, which is durable then.
+
+        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION where only compaction removes messages,
+        KAFKA_STORAGE_ERROR, and what reading raises.
+        """
+        self._check_readable()
+        if not self.settings.delete:
+            raise PenstockError(
+                ErrorCode.POLICY_VIOLATION,
+                f"cleanup.policy of {self.topic} is compact; only with delete can records be removed by offset",
+            )
+        wanted = self.high_watermark if before == HIGH_WATERMARK else before
+        if not 0 <= wanted <= self.high_watermark:
+            raise PenstockError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is beyond the high watermark, {self.high_watermark}"
+            )
+        await self._store.move_start(self.log, wanted)
+        self._epochs.trim(self.log.start_offset)
+        self._advance(self.log.start_offset)
+        return self.log.start_offset
+
+    def cleaning_job(self) -> CleaningJob:
+        """What compaction may do here; the state that the log gives stays the same."""
+        return CleaningJob(self.log, self.high_watermark, self._producers.reading_needs())
+
+    async def cleaned(self) -> None:
+        """The log was compacted: the batch that the snapshot names may be another by now, so write a new one."""
+        log, last = self.log, self._last
+        if not log.end_offset:
+            return
+        found = await self._workers.run(lambda: next(log.headers_from(log.end_offset - 1), None))
+        if found is not None and self._last is last:
+            self._last = found
+        self.unsaved_batches += 1
+        await self.save_state()
 
     async def save_state(self) -> None:
         """Write a snapshot, so that a start need not replay what came before.

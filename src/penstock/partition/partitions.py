@@ -29,6 +29,7 @@ from penstock.model.names import NO_TOPIC_ID
 from penstock.model.workers import Workers
 from penstock.partition import settings as topic_settings
 from penstock.partition import state
+from penstock.partition.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
 from penstock.partition.growth import grow, settle
 from penstock.partition.opening import Opened, Opening, create_logs, erase, log_settings
 from penstock.partition.partition import Partition
@@ -64,6 +65,7 @@ class Partitions(Registry):
         limits: ProducerLimits | None = None,
         partitions_max: int = PARTITIONS_MAX,
         upkeep_s: float = INTERVAL_S,
+        cleaning_s: float = CLEANING_INTERVAL_S,
     ) -> None:
         """`defaults` are topic settings for topics that do not set them; INVALID_CONFIG when one is bad."""
         super().__init__()
@@ -79,7 +81,7 @@ class Partitions(Registry):
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
         self._unsettled: dict[UUID, Topic] = {}
-        self._upkeep = Upkeep(self, clock, upkeep_s)
+        self._upkeep = Upkeep(self, store, clock, upkeep_s, cleaning_s)
         self._reserved = 0
         self._closing = False
 
@@ -185,6 +187,10 @@ class Partitions(Registry):
     async def upkeep(self) -> None:
         """One round of what otherwise happens from time to time: retention, forgetting, saving, trying again."""
         await self._upkeep.round()
+
+    async def clean(self) -> None:
+        """One round of compaction, which otherwise happens from time to time."""
+        await self._upkeep.cleaning.round()
 
     async def finish_changes(self) -> None:
         """Try again what a failing disk or catalog left of changes that were begun; used by upkeep."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.snapshot import SnapshotError, seal, unseal
+from penstock.records.header import BatchHeader
 
 WINDOW_MS = 24 * 3600 * 1000
 PER_PARTITION_MAX = 5_000
@@ -31,6 +32,7 @@ PER_PARTITION_MIN = 5
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
+NOWHERE = 2**63
 
 _KIND = b"PROD"
 _VERSION = 1
@@ -159,6 +161,14 @@ class Producers:
     def clear(self) -> None:
         self._budget.known -= len(self._known)
         self._known.clear()
+
+    def reading_needs(self) -> Callable[[BatchHeader], bool]:
+        """Whether a batch is one of those by which its producer is known here; as it is now, whatever comes later.
+
+        As long as their headers are in the log, reading it gives this state.
+        """
+        first = {producer_id: producer.batches[0].base_offset for producer_id, producer in self._known.items()}
+        return lambda header: header.base_offset >= first.get(header.producer_id, NOWHERE)
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
         """The state as it is now; calling the result packs it, which may happen in a worker while appends go on."""

@@ -1,6 +1,7 @@
 """What has to be done from time to time: retention, forgetting silent producers, snapshots, and trying again.
 
 Rounds go over the partitions in slices and let the event loop run in between, so many partitions hold nobody up.
+Compaction, which takes longer, has rounds of its own (see `cleaning`).
 """
 
 import asyncio
@@ -12,7 +13,10 @@ from typing import Protocol
 
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
+from penstock.partition.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
+from penstock.partition.cleaning import Cleaning
 from penstock.partition.partition import SNAPSHOT_AFTER_BATCHES, Partition
+from penstock.storage.store import Store
 
 INTERVAL_S = 10.0
 """How late retention looks at the latest."""
@@ -41,22 +45,32 @@ class Kept(Protocol):
 
 
 class Upkeep:
-    def __init__(self, kept: Kept, clock: Clock, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        kept: Kept,
+        store: Store,
+        clock: Clock,
+        interval_s: float = INTERVAL_S,
+        cleaning_s: float = CLEANING_INTERVAL_S,
+    ) -> None:
         self._kept = kept
         self._clock = clock
         self._interval_s = interval_s
+        self.cleaning = Cleaning(kept, store, cleaning_s)
         self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
         self._healing: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._rounds = asyncio.create_task(self._run())
+        self.cleaning.start()
 
     async def stop(self) -> None:
         """No more rounds; save what fits into a short time."""
         # The round ends by itself, at the next partition: cancelled, it could leave a worker that writes the same
         # snapshot as the last save, at the same time.
         self._stopping.set()
+        await self.cleaning.stop()
         if self._rounds is not None:
             await asyncio.wait([self._rounds])
         if self._healing:

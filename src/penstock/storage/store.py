@@ -19,6 +19,7 @@ from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
+from penstock.storage import snapshot
 from penstock.storage.cleaner import Cleaner, CleanerLimits, CleaningJob
 from penstock.storage.data_directory import DataDirectory, log_directory_name
 from penstock.storage.disk import Closeable, Disk, Space
@@ -227,6 +228,19 @@ class Store:
             except OSError as error:
                 self._logs[key] = found  # It is no log any more, but it must be possible to try again.
                 raise log.storage_error(error) from error
+
+    async def move_start(self, log: Log, offset: int) -> None:
+        """Forget what lies before `offset`, which is durable when this returns; an earlier one changes nothing.
+
+        Raises OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR when the disk refuses: then a crash may do it.
+        """
+        try:
+            async with log.exchanging:
+                if log.start_offset < offset <= log.end_offset:
+                    await self._workers.run(partial(log.save_snapshot, snapshot.START, offset, b""))
+        except OSError as error:
+            raise log.refused(error) from error
+        log.trim(max(offset, log.start_offset))
 
     # Durability.
 
