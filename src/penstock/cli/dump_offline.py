@@ -28,8 +28,8 @@ from penstock.storage.data_directory import key_of, log_directory_name
 from penstock.storage.scan import find_later
 from penstock.storage.segment import INDEX_SUFFIX, NO_TIME, SEGMENT_SUFFIX, segment_name
 
-_LOOKS = 3
-_SETTLE_S = 0.2
+LOOKS = 3
+SETTLE_S = 0.2
 """How often, and after which pause, a log that changes is looked at before something is said to be wrong with it."""
 
 _CHUNK_BYTES = 1024 * 1024
@@ -157,14 +157,14 @@ def examine(log: Log, printer: Printer, wanted: Wanted, *, checks: bool) -> Acco
     examination = Examination(log, printer, wanted, checks)
     before = _state(log)
     account = examination.run()
-    for _ in range(_LOOKS - 1):
-        if not account.problems or not log.is_whole:
+    for _ in range(LOOKS - 1):
+        if not account.problems:
             break
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
         after = _state(log)
         if after == before:
             break
-        again = log._replace(segments=_segments(log.segments[0].parent))
+        again = log._replace(segments=_segments(log.segments[0].parent)) if log.is_whole else log
         before = after
         account = Examination(again, Printer(None, None), wanted, checks).run()
     return account
@@ -283,11 +283,11 @@ class _Index:
 def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
     """Segments that are shorter than the data directory's checkpoint knows to have been flushed, or gone."""
     found: list[Problem] = []
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         before, found = found, _shorter_than_flushed(directory, topic, partitions)
         if not found or found == before:
             break
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
     return found
 
 
