@@ -6,6 +6,12 @@ from uuid import UUID
 
 import pytest
 from kio.schema.api_versions.v3 import response as api_versions_3
+from kio.schema.consumer_group_describe.v0 import response as described_0
+from kio.schema.consumer_group_describe.v1 import request as described_request_1
+from kio.schema.consumer_group_describe.v1 import response as described_1
+from kio.schema.consumer_group_heartbeat.v0 import request as beat_request_0
+from kio.schema.consumer_group_heartbeat.v1 import request as beat_request_1
+from kio.schema.consumer_group_heartbeat.v1 import response as beat_response_1
 from kio.schema.create_topics.v7 import request as create_topics_7
 from kio.schema.list_offsets.v1 import request as list_offsets_1
 from kio.schema.metadata.v12 import response as metadata_12
@@ -76,6 +82,59 @@ LIST_OFFSETS = {
     "replica_id": -1,
     "topics": [{"name": "t", "partitions": [{"partition_index": 1, "timestamp": -2}]}],
 }
+ASSIGNMENT = {"topic_partitions": [{"topic_id": UUID(int=5), "partitions": [0, 2]}]}
+NAMED_ASSIGNMENT = {"topic_partitions": [{"topic_id": UUID(int=5), "topic_name": "t", "partitions": [0, 2]}]}
+GROUP_HEARTBEAT = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": -2,
+    "instance_id": "i",
+    "rack_id": None,
+    "rebalance_timeout_ms": 1000,
+    "subscribed_topic_names": ["t"],
+    "subscribed_topic_regex": "t.*",
+    "server_assignor": "uniform",
+    "topic_partitions": ASSIGNMENT["topic_partitions"],
+}
+GROUP_HEARTBEAT_ANSWER = {
+    "throttle_time_ms": 1,
+    "error_code": 0,
+    "error_message": None,
+    "member_id": "m",
+    "member_epoch": 3,
+    "heartbeat_interval_ms": 5000,
+    "assignment": ASSIGNMENT,
+}
+GROUP_DESCRIPTION = {
+    "throttle_time_ms": 0,
+    "groups": [
+        {
+            "error_code": 0,
+            "error_message": None,
+            "group_id": "g",
+            "group_state": "Stable",
+            "group_epoch": 3,
+            "assignment_epoch": 2,
+            "assignor_name": "range",
+            "members": [
+                {
+                    "member_id": "m",
+                    "instance_id": None,
+                    "rack_id": "r",
+                    "member_epoch": 3,
+                    "client_id": "c",
+                    "client_host": "/h",
+                    "subscribed_topic_names": ["t"],
+                    "subscribed_topic_regex": None,
+                    "assignment": NAMED_ASSIGNMENT,
+                    "target_assignment": NAMED_ASSIGNMENT,
+                    "member_type": 1,
+                }
+            ],
+            "authorized_operations": -(2**31),
+        }
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +144,19 @@ LIST_OFFSETS = {
         (api_versions_3.ApiVersionsResponse, False, "ApiVersions", 3, API_VERSIONS),
         (create_topics_7.CreateTopicsRequest, True, "CreateTopics", 7, CREATE_TOPICS),
         (list_offsets_1.ListOffsetsRequest, True, "ListOffsets", 1, LIST_OFFSETS),
+        (beat_request_0.ConsumerGroupHeartbeatRequest, True, "ConsumerGroupHeartbeat", 0, GROUP_HEARTBEAT),
+        (beat_request_1.ConsumerGroupHeartbeatRequest, True, "ConsumerGroupHeartbeat", 1, GROUP_HEARTBEAT),
+        (beat_response_1.ConsumerGroupHeartbeatResponse, False, "ConsumerGroupHeartbeat", 1, GROUP_HEARTBEAT_ANSWER),
+        (
+            beat_response_1.ConsumerGroupHeartbeatResponse,
+            False,
+            "ConsumerGroupHeartbeat",
+            1,
+            GROUP_HEARTBEAT_ANSWER | {"assignment": None, "error_code": 25, "error_message": "who?"},
+        ),
+        (described_request_1.ConsumerGroupDescribeRequest, True, "ConsumerGroupDescribe", 1, {"group_ids": ["g", ""]}),
+        (described_0.ConsumerGroupDescribeResponse, False, "ConsumerGroupDescribe", 0, GROUP_DESCRIPTION),
+        (described_1.ConsumerGroupDescribeResponse, False, "ConsumerGroupDescribe", 1, GROUP_DESCRIPTION),
     ],
 )
 def test_kio_reads_what_we_write_and_writes_the_same_bytes(

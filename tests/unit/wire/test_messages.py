@@ -22,6 +22,16 @@ SERVED = {
     "InitProducerId": ("producer", 0, 6),
     "CreateTopics": ("admin", 2, 7),
     "DeleteTopics": ("admin", 1, 6),
+    "OffsetCommit": ("consumer", 2, 10),
+    "OffsetFetch": ("consumer", 1, 10),
+    "JoinGroup": ("consumer", 0, 9),
+    "SyncGroup": ("consumer", 0, 5),
+    "Heartbeat": ("consumer", 0, 4),
+    "LeaveGroup": ("consumer", 0, 5),
+    "DescribeGroups": ("admin", 0, 6),
+    "ListGroups": ("admin", 0, 5),
+    "DeleteGroups": ("admin", 0, 2),
+    "OffsetDelete": ("consumer", 0, 0),
 }
 EVERY_VERSION = [
     (api, direction, version)
@@ -29,8 +39,8 @@ EVERY_VERSION = [
     for direction in ("Request", "Response")
     for version in range(first, last + 1)
 ]
-RENAMED = {"topic_authorized_operations", "cluster_authorized_operations"}
-"""kafka-python gives these two another name and makes them a set of bits: they keep their default here."""
+RENAMED = {"topic_authorized_operations", "cluster_authorized_operations", "authorized_operations"}
+"""kafka-python gives these another name and makes them a set of bits: they keep their default here."""
 
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
