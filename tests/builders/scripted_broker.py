@@ -293,12 +293,14 @@ class ScriptedCluster:
         for topic in request.topics:
             rows = []
             for part in topic.partitions:
-                log = self.topics[topic.name][part.partition_index]
+                logs = self.topics.get(topic.name)
+                log = logs[part.partition_index] if logs else PartitionLog(node)
                 found = {-2: (log.start, -1), -1: (log.end, -1)}.get(part.timestamp)
                 if found is None:
                     later = [each for each in log.records if each.timestamp >= part.timestamp]
                     found = (later[0].offset, later[0].timestamp) if later else (-1, -1)
                 code = refusal or (ErrorCode.NOT_LEADER_OR_FOLLOWER if log.leader != node else ErrorCode.NONE)
+                code = code if logs else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 rows.append(
                     answer.ListOffsetsPartitionResponse(
                         partition_index=part.partition_index,
