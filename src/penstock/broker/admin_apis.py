@@ -7,6 +7,7 @@ from penstock.broker.handlers.acls import create_acls, delete_acls, describe_acl
 from penstock.broker.handlers.alter_configs import AlterConfigsHandler
 from penstock.broker.handlers.create_partitions import CreatePartitionsHandler
 from penstock.broker.handlers.create_topics import CreateTopicsHandler
+from penstock.broker.handlers.delete_records import DeleteRecordsHandler
 from penstock.broker.handlers.delete_topics import DeleteTopicsHandler
 from penstock.broker.handlers.describe_client_quotas import describe_client_quotas
 from penstock.broker.handlers.describe_cluster import DescribeClusterHandler
@@ -47,6 +48,7 @@ def admin_rows(
     return [
         Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
         Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
+        Row(21, "DeleteRecords", 0, 2, Right.ADMIN, DeleteRecordsHandler(partitions)),
         Row(29, "DescribeAcls", 1, 3, Right.ADMIN, describe_acls),
         Row(30, "CreateAcls", 1, 3, Right.ADMIN, create_acls),
         Row(31, "DeleteAcls", 1, 3, Right.ADMIN, delete_acls),

@@ -178,7 +178,7 @@ class DataDirectory:
         Raises OSError when the checkpoint itself cannot be written; the one before stays true. Goes on to its end
         when whoever waits for it is cancelled: a worker might be writing the file.
         """
-        return await _to_the_end(self._checkpoint(closed_only, is_clean))
+        return await to_the_end(self._checkpoint(closed_only, is_clean))
 
     async def _checkpoint(self, closed_only: bool, is_clean: bool) -> bool:
         async with self._checkpointing:
@@ -303,7 +303,7 @@ class DataDirectory:
 
     async def delete(self, log: Log) -> None:
         """Forget a log; its name is gone durably when this returns, its files go with the next checkpoint."""
-        await _to_the_end(self._delete(log))
+        await to_the_end(self._delete(log))
 
     async def _delete(self, log: Log) -> None:
         log.is_deleted = True
@@ -362,7 +362,7 @@ def _remove_all(disk: Disk, paths: Sequence[str]) -> None:
             continue
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which goes on when the wait is cancelled."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

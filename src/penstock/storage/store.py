@@ -21,7 +21,7 @@ from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.storage import snapshot
 from penstock.storage.cleaner import Cleaner, CleanerLimits, CleaningJob
-from penstock.storage.data_directory import DataDirectory, log_directory_name
+from penstock.storage.data_directory import DataDirectory, log_directory_name, to_the_end
 from penstock.storage.disk import Closeable, Disk, Space
 from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
@@ -234,6 +234,9 @@ class Store:
 
         Raises OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR when the disk refuses: then a crash may do it.
         """
+        await to_the_end(self._move_start(log, offset))
+
+    async def _move_start(self, log: Log, offset: int) -> None:
         try:
             async with log.exchanging:
                 if log.start_offset < offset <= log.end_offset:
