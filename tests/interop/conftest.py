@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interop.clients.aiokafka_client import AiokafkaClient
-from interop.clients.client import AdminClient, Client
+from interop.clients.client import AdminClient, Client, SettingsClient
 from interop.clients.java import JavaClient
 from interop.clients.kafka_python import KafkaPythonClient
 from interop.clients.kcat import KcatClient
@@ -56,6 +56,12 @@ def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
 def admins(clients: Mapping[str, Client]) -> Mapping[str, AdminClient]:
     """Those of them that can create and delete topics."""
     return {name: client for name, client in clients.items() if isinstance(client, AdminClient)}
+
+
+@pytest.fixture(scope="session")
+def keepers(clients: Mapping[str, Client]) -> Mapping[str, SettingsClient]:
+    """Those of them that can look after topics that are there."""
+    return {name: client for name, client in clients.items() if isinstance(client, SettingsClient)}
 
 
 @pytest.fixture(scope="session")

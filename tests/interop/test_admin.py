@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from interop.clients.client import AdminClient, Message, RefusedError
+from interop.clients.client import AdminClient, Message, RefusedError, SettingsClient, ToldSetting
 
 ADMINS = ("confluent-kafka", "aiokafka", "kafka-python", "java", "penstock")
+KEEPERS = ("confluent-kafka", "aiokafka", "kafka-python")
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -115,3 +116,96 @@ def test_a_position_far_beyond_the_end_is_an_error_for_a_client_that_names_no_ot
         admins[client].read(topic, 0, 1_000_000, 1)
     # librdkafka tells of it as its own "no place to begin".
     assert refused.value.number in (OFFSET_OUT_OF_RANGE, -140)
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_a_topic_is_described_with_what_it_was_made_with_and_all_defaults(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic(settings={"retention.ms": "3600000", "cleanup.policy": "compact,delete"})
+    settings = keepers[keeper].settings(topic)
+    assert settings["retention.ms"] == ToldSetting("3600000", True)
+    assert settings["cleanup.policy"] == ToldSetting("compact,delete", True)
+    assert settings["compression.type"] == ToldSetting("producer", False)
+    assert settings["max.message.bytes"] == ToldSetting("1048588", False)
+    assert len(settings) >= 33
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_settings_are_replaced_as_a_whole_and_hold_at_once(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic(settings={"retention.ms": "3600000"})
+    client = keepers[keeper]
+    client.replace_settings(topic, {"max.message.bytes": "20000", "segment.bytes": "2000000"})
+    # kafka-python itself sends along what was set before, so that nothing is lost by accident.
+    own = {name: setting.value for name, setting in client.settings(topic).items() if setting.is_own}
+    assert own.items() >= {"max.message.bytes": "20000", "segment.bytes": "2000000"}.items()
+    assert ("retention.ms" in own) == (keeper == "kafka-python")
+    with pytest.raises(RefusedError) as refused:
+        client.write(topic, 0, [Message(b"x" * 50_000)])
+    assert refused.value.number == MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("keeper", [name for name in KEEPERS if name != "aiokafka"])
+def test_single_settings_are_changed_and_given_back(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic(settings={"retention.ms": "3600000", "segment.ms": "5000"})
+    client = keepers[keeper]
+    client.change_settings(topic, {"retention.ms": None, "retention.bytes": "77"})
+    own = {name: setting.value for name, setting in client.settings(topic).items() if setting.is_own}
+    assert own == {"segment.ms": "5000", "retention.bytes": "77"}
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_a_bad_setting_is_refused_and_leaves_the_others(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic(settings={"retention.ms": "3600000"})
+    client = keepers[keeper]
+    change = client.change_settings if client.incremental else client.replace_settings
+    for bad in ({"retention.ms": "soon"}, {"no.such.setting": "1"}):
+        with pytest.raises(RefusedError) as refused:
+            change(topic, bad)
+        assert refused.value.number == INVALID_CONFIG
+    assert client.settings(topic)["retention.ms"] == ToldSetting("3600000", True)
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_a_topic_grows_for_all_clients(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic(partitions=2)
+    client = keepers[keeper]
+    client.write(topic, 1, [Message(b"old")])
+    client.grow(topic, 5)
+    assert {name: each.topics().get(topic) for name, each in keepers.items()} == dict.fromkeys(keepers, 5)
+    client.write(topic, 4, [Message(b"new")])
+    assert [stored.message.value for stored in client.read(topic, 4, 0, 1)] == [b"new"]
+    assert [stored.message.value for stored in client.read(topic, 1, 0, 1)] == [b"old"]
+    for count in (5, 4):
+        with pytest.raises(RefusedError) as refused:
+            client.grow(topic, count)
+        assert refused.value.number == INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_the_beginning_of_a_partition_is_deleted(
+    keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
+) -> None:
+    topic = new_topic()
+    client = keepers[keeper]
+    client.write(topic, 0, [Message(b"%d" % number) for number in range(10)])
+    assert client.delete_records(topic, 0, 4) == 4
+    assert client.ends(topic, 0) == (4, 10)
+    assert [stored.offset for stored in client.read(topic, 0, 4, 6)] == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_the_cluster_is_described(keepers: Mapping[str, SettingsClient], bootstrap: str, keeper: str) -> None:
+    cluster = keepers[keeper].cluster()
+    host, _, port = bootstrap.rpartition(":")
+    assert cluster.brokers == {1: (host, int(port))}
+    assert cluster.controller == 1
+    assert len(cluster.cluster_id) == 22

@@ -6,16 +6,29 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from interop.clients.client import TIMEOUT_S, AdminClient, Message, RefusedError, Stored
+from interop.clients.client import (
+    TIMEOUT_S,
+    Message,
+    RefusedError,
+    SettingsClient,
+    Stored,
+    ToldCluster,
+    ToldSetting,
+)
 
 T = TypeVar("T")
 
+_OWN = 1
+"""The source of a setting that the topic itself has."""
 
-class AiokafkaClient(AdminClient):
+
+class AiokafkaClient(SettingsClient):
     name = "aiokafka"
+    incremental = False
 
     def write(
         self,
@@ -93,6 +106,50 @@ class AiokafkaClient(AdminClient):
 
         return self._administer(ask)
 
+    def settings(self, topic: str) -> Mapping[str, ToldSetting]:
+        async def ask(admin: Any) -> Mapping[str, ToldSetting]:
+            (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            ((code, text, _, _, rows),) = answer.resources
+            _check([(topic, code, text)])
+            return {name: ToldSetting(value, source == _OWN) for name, value, _, source, *_ in rows}
+
+        return self._administer(ask)
+
+    def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        async def replace(admin: Any) -> None:
+            (answer,) = await admin.alter_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(settings))]
+            )
+            _check([(row[3], row[0], row[1]) for row in answer.resources])
+
+        self._administer(replace)
+
+    def change_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        raise NotImplementedError("aiokafka only replaces settings as a whole")
+
+    def grow(self, topic: str, total: int) -> None:
+        async def create(admin: Any) -> None:
+            await admin.create_partitions({topic: NewPartitions(total)})
+
+        self._administer(create)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        place = TopicPartition(topic, partition)
+
+        async def delete(admin: Any) -> int:
+            answer = await admin.delete_records({place: RecordsToDelete(before_offset=before)})
+            return int(answer[place])
+
+        return self._administer(delete)
+
+    def cluster(self) -> ToldCluster:
+        async def ask(admin: Any) -> ToldCluster:
+            found = await admin.describe_cluster()
+            brokers = {row["node_id"]: (row["host"], row["port"]) for row in found["brokers"]}
+            return ToldCluster(found["cluster_id"], found["controller_id"], brokers)
+
+        return self._administer(ask)
+
     def create_topic(
         self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
@@ -136,6 +193,9 @@ class AiokafkaClient(AdminClient):
             await admin.start()
             try:
                 return await work(admin)
+            except KafkaError as failure:
+                number: Any = getattr(failure, "errno", 0)
+                raise RefusedError(number, str(failure)) from failure
             finally:
                 await admin.close()
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 TIMEOUT_S = 30.0
@@ -96,3 +97,45 @@ class AdminClient(Client):
     @abstractmethod
     def delete_topic(self, name: str) -> None:
         """Delete a topic; RefusedError tells why not."""
+
+
+class ToldSetting(NamedTuple):
+    """A topic's setting as a client shows it; `is_own`: the topic has set it, it is nobody's default."""
+
+    value: str
+    is_own: bool
+
+
+class ToldCluster(NamedTuple):
+    cluster_id: str
+    controller: int
+    brokers: Mapping[int, tuple[str, int]]
+
+
+class SettingsClient(AdminClient):
+    """A client that can also look after topics that are there; `incremental`: it can change single settings."""
+
+    incremental: bool = True
+
+    @abstractmethod
+    def settings(self, topic: str) -> Mapping[str, ToldSetting]:
+        """All settings of a topic."""
+
+    @abstractmethod
+    def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Let the topic have these settings and no other."""
+
+    @abstractmethod
+    def change_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        """Set some settings; None: back to the default."""
+
+    @abstractmethod
+    def grow(self, topic: str, total: int) -> None:
+        """Let the topic have `total` partitions."""
+
+    @abstractmethod
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Delete what lies before an offset; where the partition begins then."""
+
+    @abstractmethod
+    def cluster(self) -> ToldCluster: ...

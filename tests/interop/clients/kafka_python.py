@@ -1,17 +1,27 @@
 """kafka-python 3: the client in pure Python."""
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
-from interop.clients.client import TIMEOUT_S, AdminClient, Message, RefusedError, Stored
+from interop.clients.client import (
+    TIMEOUT_S,
+    Message,
+    RefusedError,
+    SettingsClient,
+    Stored,
+    ToldCluster,
+    ToldSetting,
+)
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 
-class KafkaPythonClient(AdminClient):
+class KafkaPythonClient(SettingsClient):
     name = "kafka-python"
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
@@ -95,6 +105,52 @@ class KafkaPythonClient(AdminClient):
         admin = self._admin()
         try:
             return {found["name"]: len(found["partitions"]) for found in admin.describe_topics()}
+        finally:
+            admin.close()
+
+    def settings(self, topic: str) -> Mapping[str, ToldSetting]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        rows = self._ask(lambda admin: admin.describe_configs([resource], config_filter="all"))["topic"][topic]
+        return {
+            name: ToldSetting(row["value"], row["config_source"] == "DYNAMIC_TOPIC_CONFIG")
+            for name, row in rows.items()
+        }
+
+    def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        self._alter(topic, settings, incremental=False)
+
+    def change_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        steps = {name: (("DELETE" if value is None else "SET"), value) for name, value in settings.items()}
+        self._alter(topic, steps, incremental=True)
+
+    def grow(self, topic: str, total: int) -> None:
+        self._ask(lambda admin: admin.create_partitions({topic: total}))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        place = TopicPartition(topic, partition)
+        answer = self._ask(lambda admin: admin.delete_records({place: before}))
+        return int(answer[place]["low_watermark"])
+
+    def cluster(self) -> ToldCluster:
+        found = self._ask(lambda admin: admin.describe_cluster())
+        brokers = {row["broker_id"]: (row["host"], row["port"]) for row in found["brokers"]}
+        return ToldCluster(found["cluster_id"], found["controller_id"], brokers)
+
+    def _alter(self, topic: str, settings: Mapping[str, Any], *, incremental: bool) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(settings))
+        options = {"incremental": incremental, "raise_on_unknown": False}
+        result = self._ask(lambda admin: admin.alter_configs([resource], **options))["topic"][topic]
+        if result != "OK":
+            number = re.match(r"\[Error (\d+)\]", result)
+            assert number, result
+            raise RefusedError(int(number[1]), result)
+
+    def _ask(self, ask: Callable[[Any], Any]) -> Any:
+        admin = self._admin()
+        try:
+            return ask(admin)
+        except KafkaError as failure:
+            raise _refused(failure) from failure
         finally:
             admin.close()
 

@@ -1,20 +1,30 @@
 """confluent-kafka: the Python face of a current librdkafka."""
 
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient as LibrdkafkaAdmin
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from interop.clients.client import TIMEOUT_S, AdminClient, Message, RefusedError, Stored
+from interop.clients.client import (
+    TIMEOUT_S,
+    Message,
+    RefusedError,
+    SettingsClient,
+    Stored,
+    ToldCluster,
+    ToldSetting,
+)
 
 QUIET: dict[str, Any] = {"log_level": 0}
 
 
-class ConfluentClient(AdminClient):
+class ConfluentClient(SettingsClient):
     name = "confluent-kafka"
 
     def write(
@@ -105,16 +115,50 @@ class ConfluentClient(AdminClient):
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings or {})
         )
-        admin = self._admin()
-        self._settle(admin.create_topics([topic])[name])
+        self._ask(lambda admin: admin.create_topics([topic])[name])
 
     def delete_topic(self, name: str) -> None:
-        admin = self._admin()
-        self._settle(admin.delete_topics([name])[name])
+        self._ask(lambda admin: admin.delete_topics([name])[name])
 
-    def _settle(self, future: Any) -> None:
+    def settings(self, topic: str) -> Mapping[str, ToldSetting]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        rows = self._ask(lambda admin: admin.describe_configs([resource])[resource])
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {name: ToldSetting(row.value, row.source == own) for name, row in rows.items()}
+
+    def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config=dict(settings))
+        with warnings.catch_warnings():
+            # The call is on its way out, but old programs make it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._ask(lambda admin: admin.alter_configs([resource])[resource])
+
+    def change_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        steps = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            if value is not None
+            else ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=steps)
+        self._ask(lambda admin: admin.incremental_alter_configs([resource])[resource])
+
+    def grow(self, topic: str, total: int) -> None:
+        self._ask(lambda admin: admin.create_partitions([NewPartitions(topic, total)])[topic])
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        place = TopicPartition(topic, partition, before)
+        return int(self._ask(lambda admin: admin.delete_records([place])[place]).low_watermark)
+
+    def cluster(self) -> ToldCluster:
+        found = self._ask(lambda admin: admin.describe_cluster())
+        brokers = {node.id: (node.host, node.port) for node in found.nodes}
+        return ToldCluster(found.cluster_id, found.controller.id, brokers)
+
+    def _ask(self, ask: Callable[[Any], Any]) -> Any:
+        admin = self._admin()  # It must outlive what it was asked for.
         try:
-            future.result(TIMEOUT_S)
+            return ask(admin).result(TIMEOUT_S)
         except KafkaException as failure:
             error = failure.args[0]
             raise RefusedError(error.code(), error.str()) from failure
