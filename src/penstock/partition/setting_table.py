@@ -106,6 +106,7 @@ _ROWS = (
         "How hard gzip works where the broker compresses: 1 to 9, more is smaller and slower; -1: as gzip thinks best.",
         low=_GZIP_DEFAULT_LEVEL,
         high=LEVELS["gzip"][-1],
+        choices=tuple(map(str, (_GZIP_DEFAULT_LEVEL, *LEVELS["gzip"]))),
         broker_name="compression.gzip.level",
     ),
     Setting(

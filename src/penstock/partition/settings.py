@@ -14,8 +14,8 @@ from penstock.partition.setting_table import TABLE, Kind, Setting
 
 N = TypeVar("N", int, float)
 
-_WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
-_FRACTION = re.compile(r"\s*-?[0-9]{1,19}(\.[0-9]{0,19})?\s*", re.ASCII)
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
+_FRACTION = re.compile(r"\s*[+-]?([0-9]{1,19}\.?[0-9]{0,19}|\.[0-9]{1,19})([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _SEGMENT_MS_MIN = 1_000
 _LEVEL_LEFT_TO_THE_CODEC = -1
 
@@ -165,4 +165,6 @@ def _checked_number(row: Setting, value: str, kind: Callable[[str], N], look: re
     number = kind(value)
     if not row.low <= number <= row.high:
         raise PenstockError(ErrorCode.INVALID_CONFIG, f"{row.name}: {number} is not between {row.low} and {row.high}")
+    if row.choices:
+        _checked_text(row, str(number))
     return number

@@ -36,6 +36,7 @@ def test_every_default_is_legal(name: str) -> None:
         ("compression.type", "brotli"),
         ("compression.type", "none"),
         ("compression.gzip.level", "10"),
+        ("compression.gzip.level", "0"),
         ("compression.lz4.level", "0"),
         ("min.cleanable.dirty.ratio", "1.5"),
         ("min.cleanable.dirty.ratio", "-0.1"),
@@ -86,6 +87,10 @@ def test_the_cleanup_policy_is_a_list_in_any_order(policy: str, compact: bool, d
     [
         ("min.cleanable.dirty.ratio", " 0.250 ", "0.25"),
         ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("min.cleanable.dirty.ratio", ".5", "0.5"),
+        ("min.cleanable.dirty.ratio", "25e-2", "0.25"),
+        ("compression.gzip.level", "09", "9"),
+        ("retention.ms", "+5", "5"),
         ("preallocate", "TRUE", "true"),
         ("cleanup.policy", "delete, compact,delete", "delete,compact"),
         ("leader.replication.throttled.replicas", "0:1, 1:1", "0:1,1:1"),
