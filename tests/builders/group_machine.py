@@ -73,16 +73,18 @@ class Driver:
         log: Iterable[Record] = (),
         at_ms: int = START_MS,
         topics: TopicImage = NO_TOPICS,
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         self._settings = {"initial_rebalance_delay_ms": 0} | settings
         self.topics = topics
-        self.machine = Machine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(0)))
-        self.at_ms = at_ms
         self.log: list[Record] = list(log)
+        self._seed = seed
+        self.machine = Machine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
+        self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
         self.waiting: dict[Token, Command] = {}
-        self._tokens = 0
+        self.last_token = 0
         for record in self.log:
             self.machine.replay(record, self.now.wall_ms)
         self._take(self.machine.loaded(self.now))
@@ -92,12 +94,12 @@ class Driver:
         return Now(self.at_ms, WALL_MS + self.at_ms)
 
     def restarted(self) -> Self:
-        """Another machine that has read the same log."""
-        return type(self)(self.log, self.at_ms, self.topics, **self._settings)
+        """Another machine that has read the same log; chance does not repeat itself."""
+        return type(self)(self.log, self.at_ms, self.topics, self._seed + 1, **self._settings)
 
     def send(self, command: Command) -> Token:
         """Ask, and leave it open when the answer comes."""
-        token = self._tokens = self._tokens + 1
+        token = self.last_token = self.last_token + 1
         self.waiting[token] = command
         self._take(self.machine.handle(command, token, self.now))
         return token

@@ -114,6 +114,7 @@ class Rebalance:
         self.members.answer_sync(member, Synced(fenced), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.rename(member, new_id)
+        member.is_new = False
         self.heard_of(member, now)
         self._stop_waiting_for_syncs()
 
