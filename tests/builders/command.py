@@ -33,12 +33,21 @@ class Command:
 
     def __init__(self, bootstrap: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        self._environment = inherited | {"PENSTOCK_BOOTSTRAP": bootstrap}
+        self.environment = inherited | {"PENSTOCK_BOOTSTRAP": bootstrap}
+
+    def line(self, *arguments: str) -> list[str]:
+        """The command line of this command."""
+        return [sys.executable, "-m", "penstock.cli", *arguments]
 
     def run(self, *arguments: str, given: bytes = b"") -> Ended:
         """Run to the end, with `given` on standard input."""
         done = subprocess.run(
-            _line(arguments), input=given, capture_output=True, env=self._environment, timeout=TIMEOUT_S, check=False
+            self.line(*arguments),
+            input=given,
+            capture_output=True,
+            env=self.environment,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
@@ -55,11 +64,11 @@ class Command:
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """A command that goes on; it is ended with the block."""
         process = subprocess.Popen(
-            _line(arguments),
+            self.line(*arguments),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
-            env=self._environment,
+            env=self.environment,
         )
         try:
             yield process
@@ -69,7 +78,3 @@ class Command:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-
-
-def _line(arguments: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "penstock.cli", *arguments]

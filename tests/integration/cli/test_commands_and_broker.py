@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,6 @@ from penstock import __version__
 from penstock.sdk.client import AsyncClient
 from penstock.sdk.partitioner import partition_for
 from penstock.testing.real_broker import RealBroker
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
-    with RealBroker(tmp_path_factory.mktemp("broker") / "data") as broker:
-        yield broker
-
-
-@pytest.fixture
-def penstock(broker: RealBroker) -> Command:
-    return Command(broker.bootstrap)
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic's name that no other test uses."""
-    return f"t-{abs(hash(request.node.nodeid))}"
 
 
 def test_what_is_put_is_got(penstock: Command, topic: str) -> None:

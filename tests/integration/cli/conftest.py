@@ -1,0 +1,25 @@
+"""One broker for the tests of a module, and the command that talks to it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from builders.command import Command
+from penstock.testing.real_broker import RealBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    with RealBroker(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def penstock(broker: RealBroker) -> Command:
+    return Command(broker.bootstrap)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic's name that no other test uses."""
+    return f"t-{abs(hash(request.node.nodeid))}"

@@ -1,0 +1,125 @@
+"""`penstock topic` against a real broker."""
+
+import json
+import re
+
+import pytest
+
+from builders.command import Command
+from builders.terminal import Terminal
+from penstock.testing.real_broker import RealBroker
+
+
+def names(penstock: Command, *flags: str) -> tuple[list[str], str | None]:
+    (page,) = penstock.succeed("topic", "list", "--json", *flags).documents
+    return [row["name"] for row in page["topics"]], page["after"]
+
+
+def test_topics_are_listed_by_pages(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with RealBroker(tmp_path_factory.mktemp("pages") / "data") as broker:
+        penstock = Command(broker.bootstrap)
+        assert b"There are no topics yet" in penstock.succeed("topic", "list").output
+        every = ["a", "a-1", "a.1", "b", "c"]
+        for name in every:
+            penstock.succeed("topic", "create", name)
+        assert names(penstock) == (every, None)
+        assert names(penstock, "--limit", "2") == (every[:2], every[1])
+        assert names(penstock, "--limit", "2", "--after", every[1]) == (every[2:4], every[3])
+        assert names(penstock, "--limit", "2", "--after", every[3]) == (every[4:], None)
+        assert names(penstock, "--limit", "2", "--all") == (every, None)
+        ended = penstock.run("topic", "list", "--limit", "2")
+        assert (ended.code, ended.errors) == (
+            0,
+            "There are more: --after a-1 shows the next page, --all shows all.\n",
+        )
+
+
+def test_a_topic_is_described(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "2", "--setting", "retention.ms=2d", "--compact")
+    penstock.succeed("put", topic, "a", "b", "--key", "k", "--partition", "1")
+    (document,) = penstock.succeed("topic", "describe", topic, "--json").documents
+    assert (document["name"], document["internal"]) == (topic, False)
+    first, second = document["partitions"]
+    assert (first["first_offset"], first["next_offset"], first["bytes"]) == (0, 0, 0)
+    assert (second["first_offset"], second["next_offset"]) == (0, 2)
+    assert second["bytes"] > 60
+    assert second["leader"] in second["replicas"] == second["in_sync"]
+    settings = {row["name"]: row["value"] for row in document["settings"]}
+    assert (settings["retention.ms"], settings["cleanup.policy"]) == ("172800000", "compact")
+    assert "compression.type" not in settings
+    (everything,) = penstock.succeed("topic", "describe", topic, "--json", "--all-settings").documents
+    assert "compression.type" in {row["name"] for row in everything["settings"]}
+    text = penstock.succeed("topic", "describe", topic).output.decode()
+    assert text.startswith(f"{topic}: 2 partitions, id ")
+    assert re.search(r"^cleanup.policy +compact +topic *$", text, flags=re.MULTILINE)
+
+
+def test_a_topic_is_altered(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "--setting", "retention.ms=2d")
+    said = penstock.succeed(
+        "topic", "alter", topic, "--setting", "max.message.bytes=2MB", "--unset", "retention.ms", "--partitions", "3"
+    ).output.decode()
+    assert said.splitlines()[:3] == [
+        "Set max.message.bytes to 2000000.",
+        "retention.ms is at its default again.",
+        f"Topic {topic} has 3 partitions now.",
+    ]
+    (document,) = penstock.succeed("topic", "describe", topic, "--json").documents
+    own = {row["name"]: row["value"] for row in document["settings"] if row["source"] == "topic"}
+    assert own == {"max.message.bytes": "2000000"}
+    assert len(document["partitions"]) == 3
+    penstock.succeed("put", topic, "a", "--partition", "2")
+    (changed,) = penstock.succeed("topic", "alter", topic, "--partitions", "4", "--json").documents
+    assert changed == {"name": topic, "set": {}, "unset": [], "partitions": 4}
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (("--partitions", "1"), 1, "INVALID_PARTITIONS"),
+        (("--setting", "no.such.setting=1"), 1, "INVALID_CONFIG"),
+        (("--setting", "cleanup.policy=shred"), 1, "INVALID_CONFIG"),
+        (("--setting", "retention.ms=soon"), 2, "INVALID_SETTING"),
+        (("--compact", "--setting", "cleanup.policy=delete"), 2, "INVALID_SETTING"),
+        (("--setting", "retention.ms=1d", "--unset", "retention.ms"), 2, "INVALID_SETTING"),
+        ((), 2, "INVALID_SETTING"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(
+    penstock: Command, topic: str, flags: tuple[str, ...], code: int, error: str
+) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "2")
+    ended = penstock.run("topic", "alter", topic, *flags, "--json")
+    assert (ended.code, json.loads(ended.errors)["error"]) == (code, error)
+
+
+@pytest.mark.parametrize("command", ["describe", "alter", "delete", "empty"])
+def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(penstock: Command, topic: str, command: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    flags = {"alter": ("--compact",), "delete": ("--yes",), "empty": ("--yes",)}.get(command, ())
+    ended = penstock.run("topic", command, topic + "x", *flags)
+    assert ended.code == 1
+    assert f"there is no topic '{topic}x'; did you mean {topic}?" in ended.errors
+
+
+def test_what_is_deleted_is_asked_about_on_a_terminal(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    with Terminal(penstock, "topic", "delete", topic) as terminal:
+        terminal.expect(f"Delete {topic} with all messages? [y/N]: ")
+        terminal.type("n\n")
+        assert terminal.ended() == 1
+    with Terminal(penstock, "topic", "delete", topic) as terminal:
+        terminal.expect("[y/N]: ")
+        terminal.type("y\n")
+        terminal.expect(f"Deleted topic {topic}.")
+        assert terminal.ended() == 0
+
+
+@pytest.mark.parametrize("columns", [20, 200])
+def test_a_table_fits_its_terminal(penstock: Command, topic: str, columns: int) -> None:
+    penstock.succeed("topic", "create", topic)
+    with Terminal(penstock, "topic", "list", "--all", columns=columns) as terminal:
+        assert terminal.ended() == 0
+        lines = terminal.text.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert (topic in terminal.text) == (columns == 200)
