@@ -39,6 +39,17 @@ GROUP = StoredGroup(
 )
 
 
+FROM_KAFKA = {
+    "offset key": "0001000762696c6c696e6700066f726465727300000003",
+    "offset value": "0003000000000000002a0000000700046e6f74650000018bcfe56800",
+    "group key": "0002000762696c6c696e67",
+    "group value": "00030008636f6e73756d657200000005000572616e676500036d2d310000018bcfe5687b0000000200036d2d31ffff0007"
+    "72646b61666b6100092f31302e302e302e31000493e00000afc800000002000100000002000000036d2d32000673746174696300046a6176"
+    "6100092f31302e302e302e320000ea60000027100000000373756200000000",
+}
+"""The same, written by Apache Kafka 4.3's own code."""
+
+
 def text(value: str | None) -> bytes:
     return pack(">h", -1) if value is None else pack(">h", len(value)) + value.encode()
 
@@ -88,6 +99,17 @@ def test_a_group_is_laid_out_in_version_3() -> None:
     assert read_group(expected) == GROUP
     assert group_key("billing") == pack(">h", 2) + text("billing")
     assert read_group_key(group_key("billing")) == "billing"
+
+
+def test_the_bytes_are_those_that_kafka_writes() -> None:
+    offset = offset_record(KEY, COMMITTED)
+    written = {
+        "offset key": offset.key,
+        "offset value": offset.value or b"",
+        "group key": group_key("billing"),
+        "group value": group_value(GROUP),
+    }
+    assert {name: data.hex() for name, data in written.items()} == FROM_KAFKA
 
 
 def test_an_empty_group_names_neither_protocol_nor_leader() -> None:
