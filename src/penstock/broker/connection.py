@@ -30,6 +30,7 @@ PENDING_MAX = 64
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 FRAME_SILENCE_S = 30.0
 
+_NO_ANSWER_FAILED = "connection closed: a write that wants no answer failed"
 _START = Struct(">hhih")
 _log = logging.getLogger("penstock.broker")
 
@@ -212,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         except HangUpError as error:
             self._shared.memory.give_back(size)
-            self._cut("connection closed: a write that wants no answer failed", error.detail)
+            self._cut(_NO_ANSWER_FAILED, error.detail)
             return
         except Exception as error:
             self._shared.memory.give_back(size)
@@ -266,6 +267,8 @@ class Connection(asyncio.BufferedProtocol):
             error = task.exception()
             if isinstance(error, MalformedError):
                 self._cut("connection cut off: bad request", error.detail)
+            elif isinstance(error, HangUpError):
+                self._cut(_NO_ANSWER_FAILED, error.detail)
             elif error is not None:
                 self._fail(error)
             else:

@@ -10,7 +10,8 @@ and epochs reflect every batch in the log and no other; a batch is counted there
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from penstock.catalog.catalog import Placement
 from penstock.model.clock import Clock
@@ -30,6 +31,7 @@ from penstock.storage.log import Log
 from penstock.storage.store import FlushPolicy, Store
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -195,6 +197,10 @@ class Partition:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {self.settings.min_insync_replicas}",
         )
+
+    def run(self, work: Callable[[memoryview, TopicSettings, int], T], records: memoryview) -> asyncio.Future[T]:
+        """Let a worker look at a batch that is to be appended here."""
+        return self._workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
 
     # Reading.
 

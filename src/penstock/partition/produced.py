@@ -2,7 +2,8 @@
 
 As Kafka decides since Produce version 3: exactly one batch, of format 2, whose records are as many as its offsets.
 Only the header is looked at; the records stay closed. So the rules on time hold for the first and for the newest
-time of the batch, which the header has, and not for each record between.
+time of the batch, which the header has, and not for each record between; what a topic wants opened is looked at once
+more by `opened`.
 """
 
 import struct
@@ -17,6 +18,7 @@ from penstock.records.header import (
     COMPRESSION_MAX,
     CONTROL,
     CRC_START,
+    DELETE_HORIZON,
     HEADER_BYTES,
     LENGTH_END,
     LOG_APPEND_TIME,
@@ -27,8 +29,8 @@ from penstock.records.header import (
     read_header,
 )
 
-_NOT_A_CLIENTS = TRANSACTIONAL | CONTROL
-"""The attribute bits of transactional and control batches."""
+_NOT_A_CLIENTS = TRANSACTIONAL | CONTROL | DELETE_HORIZON
+"""The attribute bits that no client sets, as long as there are no transactions."""
 
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
@@ -100,6 +102,8 @@ def _check_origin(header: BatchHeader) -> None:
     if header.attributes & _NOT_A_CLIENTS:
         if header.is_control:
             raise _invalid("control batches are written by brokers only")
+        if not header.is_transactional:
+            raise _invalid("a delete horizon is set by compaction only")
         raise PenstockError(
             ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions; produce without transactional.id"
         )
@@ -114,13 +118,17 @@ def _check_time(header: BatchHeader, settings: TopicSettings, now_ms: int) -> No
     if header.attributes & LOG_APPEND_TIME:
         raise PenstockError(ErrorCode.INVALID_TIMESTAMP, "a producer must not mark a batch with the log append time")
     newest = header.max_timestamp
+    check_times(min(header.base_timestamp, newest), newest, settings, now_ms)
+
+
+def check_times(oldest: int, newest: int, settings: TopicSettings, now_ms: int) -> None:
+    """INVALID_TIMESTAMP when a time of a batch is too far from now for the topic."""
     if newest != NO_TIMESTAMP and newest - now_ms > settings.timestamp_after_max_ms:
         raise PenstockError(
             ErrorCode.INVALID_TIMESTAMP,
             f"time {newest} is {newest - now_ms} ms ahead of the broker's; "
             f"message.timestamp.after.max.ms is {settings.timestamp_after_max_ms}",
         )
-    oldest = min(header.base_timestamp, newest)
     if oldest != NO_TIMESTAMP and now_ms - oldest > settings.timestamp_before_max_ms:
         raise PenstockError(
             ErrorCode.INVALID_TIMESTAMP,
