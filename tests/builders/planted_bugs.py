@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.groups.effects import Effects
+from penstock.groups.shard import Shard
 from penstock.records.header import BatchHeader
 from penstock.storage import index as index_files
 from penstock.storage import recovery
@@ -28,6 +30,16 @@ def plant_acknowledge_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(Store, "commit", commit)
+
+
+def plant_commit_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups answer when their records are written, not when they are durable."""
+    really_answer = Shard._answer
+
+    def answer(shard: Shard, effects: Effects, *, at_once: bool) -> None:
+        really_answer(shard, effects, at_once=True)
+
+    monkeypatch.setattr(Shard, "_answer", answer)
 
 
 def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from builders.planted_bugs import plant_acknowledge_before_flush, plant_index_before_data
+from builders.planted_bugs import (
+    plant_acknowledge_before_flush,
+    plant_commit_before_flush,
+    plant_index_before_data,
+)
 from penstock.testing.simulation import Verdict, run_seed
 
 SEEDS = range(1, 101)
@@ -29,6 +33,7 @@ def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) 
             plant_acknowledge_before_flush, ("NOT_DURABLE",), id="acknowledged before the flush, seen at once"
         ),
         pytest.param(plant_acknowledge_before_flush, ("LOST",), id="acknowledged before the flush, seen by the loss"),
+        pytest.param(plant_commit_before_flush, ("COMMIT LOST",), id="offsets committed before the flush"),
         pytest.param(
             plant_index_before_data, ("LOST", "VANISHED", "GAP", "QUARANTINED"), id="index written before its data"
         ),

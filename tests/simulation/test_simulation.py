@@ -29,9 +29,10 @@ def test_the_bounded_round_meets_every_kind_of_fault_and_policy() -> None:
     plans = [draw_plan(seed) for seed in ROUND]
     assert {fault.kind for plan in plans for fault in plan.faults} == set(FaultKind)
     assert {plan.flush for plan in plans} == {"always", "interval", "os"}
+    assert {len(plan.members) for plan in plans} == {0, 1, 3}
 
 
-@pytest.mark.parametrize("seed", [3, 14])
+@pytest.mark.parametrize("seed", [3, 9, 14])
 def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

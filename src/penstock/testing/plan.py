@@ -73,12 +73,25 @@ class ReaderPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberPlan:
+    """A member of the group; when one is gone, another comes under the same name."""
+
+    name: str
+    commit_chance: float
+    """How often what was read is committed, after each batch."""
+    crash_chance: float
+    """How often the member is gone with a batch, without a word."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     flush: Flush
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
+    members: tuple[MemberPlan, ...]
+    """Of a group that reads the topics that keep everything; only where acknowledged means durable."""
     faults: tuple[Fault, ...]
     churned_topics: int
     """So many topics are created, and most of them deleted, beside all else."""
@@ -97,7 +110,8 @@ class Plan:
         producers = ", ".join("pipelined" if one.pipelined else one.compression for one in self.producers)
         return [
             f"flush {self.flush}, segments of {self.segment_bytes} bytes, topics {partitions}",
-            f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, {self.duration_s:.1f} s",
+            f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, "
+            f"{len(self.members)} members of a group, {self.duration_s:.1f} s",
             *(f"  {fault}" for fault in self.faults),
         ]
 
@@ -118,6 +132,7 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
         producers=producers,
         readers=readers,
         faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
+        members=_draw_members(branch(root, "members")) if (flush or drawn_flush) == "always" else (),
         churned_topics=random.choice((0, 0, 10)),
         data_directories=random.choice((1, 1, 2)),
         segment_bytes=random.choice((16 * 1024, 16 * 1024, 64 * 1024, 2**20)),
@@ -157,6 +172,13 @@ def _draw_reader(random: Random, number: int) -> ReaderPlan:
         max_wait_ms=random.choice((0, 100, 2000)),
         max_bytes=random.choice((100, 5_000, 2**20)),
         restarts_chance=random.choice((0.0, 0.05)),
+    )
+
+
+def _draw_members(random: Random) -> tuple[MemberPlan, ...]:
+    return tuple(
+        MemberPlan(f"member-{number}", random.choice((0.1, 0.5, 1.0)), random.choice((0.0, 0.02, 0.1)))
+        for number in range(random.choice((0, 0, 1, 3)))
     )
 
 

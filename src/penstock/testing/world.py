@@ -11,6 +11,7 @@ from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
 from penstock.sdk.client import AsyncClient
 from penstock.testing.churn import Churn
+from penstock.testing.group_work import GroupRecord, Member, Watcher, read_to_the_end
 from penstock.testing.history import FinalLog, History
 from penstock.testing.pipelined_producer import PipelinedProducer
 from penstock.testing.plan import BROKER_HOST, Fault, FaultKind, Plan
@@ -67,6 +68,8 @@ class World:
         self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
         keeps_everything = all(topic.retention_bytes < 0 for topic in plan.topics)
         probe = self._is_durable if plan.flush == "always" and keeps_everything else None
+        kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
+        self._group = GroupRecord(kept if plan.members else ())
         self._book = Book(self.history, self.machine.note, probe)
 
     def _make_machine(self) -> Machine:
@@ -94,6 +97,9 @@ class World:
             flush=self.plan.flush,
             retention_ms=-1,
             segment_bytes=self.plan.segment_bytes,
+            offsets_partitions=2,
+            consumer_session_timeout_ms=6_000,
+            consumer_heartbeat_interval_ms=1_000,
         )
 
     async def run(self) -> Outcome:
@@ -104,6 +110,7 @@ class World:
         await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self.plan.topics), "making topics")
         producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
         readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
+        group = self._start_group()
         churn = Churn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
         producers.append(self.loop.create_task(churn.run(), name="churn"))
         await faults
@@ -113,11 +120,15 @@ class World:
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
+        self._group.is_over = True
+        await self._within(SETTLING_S, asyncio.gather(*group), "leaving the group")
+        await self._read_as_group()
         self.partitions += [TopicPartition(name, 0) for name in churn.kept]
         await self._read_everything("first")
         self._crash(power_loss=True)
         final = await self._read_everything("second")
         problems = await self._within(SETTLING_S, churn.problems(), "listing topics")
+        problems += await self._group_problems()
         await self._end(keeper, admin)
         return Outcome(self.history, final, problems)
 
@@ -234,6 +245,32 @@ class World:
         random = branch(self._random, plan.name)
         reader = Reader(plan, self._client(plan.name), self.partitions, self._book, random)
         return self.loop.create_task(reader.run(), name=plan.name)
+
+    def _start_group(self) -> list[asyncio.Task[None]]:
+        """Its members, and one who watches them."""
+        record, book, network = self._group, self._book, self.machine.network
+        if not record.topics:
+            return []
+        tasks = []
+        for plan in self.plan.members:
+            member = Member(plan, record, book, network, self._client, branch(self._random, plan.name))
+            tasks.append(self.loop.create_task(member.run(), name=plan.name))
+        watcher = Watcher(self._client("watcher"), record, book)
+        return [*tasks, self.loop.create_task(watcher.run(), name="watcher")]
+
+    async def _read_as_group(self) -> None:
+        record = self._group
+        if record.topics:
+            partitions = [partition for partition in self.partitions if partition.topic in record.topics]
+            reading = read_to_the_end(self._client("last member"), record, self._book, partitions)
+            await self._within(SETTLING_S, reading, "reading as a group")
+
+    async def _group_problems(self) -> list[str]:
+        """After the last power loss, what was committed is still there."""
+        if self._group.topics:
+            watcher = Watcher(self._client("last watcher"), self._group, self._book)
+            await self._within(SETTLING_S, watcher.look(), "looking at the group")
+        return self._group.problems
 
     def _is_durable(self, value: bytes) -> bool:
         return self.machine.disk.holds_durably(value)
