@@ -30,6 +30,7 @@ from penstock.node.operator import Operator
 from penstock.node.settings import Settings
 from penstock.node.shown import shown_settings
 from penstock.partition.partitions import Partitions
+from penstock.partition.setting_table import TABLE
 from penstock.records import COMPILED
 from penstock.storage.disk import Disk
 from penstock.storage.store import FlushPolicy, Store
@@ -189,13 +190,14 @@ class Node:
 
 
 def topic_defaults(settings: Settings) -> dict[str, str]:
-    """The broker-wide settings under the names that a topic would give them."""
-    return {
+    """What the broker was told about all topics, under the names that a topic would give it."""
+    told = {
         "retention.ms": str(settings.retention_ms),
         "retention.bytes": str(settings.retention_bytes),
         "segment.bytes": str(settings.segment_bytes),
         "segment.ms": str(settings.segment_ms),
     }
+    return {name: value for name, value in told.items() if value != TABLE[name].default}
 
 
 def group_settings(settings: Settings) -> GroupSettings:

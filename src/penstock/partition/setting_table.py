@@ -1,5 +1,8 @@
 """The table of topic settings: every one that Kafka 4.3 has, with what it does here.
 
+Defaults are Kafka's too, but for segments: they are smaller and younger, so that expiry and compaction come to them
+sooner.
+
 Checking, defaults, DescribeConfigs and the page for users all come from these rows. A row without an effect is there
 because programs set it as a matter of course and nobody is harmed when it is not followed; its text says so. What
 would promise something that the broker does not keep (remote storage) has only the value that promises nothing.
@@ -287,7 +290,7 @@ _ROWS = (
     Setting(
         "segment.bytes",
         Kind.INT,
-        str(1024 * 1024 * 1024),
+        str(256 * 1024 * 1024),
         "A segment file that has reached this size is followed by a new one.",
         low=16 * 1024,
         high=_INT_MAX,
@@ -316,7 +319,7 @@ _ROWS = (
     Setting(
         "segment.ms",
         Kind.LONG,
-        str(7 * _DAY_MS),
+        str(_DAY_MS),
         "A segment file of this age is followed by a new one, so that retention and compaction can take it.",
         low=1,
         high=_LONG_MAX,

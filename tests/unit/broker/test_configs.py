@@ -79,7 +79,7 @@ def test_the_brokers_default_is_told_as_its_own(tmp_path: Path) -> None:
         settings = await shown(peer, TOPIC, "events", include_synonyms=True)
         assert [(row["source"], row["value"]) for row in settings["segment.ms"]["synonyms"]] == [
             (4, "5000"),
-            (5, "604800000"),
+            (5, "86400000"),
         ]
         assert (settings["segment.ms"]["value"], settings["segment.ms"]["config_source"]) == ("5000", 4)
         brokers = await shown(peer, BROKER, "1")

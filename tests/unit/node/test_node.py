@@ -124,3 +124,4 @@ def test_the_brokers_settings_are_the_topics_defaults() -> None:
     topic = TopicSettings.of({"retention.bytes": "7"}, topic_defaults(settings))
     assert (topic.retention_ms, topic.retention_bytes) == (60_000, 7)
     assert (topic.segment_bytes, topic.segment_ms) == (20_000, 2_000)
+    assert topic_defaults(Settings()) == {}, "a broker that was told nothing has the defaults of the table"
