@@ -189,6 +189,23 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(
     Site().run(story)
 
 
+@pytest.mark.parametrize(("there", "wanted"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
+def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str, wanted: str) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create(there)
+        for validate_only in (True, False):
+            with pytest.raises(PenstockError, match=there) as error:
+                await partitions.create(wanted, validate_only=validate_only)
+            assert error.value.code is ErrorCode.INVALID_TOPIC
+        await partitions.delete(there)
+        results = await asyncio.gather(partitions.create(wanted), partitions.create(there), return_exceptions=True)
+        assert [isinstance(result, PenstockError) for result in results] == [False, True]
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
 def test_asking_whether_a_topic_could_be_made_makes_none() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()

@@ -1,90 +1,25 @@
-"""Topics that grow and change while they are served: for everybody at once, through every crash and every failure."""
+"""Topics that grow while they are served: for everybody at once, through every crash and every failure."""
 
 import asyncio
 import copy
-from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
-from typing import Any
-from uuid import UUID
 
 import pytest
 
 from builders.batches import batch
 from builders.partitions import Site, check_in_step, committed, read_all
-from penstock.catalog.catalog import Catalog, Topic
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.entropy import SystemEntropy
+from builders.watched_catalog import WatchedCatalog, watched_site
+from penstock.catalog.catalog import Catalog
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.testing.simulated_disk import Operation, SimulatedDisk
 
 
-class WatchedCatalog(MemoryCatalog):
-    """A catalog that says when it is about to change and when it has; one call can be made to fail at either time."""
-
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.clock, SystemEntropy())
-        self.watch: Callable[[], None] | None = None
-        self.fails: tuple[str, bool] | None = None
-        self.stays_away = False
-        self.is_away = False
-
-    async def _around(self, call: str, work: Coroutine[Any, Any, None]) -> None:
-        if self.is_away or self.fails == (call, False):
-            work.close()
-            self._fail()
-        self._look()
-        await work
-        self._look()
-        if self.fails == (call, True):
-            self._fail()
-
-    def _look(self) -> None:
-        if self.watch is not None:
-            self.watch()
-
-    def _fail(self) -> None:
-        self.fails = None
-        self.is_away |= self.stays_away
-        raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
-
-    async def topics(self) -> list[Topic]:
-        if self.is_away:
-            self._fail()
-        return await super().topics()
-
-    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
-        await self._around("change_settings", super().change_settings(topic_id, settings))
-
-    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
-        await self._around("begin_growth", super().begin_growth(topic_id, replicas))
-
-    async def finish_growth(self, topic_id: UUID) -> None:
-        await self._around("finish_growth", super().finish_growth(topic_id))
-
-    async def abandon_growth(self, topic_id: UUID) -> None:
-        await self._around("abandon_growth", super().abandon_growth(topic_id))
-
-
-def _watched() -> tuple[Site, WatchedCatalog]:
-    site = Site()
-    catalog = WatchedCatalog(site)
-    site.catalog = catalog
-    return site, catalog
-
-
 def _get(partitions: Partitions, number: int = 0) -> Partition:
     partition = partitions.get("orders", number)
     assert partition is not None
     return partition
-
-
-def _set(**settings: str) -> Callable[[Mapping[str, str]], Mapping[str, str | None]]:
-    return lambda _: {name.replace("_", "."): value for name, value in settings.items()}
-
-
-# Growing.
 
 
 def test_new_partitions_are_there_for_everybody_at_once_and_after_a_restart() -> None:
@@ -192,7 +127,7 @@ class Witness:
 
 @pytest.mark.parametrize("power_loss", [False, True])
 def test_wherever_a_growth_breaks_off_the_next_start_has_all_of_it_or_nothing(power_loss: bool) -> None:
-    site, catalog = _watched()
+    site, catalog = watched_site()
 
     async def story(site: Site) -> None:
         partitions = await site.start()
@@ -292,7 +227,7 @@ def test_a_crash_before_a_failed_growth_is_cleaned_up_leaves_a_broker_that_start
 def test_a_catalog_that_fails_during_a_growth_does_no_lasting_harm(
     stays_away: bool, call: str, done: bool, heals_by: str
 ) -> None:
-    site, catalog = _watched()
+    site, catalog = watched_site()
 
     async def story(site: Site) -> None:
         partitions = await site.start()
@@ -321,122 +256,3 @@ def test_a_catalog_that_fails_during_a_growth_does_no_lasting_harm(
         await check_in_step(site, await site.restart(killed=True))
 
     site.run(story)
-
-
-# Changing settings.
-
-
-def test_changed_settings_hold_at_once_for_every_partition_and_after_a_restart() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders", 2, {"retention.ms": "5000", "segment.bytes": "20000"})
-        before = partitions.version
-        altered = await partitions.alter("orders", lambda old: {**old, "retention.ms": "7000", "segment.ms": "3000"})
-        assert partitions.topic("orders") == altered
-        assert altered.settings == {"retention.ms": "7000", "segment.bytes": "20000", "segment.ms": "3000"}
-        assert partitions.version > before
-        for again in (False, True):
-            if again:
-                partitions = await site.restart(killed=True)
-            for partition in partitions.of("orders"):
-                assert (partition.settings.retention_ms, partition.settings.segment_ms) == (7000, 3000)
-                log = partition.log.settings
-                assert (log.retention_ms, log.segment_ms, log.segment_bytes) == (7000, 3000, 20000)
-
-    Site().run(story)
-
-
-def test_messages_are_held_to_the_new_settings() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders")
-        await partitions.alter("orders", _set(max_message_bytes="100"))
-        with pytest.raises(PenstockError) as error:
-            await committed(_get(partitions), batch(b"x" * 200))
-        assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
-        await partitions.alter("orders", _set(min_insync_replicas="2"))
-        with pytest.raises(PenstockError) as error:
-            await committed(_get(partitions), batch(b"x"))
-        assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-        await partitions.alter("orders", _set(retention_ms="1000", segment_ms="1000"))
-        await committed(_get(partitions), batch(b"x"))
-        site.clock.turn(60_000)
-        for _ in range(2):
-            await partitions.upkeep()
-        assert await read_all(_get(partitions)) == []
-
-    Site().run(story)
-
-
-def test_a_bad_change_leaves_everything_as_it_was() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start(defaults={"max.compaction.lag.ms": "50"})
-        topic = await partitions.create("orders", 1, {"retention.ms": "5000"})
-        for bad in (_set(retention_ms="soon"), _set(colour="blue"), _set(min_compaction_lag_ms="51")):
-            with pytest.raises(PenstockError) as error:
-                await partitions.alter("orders", bad)
-            assert error.value.code is ErrorCode.INVALID_CONFIG
-        with pytest.raises(PenstockError) as error:
-            await partitions.alter("unknown", _set())
-        assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        only_asked = await partitions.alter("orders", _set(retention_ms="1"), validate_only=True)
-        assert only_asked.settings == {"retention.ms": "1"}
-        assert partitions.topic("orders") == topic
-        assert _get(partitions).settings.retention_ms == 5000
-        assert (await site.restart()).topic("orders") == topic
-
-    Site().run(story)
-
-
-def test_changes_of_one_topic_build_upon_one_another() -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders")
-
-        def one_more(old: Mapping[str, str]) -> Mapping[str, str | None]:
-            return {"retention.bytes": str(int(old.get("retention.bytes", "0")) + 1)}
-
-        await asyncio.gather(*(partitions.alter("orders", one_more) for _ in range(20)))
-        assert (await site.restart()).topics()[0].settings == {"retention.bytes": "20"}
-
-    Site().run(story)
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_what_is_served_is_what_a_failing_catalog_has_kept(done: bool) -> None:
-    site, catalog = _watched()
-
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create("orders", 1, {"retention.ms": "5000"})
-        catalog.fails = "change_settings", done
-        if done:
-            await partitions.alter("orders", _set(retention_ms="7000"))
-        else:
-            with pytest.raises(PenstockError):
-                await partitions.alter("orders", _set(retention_ms="7000"))
-        served = _get(partitions).settings
-        assert served.retention_ms == (7000 if done else 5000)
-        assert _get(await site.restart(killed=True)).settings == served
-
-    site.run(story)
-
-
-# Names.
-
-
-@pytest.mark.parametrize(("there", "wanted"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
-def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str, wanted: str) -> None:
-    async def story(site: Site) -> None:
-        partitions = await site.start()
-        await partitions.create(there)
-        for validate_only in (True, False):
-            with pytest.raises(PenstockError, match=there) as error:
-                await partitions.create(wanted, validate_only=validate_only)
-            assert error.value.code is ErrorCode.INVALID_TOPIC
-        await partitions.delete(there)
-        results = await asyncio.gather(partitions.create(wanted), partitions.create(there), return_exceptions=True)
-        assert [isinstance(result, PenstockError) for result in results] == [False, True]
-        await check_in_step(site, partitions)
-
-    Site().run(story)
