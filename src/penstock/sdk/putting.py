@@ -17,6 +17,7 @@ BATCH_BYTES = 512 * 1024
 """Where a batch is closed. Half of what a topic takes by default, since the estimate below is a rough one."""
 
 _RECORD_OVERHEAD_BYTES = 32
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Place(NamedTuple):
@@ -78,7 +79,7 @@ class Putting(NamedTuple):
                     deadline=self.deadline,
                 )
             except PenstockError as error:
-                if error.code is not ErrorCode.MESSAGE_TOO_LARGE or end - start == 1:
+                if error.code not in _TOO_LARGE or end - start == 1:
                     return error
                 middle = (start + end) // 2  # The topic takes less than we thought.
                 waiting += ((middle, end), (start, middle))

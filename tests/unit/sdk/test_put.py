@@ -250,10 +250,11 @@ def test_many_messages_go_in_batches_and_keep_their_order() -> None:
     play(body)
 
 
-def test_a_batch_the_topic_finds_too_large_is_halved() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+def test_a_batch_the_topic_finds_too_large_is_halved(code: ErrorCode) -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
-        refuse = Refuse(ErrorCode.MESSAGE_TOO_LARGE)
+        refuse = Refuse(code)
         await client.put("t", [b"first"])
         scene.cluster.then("Produce", refuse, refuse)
         places = await client.put("t", [b"%d" % number for number in range(8)])
