@@ -121,16 +121,17 @@ class Examination:
                 break
         return account
 
-    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: Account) -> int:
-        """Walk along one file; which offset must follow."""
+    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: Account) -> int | None:
+        """Walk along one file; which offset must follow, or None where nobody can tell."""
         index = _Index(path, account.problems) if self.checks else None
-        due = base
+        due: int | None = base
         for found in _walk(file, base, opens=self.checks or self.printer.wants_records):
             if isinstance(found, Problem):
                 account.problems.append(found)
+                due = None  # What is missing is told already.
                 continue
             header = found.header
-            if header.base_offset != due:
+            if due is not None and header.base_offset != due:
                 text = f"offset {header.base_offset} where {due} is due: {_gap(due, header.base_offset)}"
                 account.problems.append(Problem(f"{path}, byte {found.position}", text))
             due = header.next_offset
