@@ -15,6 +15,7 @@ from penstock.model.workers import ThreadWorkers, Workers
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.records.batch import decode_batches
+from penstock.records.header import each_batch
 from penstock.records.record import Record
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.store import FlushPolicy, Store
@@ -148,9 +149,9 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
             data = await partition.read_cold(position, max_bytes)
         if not data:
             return records
-        found = [record for record in decode_batches(data) if record.offset >= position]
-        records += found
-        position = found[-1].offset + 1
+        records += [record for record in decode_batches(data) if record.offset >= position]
+        *_, (_, last) = each_batch(data)
+        position = last.next_offset
 
 
 async def check_in_step(site: Site, partitions: Partitions) -> None:

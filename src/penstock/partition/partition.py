@@ -24,6 +24,15 @@ from penstock.partition.epochs import EpochEnd
 from penstock.partition.produced import check_produced, stamp_append_time
 from penstock.partition.producers import ActiveProducer, ProducerBudget, StoredBatch
 from penstock.partition.settings import TopicSettings
+from penstock.partition.times import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    NOT_FOUND,
+    FoundOffset,
+)
 from penstock.partition.waiters import Cancel, Waiters
 from penstock.records.header import BatchHeader, read_header, stamp
 from penstock.storage.cleaner import CleaningJob
@@ -36,19 +45,6 @@ T = TypeVar("T")
 ACKS_ALL = -1
 ACKS_NONE = 0
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-"""The times that are none: what ListOffsets asks with them."""
-
-HIGH_WATERMARK = -1
-"""The offset that is none: what DeleteRecords asks with it."""
-
-SNAPSHOT_AFTER_BATCHES = 10_000
-"""So many batches may have to be replayed after a crash, and those of one round of upkeep."""
-
 
 class Appended(NamedTuple):
     """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it resolves when it
@@ -59,17 +55,6 @@ class Appended(NamedTuple):
     committed: asyncio.Future[None] | None
     duplicate: bool
     log_append_time_ms: int = NO_TIMESTAMP
-
-
-class FoundOffset(NamedTuple):
-    """An answer to a question by time; -1 throughout when there is no such message."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
-NOT_FOUND = FoundOffset(-1, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def _heard(committed: asyncio.Future[None]) -> None:
@@ -293,7 +278,7 @@ class Partition:
                 ErrorCode.POLICY_VIOLATION,
                 f"cleanup.policy of {self.topic} is compact; only with delete can records be removed by offset",
             )
-        wanted = self.high_watermark if before == HIGH_WATERMARK else before
+        wanted = self.high_watermark if before == LATEST else before
         if not 0 <= wanted <= self.high_watermark:
             raise PenstockError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is beyond the high watermark, {self.high_watermark}"

@@ -15,11 +15,14 @@ from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.partition.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
 from penstock.partition.cleaning import Cleaning
-from penstock.partition.partition import SNAPSHOT_AFTER_BATCHES, Partition
+from penstock.partition.partition import Partition
 from penstock.storage.store import Store
 
 INTERVAL_S = 10.0
 """How late retention looks at the latest."""
+
+SNAPSHOT_AFTER_BATCHES = 10_000
+"""So many batches may have to be replayed after a crash, and those of one round."""
 
 _SAVE_MORE_EVERY = 60
 _SAVE_MORE_FROM = 100

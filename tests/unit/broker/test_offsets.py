@@ -14,7 +14,8 @@ from penstock.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsets
 from penstock.broker.request import Request, Work
 from penstock.model.errors import ErrorCode
 from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
-from penstock.partition.partition import FoundOffset, Partition
+from penstock.partition.partition import Partition
+from penstock.partition.times import FoundOffset
 from penstock.wire.fetch import FetchPartition
 from penstock.wire.fetch_client import write_fetch_request
 from penstock.wire.messages import read_response, write_request

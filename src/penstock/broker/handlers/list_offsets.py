@@ -10,7 +10,8 @@ from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.partition_rows import answer_partitions
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, FoundOffset, Partition
+from penstock.partition.partition import Partition
+from penstock.partition.times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, FoundOffset
 from penstock.wire.messages import read_request
 from penstock.wire.reader import Fields
 
