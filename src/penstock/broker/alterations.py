@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.broker.answer_rows import encode_rows
 from penstock.broker.resources import Resource, Resources, SettingsChange
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.messages import write_response
@@ -37,4 +38,4 @@ async def answer_alterations(
         except PenstockError as error:
             row |= {"error_code": error.code.number, "error_message": error.detail}
         rows.append(row)
-    return write_response(api, version, {"responses": rows})
+    return write_response(api, version, {"responses": await encode_rows(api, version, ("responses",), rows)})

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.broker.answer_rows import encode_rows
 from penstock.broker.capabilities import Identity
 from penstock.broker.request import Request, Result, Work
 from penstock.catalog.catalog import Topic
@@ -44,7 +45,7 @@ class CreatePartitionsHandler:
             except PenstockError as error:
                 row |= {"error_code": error.code.number, "error_message": error.detail}
             rows.append(row)
-        return write_response(API, version, {"results": rows})
+        return write_response(API, version, {"results": await encode_rows(API, version, ("results",), rows)})
 
     async def _grow(self, wanted: Fields, validate_only: bool) -> None:
         name, count, assignments = wanted["name"], wanted["count"], wanted["assignments"]

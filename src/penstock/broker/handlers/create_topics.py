@@ -3,15 +3,18 @@
 from collections import Counter
 from typing import Any
 
+from penstock.broker.answer_rows import Group, encode_groups
 from penstock.broker.capabilities import Identity, TopicCreation
 from penstock.broker.request import Request, Result, Work
-from penstock.broker.shown_settings import topic_settings
+from penstock.broker.shown_settings import ShownSetting, topic_settings
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.messages import read_request, write_response
 
 API = "CreateTopics"
 TOPICS_MAX = 1_000
 """So many topics one request may create."""
+
+_SETTINGS_FROM = 5
 
 
 class CreateTopicsHandler:
@@ -27,7 +30,7 @@ class CreateTopicsHandler:
 
     async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
         times = Counter(topic["name"] for topic in fields["topics"])
-        rows = []
+        rows: list[Group] = []
         for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
             try:
                 if times[name] > 1:
@@ -36,10 +39,12 @@ class CreateTopicsHandler:
                     raise PenstockError(ErrorCode.POLICY_VIOLATION, f"more than {TOPICS_MAX} topics in one request")
                 rows.append(await self._create(wanted, fields["validate_only"]))
             except PenstockError as error:
-                rows.append({"name": name, "error_code": error.code.number, "error_message": error.detail})
-        return write_response(API, version, {"topics": rows})
+                rows.append(({"name": name, "error_code": error.code.number, "error_message": error.detail}, ()))
+        if version < _SETTINGS_FROM:
+            return write_response(API, version, {"topics": [row for row, _ in rows]})
+        return write_response(API, version, {"topics": await encode_groups(API, version, ("topics",), "configs", rows)})
 
-    async def _create(self, wanted: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+    async def _create(self, wanted: dict[str, Any], validate_only: bool) -> Group:
         partitions, replication_factor = self._layout(wanted)
         settings = _settings(wanted)
         topic = await self._topics.create(
@@ -49,17 +54,14 @@ class CreateTopicsHandler:
             replication_factor=replication_factor,
             validate_only=validate_only,
         )
-        return {
+        row = {
             "name": topic.name,
             "topic_id": topic.topic_id,
             "error_message": None,
             "num_partitions": topic.partitions,
             "replication_factor": 1,
-            "configs": [
-                {"name": each.name, "value": each.value, "config_source": each.source}
-                for each in topic_settings(topic.settings, self._topics.defaults)
-            ],
         }
+        return row, map(_setting, topic_settings(topic.settings, self._topics.defaults))
 
     def _layout(self, wanted: dict[str, Any]) -> tuple[int, int]:
         """How many partitions, and how often each; from the numbers, or from who is to hold which."""
@@ -86,6 +88,10 @@ class CreateTopicsHandler:
                     f"the only broker is {self._identity.node_id}",
                 )
         return len(assignments), 1
+
+
+def _setting(setting: ShownSetting) -> dict[str, Any]:
+    return {"name": setting.name, "value": setting.value, "config_source": setting.source}
 
 
 def _settings(wanted: dict[str, Any]) -> dict[str, str | None]:

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+from penstock.broker.answer_rows import encode_rows
 from penstock.broker.capabilities import TopicDeletion
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
@@ -37,7 +38,7 @@ class DeleteTopicsHandler:
             except PenstockError as error:
                 row |= {"error_code": error.code.number, "error_message": error.detail}
             rows.append(row)
-        return write_response(API, version, {"responses": rows})
+        return write_response(API, version, {"responses": await encode_rows(API, version, ("responses",), rows)})
 
     def _name(self, name: str | None, topic_id: UUID) -> str:
         if name is not None:
