@@ -22,7 +22,7 @@ from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.model.names import PartitionKey
 from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
 from penstock.records.record import Record
-from penstock.storage import checkpoint, identity, sealed
+from penstock.storage import checkpoint, exchange, identity, sealed
 from penstock.storage import index as index_files
 from penstock.storage.data_directory import key_of, log_directory_name
 from penstock.storage.scan import find_later
@@ -86,8 +86,23 @@ def _where(name: str, names: dict[str, str]) -> Where:
 
 
 def _segments(directory: Path) -> tuple[Path, ...]:
-    found = [path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
-    return tuple(sorted(found, key=lambda path: int(path.stem)))
+    return tuple(path for _, path in sorted(_by_offset(directory).items()))
+
+
+def _by_offset(directory: Path) -> dict[int, Path]:
+    """The segments that make up a log. Where the cleaner has decided to exchange some, those that go are none."""
+    found = {int(path.stem): path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()}
+    new = exchange.decided(ReadOnlyDisk(), str(directory))
+    if new is not None:
+        found = {base: path for base, path in found.items() if not new.base_offset < base < new.next_offset}
+        cleaned = Path(exchange.cleaned_path(str(directory), new.base_offset))
+        if cleaned.exists():
+            found[new.base_offset] = cleaned
+    return found
+
+
+def _base(segment: Path) -> int:
+    return int(segment.name.partition(".")[0])
 
 
 @dataclass(slots=True)
@@ -104,7 +119,7 @@ class Examination:
         account = Account(self.log.where)
         due: int | None = None
         for path in self.log.segments:
-            base = int(path.stem)
+            base = _base(path)
             if due is not None and base != due:
                 kind = "are missing" if base > due else "are there twice"
                 span = f"{min(due, base)} to {max(due, base) - 1}"
@@ -252,7 +267,7 @@ class _Index:
         if not os.path.exists(self._path):
             return
         file = ReadOnlyFile(self._path)
-        found = index_files.decode(file.read(file.size(), 0), int(segment.stem))
+        found = index_files.decode(file.read(file.size(), 0), _base(segment))
         if found is None:
             self._complain("it is damaged, or another segment's")
             return
@@ -306,8 +321,11 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
         where = _where(log_directory_name(key), names)
         if (topic is not None and where.topic != topic) or (partitions and where.partition not in partitions):
             continue
-        for segment in state.segments:
-            file = directory / log_directory_name(key) / segment_name(segment.base_offset)
+        log_path = directory / log_directory_name(key)
+        new = exchange.decided(disk, str(log_path))
+        files = _by_offset(log_path)
+        for segment in state.segments if new is None else exchange.merged(state.segments, new):
+            file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
             size = file.stat().st_size if file.exists() else 0
             if size < segment.size_bytes:
                 found.append(Problem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))

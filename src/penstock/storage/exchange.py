@@ -76,15 +76,20 @@ def decide(disk: Disk, exchange: Exchange) -> None:
         raise
 
 
+def decided(disk: Disk, log_path: str) -> SegmentState | None:
+    """The new segment of an exchange that was decided, be it done or not (blocking); raises OSError."""
+    payload = sealed.read(disk, f"{log_path}/{FILE_NAME}", KIND)
+    return SegmentState(*_STATE.unpack(payload)) if payload and len(payload) == _STATE.size else None
+
+
 def finish(disk: Disk, log_path: str) -> SegmentState | None:
     """Do what an exchange takes that was decided, and flush it (blocking); the new segment, or None without one.
 
     May be repeated after OSError and after a crash.
     """
-    payload = sealed.read(disk, f"{log_path}/{FILE_NAME}", KIND)
-    if payload is None or len(payload) != _STATE.size:
+    new = decided(disk, log_path)
+    if new is None:
         return None
-    new = SegmentState(*_STATE.unpack(payload))
     names = disk.list(log_path)
     name = segment_name(new.base_offset)
     old = [segment_name(base) for base in bases_of(names) if new.base_offset < base < new.next_offset]

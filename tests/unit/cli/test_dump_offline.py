@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from penstock.cli.failures import EXIT_DAMAGED
 from penstock.cli.main import app
 from penstock.records.batch import encode_batch, seal
 from penstock.records.header import HEADER_BYTES, read_header, stamp
+from penstock.storage import exchange, sealed
 from penstock.storage.index import SparseIndex
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.log import LogSettings
+from penstock.storage.segment import SegmentState
 
 EVERYTHING = Wanted(0, 2**63 - 1)
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=128)
@@ -254,6 +257,27 @@ def test_an_index_that_contradicts_its_segment_is_told(data: Path, tmp_path: Pat
     else:
         assert f"{path}: it is damaged, or another segment's" in errors
     assert dump("--offline", copy)[0] == 0, "without --verify the index is nobody's business"
+
+
+@pytest.mark.parametrize("step", ["decided", "renamed", "done"])
+def test_segments_that_the_cleaner_exchanges_are_seen_as_it_decided(tmp_path: Path, step: str) -> None:
+    directory = tmp_path / f"{TOPIC_ID}-0"
+    write(directory, 0, three_batches())
+    old = write(directory, 6, [stamped(batch(b"6", keys=[b"k"]), 6)])
+    last = write(directory, 7, [stamped(batch(b"7"), 7)])
+    cleaned = write(directory, 0, [empty_batch(0, 6), stamped(batch(b"6", keys=[b"k"]), 6)])
+    size = cleaned.stat().st_size
+    if step == "decided":
+        cleaned.rename(exchange.cleaned_path(str(directory), 0))
+        write(directory, 0, three_batches())
+    if step == "done":
+        old.unlink()
+    state = SegmentState(0, 7, size, 1_000, 6, 0)
+    sealed.write(LocalDisk(), f"{directory}/{exchange.FILE_NAME}", exchange.KIND, struct.pack("<qqqqqq", *state))
+    account = examined(directory)
+    assert account.problems == []
+    assert (account.segments, account.records, account.next_offset) == (2, 2, 8)
+    assert last.exists()
 
 
 def test_a_checkpoint_that_is_damaged_is_told(data: Path, tmp_path: Path) -> None:
