@@ -26,7 +26,7 @@ class SimulatedMachine:
         self._settings = settings
         self._clock = SimulatedClock(loop)
         self._entropy = SimulatedEntropy(Random(2))
-        self._network = SimulatedNetwork(loop, Random(3))
+        self.network = SimulatedNetwork(loop, Random(3))
         self._catalog = MemoryCatalog(self._clock, self._entropy)
         self.disk = SimulatedDisk()
 
@@ -35,7 +35,7 @@ class SimulatedMachine:
             self._settings,
             clock=self._clock,
             disk=self.disk,
-            network=self._network.host(HOST),
+            network=self.network.host(HOST),
             workers=SimulatedWorkers(self._loop, self._random),
             flush_workers=SimulatedWorkers(self._loop, self._random, count=2),
             catalog=self._catalog,
@@ -44,8 +44,8 @@ class SimulatedMachine:
         await node.start()
         return node
 
-    async def client(self) -> AsyncClient:
-        network = self._network.host("client")
+    async def client(self, host: str = "client") -> AsyncClient:
+        network = self.network.host(host)
         return await AsyncClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
 
 
