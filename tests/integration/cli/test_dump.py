@@ -53,6 +53,27 @@ def test_beside_a_busy_broker_nothing_seems_wrong_and_nothing_is_changed(tmp_pat
             assert load.wait(TIMEOUT_S) == 130
 
 
+def test_a_log_that_is_being_compacted_is_whole_at_every_moment(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", extra_args=("--cleaner-interval-ms", "50ms")) as broker:
+        penstock = Command(broker.bootstrap)
+        settings = ("--setting", "segment.bytes=16KiB", "--setting", "min.cleanable.dirty.ratio=0")
+        penstock.succeed("topic", "create", "states", "--compact", *settings)
+        lines = b"".join(b"key-%d:%d\n" % (number % 7, number) for number in range(6_000))
+        penstock.succeed("put", "states", "--key-separator", ":", given=lines)
+        data = str(broker.data_dir)
+        while True:
+            (document,) = penstock.succeed("dump", "states", "--offline", data, "--verify", "--json").documents
+            (row,) = document["partitions"]
+            assert (row["problems"], row["next_offset"]) == ([], 6_000)
+            if row["messages"] < 5_000:
+                break
+        broker.stop()
+        kept = {line.split(b"] [")[5]: line for line in penstock.succeed("dump", "states", "--offline", data).lines}
+        assert [kept[b"key-%d" % (number % 7)].split(b"] [")[6] for number in range(5_993, 6_000)] == [
+            b"%d" % number for number in range(5_993, 6_000)
+        ]
+
+
 @pytest.mark.parametrize("stop", ["stop", "kill"])
 def test_the_files_of_a_broker_that_is_gone_are_read_and_not_touched(tmp_path: Path, stop: str) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:

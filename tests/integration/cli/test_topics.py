@@ -123,3 +123,37 @@ def test_a_table_fits_its_terminal(penstock: Command, topic: str, columns: int) 
         lines = terminal.text.splitlines()
     assert max(map(len, lines)) <= columns
     assert (topic in terminal.text) == (columns == 200)
+
+
+def test_a_topic_is_emptied_and_goes_on_with_its_numbering(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "2")
+    penstock.succeed("put", topic, "a", "b", "--partition", "0")
+    penstock.succeed("put", topic, "c", "--partition", "1")
+    assert penstock.run("topic", "empty", topic).code == 2
+    with Terminal(penstock, "topic", "empty", topic) as terminal:
+        terminal.expect(f"Delete the 3 messages of {topic}? [y/N]: ")
+        terminal.type("n\n")
+        assert terminal.ended() == 1
+    assert len(penstock.succeed("get", topic).lines) == 3
+    (emptied,) = penstock.succeed("topic", "empty", topic, "--yes", "--json").documents
+    assert emptied == {
+        "name": topic,
+        "deleted": 3,
+        "partitions": [{"partition": 0, "first_offset": 2}, {"partition": 1, "first_offset": 1}],
+    }
+    assert penstock.succeed("get", topic).lines == []
+    assert penstock.succeed("topic", "empty", topic).output.decode() == f"Topic {topic} is empty already.\n"
+    said = penstock.succeed("put", topic, "d", "--partition", "0").output.decode()
+    assert said == f"Stored in {topic}, partition 0, at offset 2.\n"
+
+
+def test_a_topic_that_is_only_compacted_is_not_emptied_and_it_is_said_why(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "--compact")
+    penstock.succeed("put", topic, "v", "--key", "k")
+    ended = penstock.run("topic", "empty", topic, "--yes")
+    assert ended.code == 1
+    assert f"`penstock topic alter {topic} --setting cleanup.policy=compact,delete` allows it" in ended.errors
+    penstock.succeed("topic", "alter", topic, "--setting", "cleanup.policy=compact,delete")
+    assert (
+        penstock.succeed("topic", "empty", topic, "--yes").output.decode() == f"Deleted 1 message of topic {topic}.\n"
+    )
