@@ -5,13 +5,15 @@ from typing import Any
 
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Synced
+from penstock.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
 from penstock.groups.commands import (
     AssignedBytes,
     ConsumerHeartbeat,
     DescribeConsumerGroup,
     Heartbeat,
     Join,
+    Leave,
+    LeavingMember,
     OfferedProtocol,
     OwnedPartitions,
     Sync,
@@ -63,6 +65,7 @@ class Consumer:
     epoch: int = 0
     owned: set[tuple[bytes, int]] = field(default_factory=set)
     _is_owned_told: bool = False
+    _missed_one: bool = False
 
     @property
     def image(self) -> Topics:
@@ -81,8 +84,10 @@ class Consumer:
         return self.beat()
 
     def beat(self, full: bool = False, is_answer_lost: bool = False) -> ConsumerHeartbeatAnswer:
-        """One heartbeat. A member that is fenced drops everything, to join with the next one."""
-        answer = self.driver.ask(self._request(full or self.epoch == 0), ConsumerHeartbeatAnswer)
+        """One heartbeat. A member that is fenced drops everything, to join with the next one; one that missed an answer
+        says everything of itself with the next one."""
+        answer = self.driver.ask(self._request(full or self._missed_one or self.epoch == 0), ConsumerHeartbeatAnswer)
+        self._missed_one = is_answer_lost
         if not is_answer_lost:
             self._take(answer)
         return answer
@@ -110,6 +115,14 @@ class Consumer:
         if answer.assignment is not None:
             self.owned = {(each.topic_id, number) for each in answer.assignment for number in each.partitions}
 
+    def forgotten(self) -> None:
+        """The group has given it up: what it still owns does not count any longer."""
+        self.epoch, self.owned = 0, set()
+
+    def move_to(self, driver: Driver) -> None:
+        """Its broker has started again."""
+        self.driver = driver
+
     def subscribe(self, *topics: str, regex: str | None = None) -> ConsumerHeartbeatAnswer:
         self.topics, self.regex = topics, regex
         return self.beat(full=True)
@@ -122,8 +135,8 @@ class Consumer:
 
 @dataclass(eq=False)
 class ClassicConsumer:
-    """A member of the classic protocol, eager or cooperative. As a leader it gives all partitions of its topics out in
-    turn, and, if it is cooperative, only what its owner has given back."""
+    """A member of the classic protocol, eager or cooperative. As a leader it gives all partitions that are read
+    out in turn, and, if it is cooperative, only what its owner has given back."""
 
     driver: Driver
     topics: tuple[str, ...] = ("orders",)
@@ -134,7 +147,6 @@ class ClassicConsumer:
     generation: int = -1
     places: set[Place] = field(default_factory=set)
     _token: int | None = None
-    _is_syncing: bool = False
     _wants_to_join: bool = True
 
     @property
@@ -158,6 +170,23 @@ class ClassicConsumer:
             self._begin_again(done.error)
         return done.error
 
+    def leave(self) -> None:
+        """Leaves, if it is a member, and forgets whatever it waits for."""
+        if self.member_id:
+            self.driver.ask(Leave(self.group_id, (LeavingMember(self.member_id, self.instance_id),)), Left)
+        self.places, self.member_id, self.generation = set(), "", -1
+        self._token, self._wants_to_join = None, True
+
+    def forgotten(self) -> None:
+        """The group has given it up: what it still owns does not count any longer."""
+        self.places = set()
+
+    def move_to(self, driver: Driver) -> None:
+        """Its broker has started again: an answer it waits for will not come, so it asks again."""
+        self.driver = driver
+        self._wants_to_join |= self._token is not None
+        self._token = None
+
     def _look(self) -> ErrorCode | None:
         assert self._token is not None
         answer = self.driver.answers.get(self._token)
@@ -167,7 +196,6 @@ class ClassicConsumer:
         if isinstance(answer, Joined):
             return self._joined(answer)
         assert isinstance(answer, Synced)
-        self._is_syncing = False
         if answer.error is not ErrorCode.NONE:
             self._begin_again(answer.error)
             return answer.error
@@ -231,7 +259,8 @@ class ClassicConsumer:
             for number in row["partitions"]
         }
         shares: dict[str, set[Place]] = {member_id: set() for member_id in told}
-        for index, place in enumerate(sorted(place for place in image.partitions if place[0] in self.topics)):
+        wanted = {name for fields in told.values() for name in fields["topics"]}
+        for index, place in enumerate(sorted(place for place in image.partitions if place[0] in wanted)):
             readers = sorted(member_id for member_id, fields in told.items() if place[0] in fields["topics"])
             taker = readers[index % len(readers)]
             if owners.get(place, taker) == taker:

@@ -54,7 +54,7 @@ def _group_for(context: Context, command: ConsumerHeartbeat, now: Now, effects: 
     if command.member_epoch != 0:
         detail = "not found" if group is None else "not a consumer group"
         raise PenstockError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} is {detail}.")
-    if isinstance(group, ClassicGroup) and not group.is_empty:
+    if isinstance(group, ClassicGroup) and group.member_count:
         state = to_consumer(group, context, now, effects)
     else:
         if group is not None:

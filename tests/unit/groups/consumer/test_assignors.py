@@ -17,8 +17,8 @@ from penstock.groups.consumer.assignors import (
     uniform,
 )
 
-TOPICS = [bytes([number]) * 16 for number in range(6)]
-MEMBERS = [f"m{number}" for number in range(8)]
+TOPICS = [bytes([number]) * 16 for number in range(5)]
+MEMBERS = [f"m{number}" for number in range(6)]
 
 
 @st.composite
