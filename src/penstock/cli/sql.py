@@ -9,6 +9,7 @@ import typer
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
 from penstock.cli.output import print_json, print_line, print_table
+from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
     from penstock.sdk.admin_answers import QueryResult
@@ -44,8 +45,7 @@ def sql(
             if text is None:
                 _print_tables(session.run(_tables(session.client, timeout)), as_json)
             else:
-                result = session.run(session.client.admin.query(text, rows_max=limit, timeout_s=timeout))
-                _print_result(result, as_json)
+                _print_result(session.run(_result(session.client, text, limit, timeout)), as_json)
 
 
 def _statement(statement: str | None, file: str | None) -> str:
@@ -62,6 +62,16 @@ def _read(file: str) -> str:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise usage_error(f"--file {file}: {error}") from None
+
+
+async def _result(client: "AsyncClient", text: str, rows_max: int, timeout_s: float) -> "QueryResult":
+    try:
+        return await client.admin.query(text, rows_max=rows_max, timeout_s=timeout_s)
+    except PenstockError as error:
+        if error.code is ErrorCode.INVALID_REQUEST and "no such" in error.detail:
+            hint = "`penstock sql --tables` shows the tables and their columns"
+            raise PenstockError(error.code, f"{error.detail}; {hint}") from None
+        raise
 
 
 async def _tables(client: "AsyncClient", timeout_s: float) -> list[dict[str, Any]]:

@@ -199,7 +199,7 @@ def query(sql: str, rows_max: int, timeout_ms: int) -> Request[QueryResult]:
 
     def decode(answer: dict[str, Any]) -> QueryResult | PenstockError:
         if answer["error_code"]:
-            return refusal(answer["error_code"], "the query", answer["error_message"])
+            return PenstockError.from_number(answer["error_code"], answer["error_message"] or "")
         rows = tuple(tuple(json.loads(row)) for row in answer["rows"])
         return QueryResult(tuple(answer["columns"]), rows, answer["truncated"])
 

@@ -1,0 +1,105 @@
+"""What coordinators answer in every version, written by kafka-python and read by us."""
+
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorResponse
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk import requests_groups
+from penstock.sdk.answers import Broker
+from penstock.sdk.core import Request
+from penstock.sdk.group_answers import CommittedOffset, MemberRef
+from penstock.wire.messages import write_response
+
+WHERE = TopicPartition("orders", 3)
+
+
+def answered(request: Request[Any], response: Any, version: int) -> Any:
+    response.API_VERSION = version
+    return request.decode(version, memoryview(response.encode(header=False)), 0)
+
+
+def spoken(request: Request[Any], kind: Any, version: int) -> Any:
+    return kind.decode(b"".join(request.encode(version)), version=version, header=False)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_coordinator_is_read_in_all_versions(version: int) -> None:
+    row = {"node_id": 4, "host": "far", "port": 9092, "error_code": 0}
+    response = (
+        FindCoordinatorResponse(**row)
+        if version < 4
+        else FindCoordinatorResponse(coordinators=[FindCoordinatorResponse.Coordinator(key="g", **row)])
+    )
+    assert answered(requests_groups.find_coordinator("g"), response, version) == Broker(4, "far", 9092)
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_committed_offsets_are_asked_for_and_read_in_all_versions(version: int) -> None:
+    request = requests_groups.fetch_offsets("g", [WHERE, TopicPartition("orders", 4)], MemberRef("m", 5))
+    asked = spoken(request, OffsetFetchRequest, version)
+    group = asked if version < 8 else asked.groups[0]
+    assert (group.group_id, group.topics[0].name, group.topics[0].partition_indexes) == ("g", "orders", [3, 4])
+    if version == 9:
+        assert (group.member_id, group.member_epoch) == ("m", 5)
+    rows = [(3, 17), (4, -1)]
+    answer = OffsetFetchResponse
+    if version < 8:
+        topic = answer.OffsetFetchResponseTopic
+        parts = [_committed(topic.OffsetFetchResponsePartition, *row) for row in rows]
+        response = answer(topics=[topic(name="orders", partitions=parts)])
+    else:
+        kind = answer.OffsetFetchResponseGroup
+        parts = [_committed(kind.OffsetFetchResponseTopics.OffsetFetchResponsePartitions, *row) for row in rows]
+        topics = [kind.OffsetFetchResponseTopics(name="orders", partitions=parts)]
+        response = answer(groups=[kind(group_id="g", topics=topics)])
+    found = answered(request, response, version)
+    assert found == {WHERE: CommittedOffset(17, -1, "note")}
+
+
+def _committed(kind: Any, partition: int, offset: int) -> Any:
+    return kind(
+        partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, metadata="note", error_code=0
+    )
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_commits_are_written_in_all_versions(version: int) -> None:
+    request = requests_groups.commit_offsets("g", {WHERE: CommittedOffset(17, 2, "note")}, MemberRef("m", 5, "i"))
+    asked = spoken(request, OffsetCommitRequest, version)
+    row = asked.topics[0].partitions[0]
+    assert (asked.group_id, asked.member_id, asked.generation_id_or_member_epoch) == ("g", "m", 5)
+    assert (row.partition_index, row.committed_offset, row.committed_metadata) == (3, 17, "note")
+    if version >= 7:
+        assert asked.group_instance_id == "i"
+
+
+@pytest.mark.parametrize(("version", "error"), [(0, 0), (5, 0), (6, 69)])
+def test_a_group_that_is_dead_is_not_there(version: int, error: int) -> None:
+    row = {"group_id": "g", "group_state": "Dead", "error_code": error}
+    data = write_response("DescribeGroups", version, {"groups": [row]})
+    refused = requests_groups.describe_classic_group("g").decode(version, memoryview(data), 0)
+    assert isinstance(refused, PenstockError)
+    assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+ASSIGNMENT = bytes.fromhex(
+    "0001"  # version
+    "00000002"  # two topics
+    "0001" "62" "00000001" "00000000"  # b, partition 0
+    "0001" "61" "00000002" "00000002" "00000001"  # a, partitions 2 and 1
+    "ffffffff"  # no user data
+)  # fmt: skip
+
+
+def test_an_assignment_of_the_classic_protocol_is_read() -> None:
+    expected = (TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0))
+    assert requests_groups.decode_assignment(ASSIGNMENT) == expected
+
+
+@pytest.mark.parametrize("size", range(len(ASSIGNMENT) - 4))
+def test_an_assignment_that_is_cut_or_of_another_kind_has_no_partitions(size: int) -> None:
+    assert requests_groups.decode_assignment(ASSIGNMENT[:size]) == ()
