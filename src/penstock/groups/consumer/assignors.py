@@ -54,6 +54,10 @@ class _Audience:
         self.members = members
 
 
+_ToGive = tuple[int, bytes, list[int]]
+"""How many partitions of a topic a member has, negative; the topic; the partitions, the next one to give last."""
+
+
 class _Sharing:
     """Topics with the same subscribers, an audience, are looked at together: mostly there is only one."""
 
@@ -66,7 +70,7 @@ class _Sharing:
         self.held: dict[str, dict[bytes, set[int]]] = {member_id: defaultdict(set) for member_id in subscribers}
         self._load = dict.fromkeys(subscribers, 0)
         self._unassigned = {topic_id: set(range(partitions[topic_id])) for topic_id in self._audience_of}
-        self._to_give: dict[str, dict[_Audience, list[tuple[int, bytes]]]] = {}
+        self._to_give: dict[str, dict[_Audience, list[_ToGive]]] = {}
 
     def keep_what_fits(self) -> None:
         for member_id in sorted(self._subscribers):
@@ -119,24 +123,23 @@ class _Sharing:
         self._move(giver, best[1], best_audience)
         return True
 
-    def _topics_to_give(self, giver: str) -> dict[_Audience, list[tuple[int, bytes]]]:
+    def _topics_to_give(self, giver: str) -> dict[_Audience, list[_ToGive]]:
         """By who else reads them, in heaps: of which topic it has the most, it gives first, to keep topics spread."""
-        topics: dict[_Audience, list[tuple[int, bytes]]] = {}
+        topics: dict[_Audience, list[_ToGive]] = {}
         for topic_id, held in self.held[giver].items():
             if held:
-                topics.setdefault(self._audience_of[topic_id], []).append((-len(held), topic_id))
+                topics.setdefault(self._audience_of[topic_id], []).append((-len(held), topic_id, sorted(held)))
         for heap in topics.values():
             heapify(heap)
         return topics
 
     def _move(self, giver: str, taker: str, audience: _Audience) -> None:
         heap = self._to_give[giver][audience]
-        _, topic_id = heap[0]
-        held = self.held[giver][topic_id]
-        partition = max(held)
-        held.remove(partition)
-        if held:
-            heapreplace(heap, (-len(held), topic_id))
+        _, topic_id, partitions = heap[0]
+        partition = partitions.pop()
+        self.held[giver][topic_id].remove(partition)
+        if partitions:
+            heapreplace(heap, (-len(partitions), topic_id, partitions))
         else:
             heappop(heap)
             if not heap:
