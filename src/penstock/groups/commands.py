@@ -89,7 +89,7 @@ class CommitOffsets:
     instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
     knows_stale_epoch: bool = True
-    """Whether the version can be told STALE_MEMBER_EPOCH (from 9); otherwise it is told ILLEGAL_GENERATION."""
+    """Whether the version can be told STALE_MEMBER_EPOCH (from 9); members of the new protocol may use no other."""
 
 
 @dataclass(frozen=True, slots=True)
