@@ -1,4 +1,7 @@
-"""Topics that come and go while everything else happens: what was created is there, what was deleted stays gone."""
+"""Topics that come, change and go while everything else happens.
+
+What was created is there, what was deleted stays gone, what was added or set is what the topic has.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -6,17 +9,21 @@ from random import Random
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.admin_answers import ResourceKind
 from penstock.sdk.client import AsyncClient
 from penstock.sdk.putting import PutError
 from penstock.testing.workload import PUT_TIMEOUT_S, Book
 
 NAME = "churn"
 _PAUSE_S = 0.3
+_PARTITIONS_MAX = 3
+_SETTING = "file.delete.delay.ms"
+"""One that has no effect, so that changing it changes nothing else of the run."""
 
 
 @dataclass(slots=True)
 class Churn:
-    """One client that makes topics, writes to them and deletes most of them again."""
+    """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
 
     client: AsyncClient
     book: Book
@@ -26,6 +33,10 @@ class Churn:
     """Topics whose creation was confirmed and that nobody asked to delete."""
     deleted: list[str] = field(default_factory=list)
     """Topics whose deletion was confirmed."""
+    grown: dict[str, int] = field(default_factory=dict)
+    """How many partitions a topic was confirmed to have."""
+    altered: dict[str, str] = field(default_factory=dict)
+    """What a topic's setting was confirmed to be."""
 
     async def run(self) -> None:
         for number in range(self.topics):
@@ -33,6 +44,9 @@ class Churn:
             if await self._create(name):
                 for _ in range(self.random.randint(0, 3)):
                     await self._put(TopicPartition(name, 0))
+                if self.random.random() < 0.5:
+                    await self._grow(name)
+                    await self._alter(name)
                 if self.random.random() < 0.6:
                     await self._delete(name)
                 else:
@@ -41,19 +55,48 @@ class Churn:
 
     async def problems(self) -> list[str]:
         """What the cluster's list of topics says that it should not."""
-        listed = {topic.name for topic in await self.client.list_topics()}
-        missing = [f"topic {name} was created and is not there" for name in self.kept if name not in listed]
-        return missing + [f"topic {name} was deleted and is there" for name in self.deleted if name in listed]
+        listed = {topic.name: len(topic.partitions) for topic in await self.client.list_topics()}
+        found = [f"topic {name} was created and is not there" for name in self.kept if name not in listed]
+        found += [f"topic {name} was deleted and is there" for name in self.deleted if name in listed]
+        for name, partitions in self.grown.items():
+            if name in self.kept and listed.get(name, partitions) != partitions:
+                found.append(f"topic {name} was given {partitions} partitions and has {listed[name]}")
+        for name, value in self.altered.items():
+            if name in self.kept and name in listed:
+                (setting,) = await self.client.admin.describe_settings(ResourceKind.TOPIC, name, [_SETTING])
+                if setting.value != value:
+                    found.append(f"topic {name} was told {_SETTING}={value} and has {setting.value}")
+        return found
 
     async def _create(self, name: str) -> bool:
         try:
-            await self.client.create_topic(name, partitions=self.random.randint(1, 3))
+            await self.client.create_topic(name, partitions=self.random.randint(1, _PARTITIONS_MAX))
         except PenstockError as error:
             self.book.note("create failed", name, error.code.name)
             # Refused because it is there: a creation in doubt had taken place after all.
             return error.code is ErrorCode.TOPIC_ALREADY_EXISTS
         self.book.note("created", name)
         return True
+
+    async def _grow(self, name: str) -> None:
+        total = _PARTITIONS_MAX + self.random.randint(1, _PARTITIONS_MAX)
+        try:
+            await self.client.admin.create_partitions(name, total)
+        except PenstockError as error:
+            self.book.note("growth failed", name, error.code.name)
+            return
+        self.book.note("grown", name, str(total))
+        self.grown[name] = total
+
+    async def _alter(self, name: str) -> None:
+        value = str(self.random.randint(1, 1_000_000))
+        try:
+            await self.client.admin.alter_settings(ResourceKind.TOPIC, name, {_SETTING: value})
+        except PenstockError as error:
+            self.book.note("alteration failed", name, error.code.name)
+            return
+        self.book.note("altered", name, value)
+        self.altered[name] = value
 
     async def _delete(self, name: str) -> None:
         try:
