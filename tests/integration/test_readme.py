@@ -1,7 +1,8 @@
 """Every example of the pages that people paste from is run, in order, against a broker started as the README says.
 
 Console blocks hold commands (`$ …`) and what they print; a Python block is run, and the text block behind it is what it
-prints. The broker's port is put in for the 9092 that the pages use; everything else is taken as it stands.
+prints. The broker's port is put in for the 9092 that the pages use, and its data directory for ./penstock-data;
+everything else is taken as it stands.
 """
 
 import os
@@ -60,9 +61,19 @@ def environment() -> dict[str, str]:
     return inherited | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+class Started(NamedTuple):
+    """A broker that `make run` has started."""
+
+    port: str
+    data: str
+
+    def within(self, text: str) -> str:
+        """What a page says, said of this broker."""
+        return text.replace("9092", self.port).replace("./penstock-data", self.data)
+
+
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[str]:
-    """The port of a broker that `make run` has started."""
+def broker(tmp_path: Path) -> Iterator[Started]:
     arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --http-port off"
     with subprocess.Popen(
         ["make", "--silent", "run", arguments],
@@ -76,27 +87,27 @@ def port(tmp_path: Path) -> Iterator[str]:
             assert process.stdout is not None
             ready = next((match for line in process.stdout if (match := _READY.search(line))), None)
             assert ready, "the broker ended before it was ready"
-            yield ready[1]
+            yield Started(ready[1], str(tmp_path / "data"))
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.communicate(timeout=WAIT_S)
 
 
-def run(example: Example, port: str) -> str:
-    source = example.source.replace("9092", port)
+def run(example: Example, broker: Started) -> str:
+    source = broker.within(example.source)
     command = ["bash", "-euo", "pipefail", "-c", source] if example.language == "sh" else [sys.executable, "-c", source]
-    settings = environment() | {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{port}"}
+    settings = environment() | {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{broker.port}"}
     ended = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == 0, f"{example.source}\n{ended.stdout}{ended.stderr}"
     return ended.stdout
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_example_does_what_the_page_says(page: str, port: str) -> None:
+def test_every_example_does_what_the_page_says(page: str, broker: Started) -> None:
     found = examples((ROOT / page).read_text(encoding="utf-8"))
     assert found
     for example in found:
-        assert trimmed(run(example, port)) == trimmed(example.output.replace("9092", port)), example.source
+        assert trimmed(run(example, broker)) == trimmed(broker.within(example.output)), example.source
 
 
 def trimmed(text: str) -> list[str]:
