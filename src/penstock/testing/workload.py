@@ -43,17 +43,21 @@ class Values:
         self._made = 0
 
     def make(self, partition: TopicPartition) -> list[bytes]:
-        """The values of one batch; few batches are larger than the smallest segment, and are refused for that."""
+        """The values of one batch. Few are larger than the smallest segment, and refused for that: a single value then,
+        of which the SDK cannot make two batches."""
         random, values, size = self._random, list[bytes](), 0
-        limit = _BATCH_BYTES if random.random() < 0.98 else 10 * _BATCH_BYTES
+        if random.random() > 0.98:
+            return [self._value(partition, random.randint(0, 10 * _BATCH_BYTES))]
         for _ in range(random.randint(1, self._plan.records_max)):
-            self._made += 1
-            filler = random.randbytes(random.randint(0, self._plan.value_bytes_max))
-            values.append(f"<{self._plan.name}/{partition}/{self._made}>".encode() + filler)
+            values.append(self._value(partition, random.randint(0, self._plan.value_bytes_max)))
             size += len(values[-1])
-            if size > limit:
+            if size > _BATCH_BYTES:
                 break
         return values
+
+    def _value(self, partition: TopicPartition, filler_bytes: int) -> bytes:
+        self._made += 1
+        return f"<{self._plan.name}/{partition}/{self._made}>".encode() + self._random.randbytes(filler_bytes)
 
 
 class Producer:
