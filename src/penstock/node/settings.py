@@ -15,7 +15,9 @@ from penstock.model.units import read_duration_ms, read_size_bytes
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
-CLIENT_VARIABLES = frozenset({CONFIG_VARIABLE, "PENSTOCK_BOOTSTRAP", "PENSTOCK_DEBUG"})
+CLIENT_VARIABLES = frozenset(
+    {CONFIG_VARIABLE, "PENSTOCK_BOOTSTRAP", "PENSTOCK_CLIENT_CONFIG", "PENSTOCK_CONTEXT", "PENSTOCK_DEBUG"}
+)
 """Variables with our prefix that are not settings of the broker."""
 
 _TRUE = ("true", "yes", "on", "1")
