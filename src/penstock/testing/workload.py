@@ -110,7 +110,10 @@ class Producer:
             history.refused(write, str(error))
         else:
             note("put", self._plan.name, str(partition), places[0].offset, len(values))
-            history.stored(write, places[0].offset, durable=self._book.durable(values, self._plan.compression))
+            # A batch that the broker found too large went in parts, and others may have written in between.
+            is_one_piece = places[-1].offset - places[0].offset == len(places) - 1
+            base_offset = places[0].offset if is_one_piece else -1
+            history.stored(write, base_offset, durable=self._book.durable(values, self._plan.compression))
 
 
 class Reader:
