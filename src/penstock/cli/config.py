@@ -126,11 +126,11 @@ def unset(
 def _described(
     bootstrap: str, timeout_s: float, kind: Owner, name: str, names: Sequence[str] | None
 ) -> "list[Setting]":
+    resource = _resource(kind, name)
     from penstock.cli.session import connected
 
     with connected(bootstrap, timeout_s) as session:
-        admin = session.client.admin
-        return session.run(admin.describe_settings(*_resource(kind, name), names, timeout_s=timeout_s))
+        return session.run(session.client.admin.describe_settings(*resource, names, timeout_s=timeout_s))
 
 
 def _alter(
@@ -142,12 +142,13 @@ def _alter(
     unset: Sequence[str],
     dry_run: bool,
 ) -> None:
+    resource = _resource(kind, name)
     from penstock.cli.session import connected
 
     with connected(bootstrap, timeout_s) as session:
         session.run(
             session.client.admin.alter_settings(
-                *_resource(kind, name), chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
+                *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
             )
         )
 

@@ -25,14 +25,34 @@ CLIENT_COMMANDS = [
     ("topic", "delete", "t", "--yes"),
     ("put", "t", "message"),
     ("get", "t"),
+    ("tail", "t"),
+    ("tail", "t", "--group", "g"),
     ("dump", "t"),
+    ("group", "list"),
+    ("group", "describe", "g"),
+    ("group", "reset", "g", "--to", "latest", "--yes"),
+    ("group", "delete", "g", "--yes"),
+    ("config", "list", "topic", "t"),
+    ("config", "describe", "broker", "1"),
+    ("config", "set", "topic", "t", "retention.ms=1"),
+    ("config", "unset", "topic", "t", "retention.ms"),
+    ("cluster", "info"),
+    ("sql", "SELECT"),
+    ("sql", "--tables"),
     ("info",),
 ]
+GROUPS = ("topic", "group", "config", "cluster", "context")
 
 
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG", *(field.variable for field in FIELDS.values())):
+    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", "/nowhere/at/all")
+    for name in (
+        "PENSTOCK_BOOTSTRAP",
+        "PENSTOCK_CONTEXT",
+        "PENSTOCK_CONFIG",
+        *(field.variable for field in FIELDS.values()),
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -51,9 +71,9 @@ def test_the_version_is_told() -> None:
     assert run("--version") == (0, f"penstock {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("topic",), *CLIENT_COMMANDS])
+@pytest.mark.parametrize("command", [(), ("serve",), *((name,) for name in GROUPS), *CLIENT_COMMANDS])
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
-    code, output, _ = run(*command[:2] if command[:1] == ("topic",) else command[:1], "--help")
+    code, output, _ = run(*command[:2] if command[:1] and command[0] in GROUPS else command[:1], "--help")
     assert code == 0
     assert "Usage" in output
 
@@ -143,6 +163,20 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("topic", "create", "t", "--partitions", "99999999999"), "--partitions"),
         (("topic", "create", "t", "--replication-factor", "32768"), "--replication-factor"),
         (("topic", "delete", "t"), "add --yes"),
+        (("group", "delete", "g"), "add --yes"),
+        (("group", "reset", "g", "--to", "somewhere"), "+N or -N"),
+        (("group", "reset", "g", "--to", "-"), "--to"),
+        (("tail", "t", "--group", "g", "--partition", "1"), "--partition"),
+        (("tail", "t", "--group", "g", "--from", "17"), "group reset g --to 17"),
+        (("tail", "t", "--json", "--verbose"), "--verbose"),
+        (("config", "set", "topic", "t", "retention.ms"), "SETTING=VALUE"),
+        (("config", "list", "broker", "first"), "first"),
+        (("config", "list", "shelf", "t"), "shelf"),
+        (("sql",), "--file"),
+        (("sql", "SELECT 1", "--file", "f"), "--file"),
+        (("sql", "SELECT 1", "--tables"), "--tables"),
+        (("sql", "  "), "empty"),
+        (("sql", "--file", "/no/such/file"), "/no/such/file"),
         (("topic", "delete", "t", "--json"), "add --yes"),
         (("topic", "list", "--timeout", "nan"), "--timeout"),
         (("topic", "list", "--timeout", "inf"), "--timeout"),

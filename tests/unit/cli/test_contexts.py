@@ -1,0 +1,185 @@
+"""Named clusters: which brokers a command asks, and what becomes of the file."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import contexts
+from penstock.cli.main import app
+from penstock.model.errors import PenstockError
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("PENSTOCK_BOOTSTRAP", "PENSTOCK_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "not yet there" / "config.toml"
+    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", str(path))
+    return path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def told(*arguments: str) -> str:
+    code, output, errors = run(*arguments)
+    assert code == 0, errors
+    return output
+
+
+def asked(*arguments: str) -> str:
+    """The brokers a command tries to reach; nobody listens at any of them."""
+    code, _, errors = run("topic", "list", "--json", *arguments)
+    assert code == 5
+    message: str = json.loads(errors)["message"]
+    return message
+
+
+def test_contexts_are_set_listed_used_and_deleted() -> None:
+    assert "There are no contexts yet" in told("context", "list")
+    told("context", "set", "home", "--bootstrap", "127.0.0.1:2")
+    told("context", "set", "work.eu-1", "--bootstrap", "127.0.0.1:3,127.0.0.1:4")
+    listed = json.loads(told("context", "list", "--json"))
+    assert listed == [
+        {"name": "home", "bootstrap": "127.0.0.1:2", "current": True},
+        {"name": "work.eu-1", "bootstrap": "127.0.0.1:3,127.0.0.1:4", "current": False},
+    ]
+    told("context", "use", "work.eu-1")
+    assert json.loads(told("context", "show", "--json"))["name"] == "work.eu-1"
+    assert "no" in told("context", "show", "home")
+    told("context", "delete", "work.eu-1")
+    assert json.loads(told("context", "list", "--json")) == [
+        {"name": "home", "bootstrap": "127.0.0.1:2", "current": False}
+    ]
+
+
+def test_a_new_context_can_be_made_the_current_one_at_once() -> None:
+    told("context", "set", "a", "-b", "127.0.0.1:2")
+    told("context", "set", "b", "-b", "127.0.0.1:3", "--use")
+    assert "127.0.0.1:3" in asked()
+
+
+def test_the_flag_beats_the_environment_and_that_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    told("context", "set", "current", "-b", "127.0.0.1:2")
+    told("context", "set", "other", "-b", "127.0.0.1:3")
+    told("context", "set", "third", "-b", "127.0.0.1:4")
+    assert "127.0.0.1:2" in asked()
+    monkeypatch.setenv("PENSTOCK_CONTEXT", "other")
+    assert "127.0.0.1:3" in asked()
+    assert "127.0.0.1:4" in asked("--context", "third")
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:5")
+    assert "127.0.0.1:5" in asked("--context", "third")
+    assert "127.0.0.1:6" in asked("--context", "third", "--bootstrap", "127.0.0.1:6")
+
+
+def test_a_context_that_is_not_there_is_told_with_those_that_are() -> None:
+    told("context", "set", "home", "-b", "127.0.0.1:2")
+    code, _, errors = run("topic", "list", "--context", "hom")
+    assert code == 2
+    assert "home" in errors
+
+
+def test_every_command_that_asks_a_broker_can_be_given_a_context() -> None:
+    told("context", "set", "home", "-b", "127.0.0.1:2")
+    for command in (["get", "t"], ["group", "list"], ["cluster", "info"], ["sql", "SELECT 1"], ["info"]):
+        assert "--context" in told(*command[:2] if command[0] in ("group", "cluster") else command[:1], "--help")
+        assert "127.0.0.1:2" in "".join(run(*command, "--context", "home")[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("use", "nobody"), "nobody"),
+        (("delete", "nobody"), "nobody"),
+        (("show",), "context use"),
+        (("show", "nobody"), "nobody"),
+        (("set", "a name", "-b", "a:1"), "a name"),
+        (("set", "name", "-b", "a:b"), "a:b"),
+        (("set", "name", "-b", ""), "--bootstrap"),
+        (("set", "name"), "--bootstrap"),
+    ],
+)
+def test_a_mistake_is_named_and_changes_nothing(file: Path, arguments: tuple[str, ...], named: str) -> None:
+    code, output, errors = run("context", *arguments)
+    assert (code, output) == (2, "")
+    assert named in errors
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("current = ", "cannot be understood"),
+        ('current = "nobody"', "nobody"),
+        ('colour = "red"', "colour"),
+        ("[contexts.a]\nbootstrap = 7", "'a'"),
+        ('[contexts.a]\nbootstrap = "h:1"\nuser = "me"', "'a'"),
+        ("current = 7", "current"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_says_why_and_is_left_alone(file: Path, text: str, named: str) -> None:
+    file.parent.mkdir()
+    file.write_text(text)
+    for command in (("context", "list"), ("context", "set", "b", "-b", "h:1"), ("topic", "list")):
+        code, _, errors = run(*command)
+        assert code == 2
+        assert named in errors.replace("\n", " ")
+    assert file.read_text() == text
+
+
+def test_a_broken_file_does_not_matter_where_brokers_are_named(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text("?")
+    assert "127.0.0.1:2" in asked("--bootstrap", "127.0.0.1:2")
+
+
+def test_the_file_is_replaced_whole_or_not_at_all(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told("context", "set", "a", "-b", "127.0.0.1:2")
+    before = file.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        contexts.write_contexts(contexts.Contexts())
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_that_is_a_link_stays_one(file: Path, tmp_path: Path) -> None:
+    real = tmp_path / "real.toml"
+    file.parent.mkdir()
+    file.symlink_to(real)
+    told("context", "set", "a", "-b", "127.0.0.1:2")
+    assert file.is_symlink()
+    assert "127.0.0.1:2" in real.read_text()
+
+
+@pytest.mark.parametrize(
+    ("home", "expected"),
+    [("/settings", "/settings/penstock/config.toml"), ("relative", "/me/.config/penstock/config.toml")],
+)
+def test_the_file_is_where_the_user_keeps_settings(monkeypatch: pytest.MonkeyPatch, home: str, expected: str) -> None:
+    monkeypatch.delenv("PENSTOCK_CLIENT_CONFIG")
+    monkeypatch.setenv("HOME", "/me")
+    monkeypatch.setenv("XDG_CONFIG_HOME", home)
+    assert str(contexts.file_path()) == expected
+
+
+def test_names_and_brokers_survive_being_written() -> None:
+    made = contexts.Contexts().with_context("ümlaut.1_x-y", "[::1]:9092").with_context("b", "h").using("b")
+    contexts.write_contexts(made)
+    assert contexts.read_contexts() == made
+
+
+@pytest.mark.parametrize("name", ["", "a b", 'a"b', "a\nb", "x" * 65])
+def test_a_name_that_could_not_be_typed_is_refused(name: str) -> None:
+    with pytest.raises(PenstockError):
+        contexts.Contexts().with_context(name, "h:1")
