@@ -30,7 +30,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     data: Path = tmp_path_factory.mktemp("interop") / "data"
-    with RealBroker(data) as broker:
+    with RealBroker(data, extra_args=["--cleaner-interval-ms", "200ms"]) as broker:
         yield broker.bootstrap
 
 

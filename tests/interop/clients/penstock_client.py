@@ -48,8 +48,10 @@ class PenstockClient(AdminClient):
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Stored]:
         async def fetch(client: AsyncClient) -> list[Stored]:
             found: list[Stored] = []
+            position = offset
             while len(found) < count:
-                fetched = await client.fetch(topic, partition, offset + len(found))
+                fetched = await client.fetch(topic, partition, position)
+                position = fetched.next_offset
                 found += [
                     Stored(record.offset, Message(record.value, record.key, record.headers, record.timestamp))
                     for record in fetched.records
