@@ -63,8 +63,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A message: its key (-1 if it is none that is asked for by key), the versions it is defined for, those with compact
-    lengths and tags, and its rows."""
+    """A message: its key (-1 if nobody asks for it by key), the versions it is defined for, those with compact lengths
+    and tags, and its rows."""
 
     name: str
     key: int

@@ -75,7 +75,7 @@ def test_a_group_reads_and_commits(broker: EmbeddedBroker) -> None:
         message = consumer.poll(LONG_S)
         assert message is not None
         assert message.value() == expected
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
         consumer.close()
 
 
