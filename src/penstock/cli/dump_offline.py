@@ -81,7 +81,8 @@ def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]
 def _where(name: str, names: dict[str, str]) -> Where:
     key: PartitionKey | None = key_of(name)
     if key is None:
-        return Where(name, 0)
+        topic, _, number = name.rpartition("-")  # As other brokers name a partition's directory.
+        return Where(topic, int(number)) if topic and number.isdecimal() else Where(name, 0)
     return Where(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
 
 

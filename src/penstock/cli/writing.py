@@ -37,13 +37,16 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
         ahead = ReadAhead(portions)
         try:
             for portion in ahead:
-                stored.add(session.run(_send(session.client, portion.messages, how)))
+                stored.add(session.run(send(session.client, portion.messages, how)))
                 bar.advance(portion.size_bytes)
         except PenstockError as error:
             if isinstance(error, PutError):
-                _name_first(error, portion, stored)
+                name_first(error, portion, stored)
             if stored.count or isinstance(error, BadMessageError):
                 error.detail += f"; {stored.so_far}"
+            raise
+        except KeyboardInterrupt:
+            stored.tell()
             raise
         finally:
             ahead.close()
@@ -53,7 +56,7 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
     stored.tell()
 
 
-async def _send(client: AsyncClient, messages: Sequence[Message], how: How) -> list[Place]:
+async def send(client: AsyncClient, messages: Sequence[Message], how: How) -> list[Place]:
     """Store the messages; PutError with the place of each that was."""
     shares: dict[int | None, list[int]] = {}
     for index, message in enumerate(messages):
@@ -94,7 +97,7 @@ async def _put(client: AsyncClient, messages: list[Message], partition: int | No
     )
 
 
-def _name_first(error: PutError, portion: Portion, stored: "Stored") -> None:
+def name_first(error: PutError, portion: Portion, stored: "Stored") -> None:
     """Add to the error which message is the first it concerns, and to the account those that it does not concern."""
     if len(portion.messages) > 1:
         source, number = portion.origin(error.places.index(None))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,22 @@ def test_progress_is_shown_on_a_terminal(penstock: Command, topic: str, tmp_path
                 terminal.look(0.05)
         terminal.expect("Stored ")
         assert terminal.ended() == 0
+
+
+def test_ctrl_c_ends_it_with_an_account_of_what_was_stored(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    with penstock.running("put", topic) as put:
+        assert put.stdin is not None
+        assert put.stdout is not None
+        for count in (1, 2):
+            put.stdin.write(b"line\n")
+            put.stdin.flush()
+            while len(penstock.succeed("get", topic).lines) < count:
+                assert put.poll() is None
+        put.send_signal(signal.SIGINT)
+        # The second line is there, so the first was accounted for; the second may not be yet.
+        assert put.stdout.read().decode() in (
+            f"Stored in {topic}, partition 0, at offset 0.\n",
+            f"Stored 2 messages in {topic}, partition 0, at offsets 0 to 1.\n",
+        )
+        assert put.wait(TIMEOUT_S) == 130

@@ -299,6 +299,14 @@ def test_a_header_alone_is_printed_without_opening_the_batch(tmp_path: Path) -> 
     assert "the batch of offsets 2 to 3: the batch's CRC-32C is" in errors
 
 
+@pytest.mark.parametrize(
+    ("directory", "where"), [("orders-7", Where("orders", 7)), ("a-b-0", Where("a-b", 0)), ("copy", Where("copy", 0))]
+)
+def test_directories_that_other_brokers_named_are_understood(tmp_path: Path, directory: str, where: Where) -> None:
+    path = write(tmp_path / directory, 0, three_batches())
+    assert examined(path).where == examined(path.parent).where == where
+
+
 def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
     code, _, errors = dump("--offline", tmp_path)
     assert code == 2
