@@ -32,6 +32,7 @@ from penstock.node.shown import shown_settings
 from penstock.partition.partitions import Partitions
 from penstock.partition.setting_table import TABLE
 from penstock.records import COMPILED
+from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk
 from penstock.storage.store import FlushPolicy, Store
 
@@ -151,6 +152,7 @@ class Node:
             policy=FlushPolicy(settings.flush),
             flush_interval_ms=settings.flush_interval_ms,
             entropy=self._entropy,
+            cleaner_limits=CleanerLimits(settings.cleaner_memory_bytes, settings.cleaner_bytes_per_s),
         )
         self._open.push_async_callback(store.close)
         await self._catalog.open()
@@ -162,6 +164,7 @@ class Node:
             workers=self._workers,
             node_id=settings.node_id,
             defaults=topic_defaults(settings),
+            cleaning_s=settings.cleaner_interval_ms / 1000,
         ).open()
         self._open.push_async_callback(partitions.close)
         return partitions

@@ -65,6 +65,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _DURATION,
         Meta(ge=1_000, description="Age at which a partition begins a new file; expiry may be so late."),
     ] = 24 * HOUR_MS
+    cleaner_interval_ms: Annotated[
+        int, _DURATION, Meta(ge=1, description="How often compaction looks for something to do.")
+    ] = 15_000
+    cleaner_bytes_per_s: Annotated[
+        int, _SIZE, Meta(ge=2**16, description="Most that compaction reads and writes in a second.")
+    ] = 32 * 2**20
+    cleaner_memory_bytes: Annotated[
+        int, _SIZE, Meta(ge=2**16, description="Memory that compaction may take for keys, while it runs.")
+    ] = 64 * 2**20
     auto_create: Annotated[bool, Meta(description="Writing to a topic that is not there makes it.")] = True
     default_partitions: Annotated[
         int, Meta(ge=1, le=10_000, description="Partitions of a topic made without saying how many.")

@@ -14,6 +14,7 @@ which Python brings along: which of the two says that keys are the same changes 
 from __future__ import annotations
 
 from hashlib import blake2b
+from mmap import mmap
 
 try:
     import cython
@@ -149,7 +150,6 @@ class OffsetMap:
 
     count: cython.Py_ssize_t
     first_offset: cython.longlong
-    _bytes: bytearray
     _words: cython.ulonglong[::1]
     _mask: cython.Py_ssize_t
     _most: cython.Py_ssize_t
@@ -159,8 +159,8 @@ class OffsetMap:
     def __init__(self, slots: cython.Py_ssize_t, first_offset: cython.longlong) -> None:
         if slots < 4 or slots & (slots - 1):
             raise ValueError(f"{slots} is not a power of two, from 4 on")
-        self._bytes = bytearray(slots * SLOT_BYTES)
-        self._words = memoryview(self._bytes).cast("Q")
+        # Pages that come as they are touched: zeros of a bytearray would all be written first, and everybody wait.
+        self._words = memoryview(mmap(-1, slots * SLOT_BYTES)).cast("Q")
         self._mask = slots - 1
         self._most = slots - slots // 4
         self.count = 0
