@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.groups.effects import Record
-from penstock.groups.records import OFFSET_KEYS, OffsetKey, key_version, read_offset_key
+from penstock.groups.records import OFFSET_KEYS, key_version
 
 _LENGTH_AT, _GROUP_AT = 2, 4
 
@@ -16,22 +16,25 @@ _LENGTH_AT, _GROUP_AT = 2, 4
 class Changed(NamedTuple):
     """A part of what has changed; the tables then have everything before `offset`."""
 
-    groups: list[str]
-    offsets: list[OffsetKey]
+    groups: list[bytes]
+    """Names, as they are in the keys."""
+    offsets: list[bytes]
+    """Keys of offsets."""
     offset: int
 
 
 class Changes:
-    """Invariant: whatever lies in the log at or after `projected_offset` is named here."""
+    """Invariant: whatever lies in the log at or after `projected_offset` is named here. Keys are kept as they are, and
+    read when they are taken: a key that changes often is noted often and read once."""
 
     def __init__(self) -> None:
         self.projected_offset = 0
         """Everything before it is in the tables."""
         self.reached = 0
         """Everything before it was noted."""
-        self._groups: dict[str, None] = {}
-        self._offsets: dict[OffsetKey, None] = {}
-        self._with_offsets: set[str] = set()
+        self._groups: dict[bytes, None] = {}
+        self._offsets: dict[bytes, None] = {}
+        self._with_offsets: set[bytes] = set()
         """Groups that are known to have offsets. A group may have nothing else: it comes with its first offset."""
 
     def __bool__(self) -> bool:
@@ -45,25 +48,25 @@ class Changes:
         self.reached = max(self.reached, offset + 1)
         if offset < self.projected_offset:
             return
-        if key_version(record.key) not in OFFSET_KEYS:
-            if (group_id := _group_of(record.key)) is not None:
-                self._groups[group_id] = None
+        key = record.key
+        group = key[_GROUP_AT : _GROUP_AT + int.from_bytes(key[_LENGTH_AT:_GROUP_AT])]
+        if key_version(key) not in OFFSET_KEYS:
+            self._groups[group] = None
             return
-        key = read_offset_key(record.key)
         self._offsets[key] = None
         if record.value is None:
-            self._with_offsets.discard(key.group_id)
-            self._groups[key.group_id] = None
-        elif key.group_id not in self._with_offsets:
-            self._with_offsets.add(key.group_id)
-            self._groups[key.group_id] = None
+            self._with_offsets.discard(group)
+            self._groups[group] = None
+        elif group not in self._with_offsets:
+            self._with_offsets.add(group)
+            self._groups[group] = None
 
     def take(self, most: int) -> Changed:
         """Up to so many changes, no longer named here: give them back with `put_back` if they were not written."""
         groups = list(islice(self._groups, most))
         offsets = list(islice(self._offsets, most - len(groups)))
-        for group_id in groups:
-            del self._groups[group_id]
+        for group in groups:
+            del self._groups[group]
         for key in offsets:
             del self._offsets[key]
         return Changed(groups, offsets, self.projected_offset if self else self.reached)
@@ -71,11 +74,3 @@ class Changes:
     def put_back(self, changed: Changed) -> None:
         self._groups.update(dict.fromkeys(changed.groups))
         self._offsets.update(dict.fromkeys(changed.offsets))
-
-
-def _group_of(key: bytes) -> str | None:
-    """The group that a key begins with; None for a key that is none of ours."""
-    if len(key) < _GROUP_AT:
-        return None
-    length = int.from_bytes(key[_LENGTH_AT:_GROUP_AT])
-    return key[_GROUP_AT : _GROUP_AT + length].decode(errors="replace")

@@ -179,7 +179,6 @@ class Coordinator:
         try:
             await self.ensure()
         except PenstockError as error:
-            _log.warning("the topic of groups could not be made", extra={"why": str(error)})
             reply(failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.detail))
         else:
             first.inner = self.ask(command, reply)
@@ -198,8 +197,9 @@ class Coordinator:
 
     def _made(self, making: "asyncio.Task[None]") -> None:
         self._making = None
-        if not making.cancelled():
-            making.exception()  # Whoever waited was told.
+        error = None if making.cancelled() else making.exception()
+        if error is not None and not self._is_closed:
+            _log.warning("the topic of groups could not be made", extra={"why": str(error)})
 
     async def _open_shards(self) -> None:
         shards = [

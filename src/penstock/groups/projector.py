@@ -16,6 +16,7 @@ from penstock.groups.changes import Changed
 from penstock.groups.commands import Command, DescribeConsumerGroup, DescribeGroup, FetchOffsets
 from penstock.groups.effects import Now
 from penstock.groups.machine import Machine
+from penstock.groups.records import read_offset_key
 from penstock.groups.shard import Shard
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
@@ -111,12 +112,14 @@ async def _look_up(shard: Shard, changed: Changed, rows: ShardRows) -> None:
     life = shard.life
     for first in range(0, len(changed.groups), SLICE):
         machine = _machine_of(shard, life)
-        for group_id in changed.groups[first : first + SLICE]:
+        for name in changed.groups[first : first + SLICE]:
+            group_id = name.decode(errors="replace")
             rows.groups[group_id] = _group_row(machine, group_id)
         await asyncio.sleep(0)
     for first in range(0, len(changed.offsets), SLICE):
         machine = _machine_of(shard, life)
-        for group_id, topic, partition in changed.offsets[first : first + SLICE]:
+        for key in changed.offsets[first : first + SLICE]:
+            group_id, topic, partition = read_offset_key(key)
             rows.offsets[OffsetPlace(group_id, topic, partition)] = _offset_row(machine, group_id, topic, partition)
         await asyncio.sleep(0)
     await shard.settled()

@@ -4,6 +4,7 @@ import asyncio
 import errno
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -274,6 +275,29 @@ def test_two_thousand_groups_are_there_after_a_restart() -> None:
         assert site.groups.figures().groups == 2_000
 
     run_groups(story, policy=FlushPolicy.ALWAYS)
+
+
+def test_compaction_keeps_what_groups_have_and_not_how_they_came_to_it() -> None:
+    async def story(site: GroupSite) -> None:
+        member = await settled_member(site)
+        named: dict[str, Any] = {"member_id": member.member_id, "generation": member.generation}
+        log = site.partition().log
+        log.settings = replace(log.settings, segment_bytes=20_000)
+        for offset in range(1_000):
+            await site.ask(commit(offset, partitions=(0, 1, 2), metadata=f"note {offset}", **named), PartitionErrors)
+            await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), Done)
+        before = log.size_bytes
+        await site.partitions.clean()
+        assert log.size_bytes < before / 2
+        end = log.end_offset
+        for crashed in (False, True):
+            await site.restart(crashed=crashed)
+            assert site.partition().log.end_offset == end
+            assert await site.committed() == dict.fromkeys(range(3), 999)
+            assert (await site.committed_whole()).metadata == "note 999"
+            assert await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), Done) == Done()
+
+    run_groups(story)
 
 
 def test_what_was_committed_for_a_topic_goes_with_it() -> None:
