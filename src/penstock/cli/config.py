@@ -9,6 +9,7 @@ import typer
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
 from penstock.cli.output import print_json, print_line, print_table
+from penstock.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
     from penstock.sdk.admin_answers import ResourceKind, Setting
@@ -86,7 +87,9 @@ def describe(
 def set_settings(
     kind: Kind,
     name: Name,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE…", show_default=False)],
+    settings: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE…", help="Such as retention.ms=7d.", show_default=False)
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would take them.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -94,7 +97,7 @@ def set_settings(
 ) -> None:
     """Change settings; all of them, or none where one is refused."""
     with failures_explained(as_json):
-        chosen = dict(_pair(text) for text in settings)
+        chosen = read_settings(settings, "SETTING")
         _alter(bootstrap, timeout, kind, name, chosen, (), dry_run)
         if as_json:
             print_json({"kind": kind.value, "name": name, "set": chosen, "changed": not dry_run})
@@ -190,10 +193,3 @@ def _wrapped(text: str) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, 100)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name or not text.isprintable():
-        raise usage_error(f"{text!r}: expected SETTING=VALUE")
-    return name, value

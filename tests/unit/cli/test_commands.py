@@ -169,7 +169,7 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("tail", "t", "--group", "g", "--partition", "1"), "--partition"),
         (("tail", "t", "--group", "g", "--from", "17"), "group reset g --to 17"),
         (("tail", "t", "--json", "--verbose"), "--verbose"),
-        (("config", "set", "topic", "t", "retention.ms"), "SETTING=VALUE"),
+        (("config", "set", "topic", "t", "retention.ms"), "NAME=VALUE"),
         (("config", "list", "broker", "first"), "first"),
         (("config", "list", "shelf", "t"), "shelf"),
         (("sql",), "--file"),

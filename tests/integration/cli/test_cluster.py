@@ -1,0 +1,142 @@
+"""`penstock config`, `cluster` and `sql` against a real broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builders.command import Command
+from penstock import __version__
+
+
+def test_settings_are_changed_shown_and_put_back(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    said = penstock.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
+    assert said.splitlines()[0] == f"Set retention.ms = 7200000 for topic {topic}.".encode()
+    (rows,) = penstock.succeed("config", "list", "topic", topic, "--json").documents
+    own = {row["name"]: row["value"] for row in rows if row["own"]}
+    assert own == {"retention.ms": "7200000", "max.message.bytes": "2097152"}
+    penstock.succeed("config", "unset", "topic", topic, "retention.ms", "max.message.bytes")
+    (rows,) = penstock.succeed("config", "list", "topic", topic, "--json").documents
+    assert [row for row in rows if row["own"]] == []
+
+
+def test_a_setting_is_explained(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "--setting", "cleanup.policy=compact")
+    lines = penstock.succeed("config", "describe", "topic", topic, "cleanup.policy").lines
+    assert lines[0] == b"cleanup.policy = compact"
+    assert lines[1] == b"    list, topic"
+    assert len(lines) > 2
+
+
+def test_a_setting_can_be_tried(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    penstock.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
+    assert b"retention.ms" not in b"".join(
+        line for line in penstock.succeed("config", "list", "topic", topic).lines if b"topic" in line.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("set", "topic", "{topic}", "max.message.bytes=999GiB"), "max.message.bytes"),
+        (("set", "topic", "{topic}", "colour=red"), "colour"),
+        (("describe", "topic", "{topic}", "colour"), "colour"),
+        (("list", "topic", "nobody-has-this"), "nobody-has-this"),
+        (("list", "broker", "77"), "there is no broker 77"),
+    ],
+)
+def test_what_the_broker_refuses_is_told_with_what_to_do(
+    penstock: Command, topic: str, arguments: tuple[str, ...], named: str
+) -> None:
+    penstock.succeed("topic", "create", topic)
+    ended = penstock.run("config", *(each.format(topic=topic) for each in arguments))
+    assert ended.code == 1
+    assert named in ended.errors
+    assert "penstock " in ended.errors.splitlines()[1]
+
+
+def test_settings_of_a_broker_are_shown(penstock: Command) -> None:
+    (rows,) = penstock.succeed("config", "list", "broker", "1", "--all", "--json").documents
+    assert len(rows) > 10
+    assert {"name", "value", "type", "source", "own", "read_only", "secret", "documentation"} == rows[0].keys()
+
+
+def test_the_cluster_is_shown_as_a_whole(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "3")
+    penstock.succeed("put", topic, "x" * 1000)
+    penstock.succeed("tail", topic, "--group", f"of-{topic}", "--from", "beginning", "--limit", "1")
+    (facts,) = penstock.succeed("cluster", "info", "--json").documents
+    (broker,) = facts["brokers"]
+    assert (broker["version"], broker["controller"]) == (__version__, True)
+    assert facts["topics"] >= 1
+    assert facts["partitions"] >= 3
+    assert facts["internal_topics"] == 1
+    assert facts["bytes"] > 1000
+    assert facts["groups"] >= 1
+    text = penstock.succeed("cluster", "info").output.decode()
+    assert text.startswith(f"Cluster {facts['cluster_id']}\n")
+
+
+def test_the_catalog_answers_in_rows_or_json(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "-p", "3")
+    statement = f"SELECT name, partitions FROM topics WHERE name = '{topic}'"
+    (document,) = penstock.succeed("sql", statement, "--json").documents
+    assert document == {"columns": ["name", "partitions"], "rows": [[topic, 3]], "truncated": False}
+    lines = penstock.succeed("sql", statement).output.decode().splitlines()
+    assert lines[0].split() == ["name", "partitions"]
+    assert lines[2].split() == [topic, "3"]
+
+
+def test_a_statement_comes_from_a_file_or_standard_input(penstock: Command, tmp_path: Path) -> None:
+    file = tmp_path / "question.sql"
+    file.write_text("SELECT 7 AS seven")
+    expected = {"columns": ["seven"], "rows": [[7]], "truncated": False}
+    assert penstock.succeed("sql", "--file", str(file), "--json").documents == [expected]
+    assert penstock.succeed("sql", "--file", "-", "--json", given=b"SELECT 7 AS seven").documents == [expected]
+
+
+def test_the_tables_are_listed_with_their_columns(penstock: Command) -> None:
+    (rows,) = penstock.succeed("sql", "--tables", "--json").documents
+    tables = {row["table"]: row["columns"] for row in rows}
+    assert {"brokers", "topics", "partitions", "producers"} <= tables.keys()
+    assert "name" in tables["topics"]
+    assert b"topics" in penstock.succeed("sql", "--tables").output
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM shelves", "penstock sql --tables"),
+        ("DELETE FROM topics", "use SELECT"),
+    ],
+)
+def test_a_statement_that_cannot_be_run_says_why(penstock: Command, statement: str, named: str) -> None:
+    ended = penstock.run("sql", statement)
+    assert ended.code == 1
+    assert named in ended.errors
+    failure = json.loads(penstock.run("sql", statement, "--json").errors)
+    assert failure["error"] == "INVALID_REQUEST"
+
+
+def test_more_rows_than_asked_for_are_told_of(penstock: Command) -> None:
+    statement = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) SELECT i FROM n"
+    ended = penstock.run("sql", statement, "--limit", "10")
+    assert (ended.code, len(ended.lines)) == (0, 12)
+    assert "--limit" in ended.errors
+    (document,) = penstock.succeed("sql", statement, "--limit", "10", "--json").documents
+    assert document["truncated"] is True
+
+
+def test_a_context_leads_commands_to_their_broker(penstock: Command, tmp_path: Path) -> None:
+    bootstrap = penstock.environment.pop("PENSTOCK_BOOTSTRAP")
+    penstock.environment["PENSTOCK_CLIENT_CONFIG"] = str(tmp_path / "contexts.toml")
+    penstock.succeed("context", "set", "here", "--bootstrap", bootstrap)
+    penstock.succeed("context", "set", "nowhere", "--bootstrap", "127.0.0.1:1")
+    penstock.succeed("cluster", "info")
+    assert penstock.run("cluster", "info", "--context", "nowhere").code == 5
+    penstock.environment["PENSTOCK_CONTEXT"] = "nowhere"
+    assert penstock.run("cluster", "info").code == 5
+    penstock.succeed("cluster", "info", "--context", "here")
