@@ -35,7 +35,7 @@ from penstock.partition.opening import Opened, Opening, create_logs, erase, log_
 from penstock.partition.partition import Partition
 from penstock.partition.producers import ProducerBudget
 from penstock.partition.registry import Registry, plain_name
-from penstock.partition.rules import check_free, check_growth, check_new_topic
+from penstock.partition.rules import check_alterable, check_free, check_growth, check_new_topic
 from penstock.partition.settings import TopicSettings
 from penstock.partition.state import ProducerLimits
 from penstock.partition.upkeep import INTERVAL_S, Upkeep
@@ -180,7 +180,8 @@ class Partitions(Registry):
         """Change a topic's settings: `change` is given those that it has set, and gives those that it is to have.
 
         They hold for every partition when this returns. With `validate_only`, only tell whether that would go. Raises
-        UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, KAFKA_STORAGE_ERROR, and whatever `change` raises.
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, POLICY_VIOLATION for an internal topic, KAFKA_STORAGE_ERROR, and
+        whatever `change` raises.
         """
         return await self._change(name, partial(self._alter, name, change, validate_only))
 
@@ -291,6 +292,7 @@ class Partitions(Registry):
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]], validate_only: bool
     ) -> Topic:
         topic = self._existing(name)
+        check_alterable(topic)
         altered = replace(topic, settings=topic_settings.check(change(topic.settings), self.defaults))
         if validate_only or altered == topic:
             return altered

@@ -51,3 +51,11 @@ def check_growth(topic: Topic, count: int) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"topic {topic.name!r}: {count} partitions; up to {PARTITIONS_PER_TOPIC_MAX} are possible",
         )
+
+
+def check_alterable(topic: Topic) -> None:
+    """POLICY_VIOLATION for an internal topic: a setting that removes its messages would remove what they stand for."""
+    if topic.name.startswith(INTERNAL_PREFIX):
+        raise PenstockError(
+            ErrorCode.POLICY_VIOLATION, f"topic {topic.name!r} is internal: its settings are the broker's own"
+        )

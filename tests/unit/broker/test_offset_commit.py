@@ -199,7 +199,7 @@ def test_single_offsets_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_nobody_writes_to_the_internal_topic(version: int, tmp_path: Path) -> None:
+def test_nobody_writes_to_the_internal_topic_or_alters_it(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.groups.ensure()
         topic = broker.partitions.topic("__consumer_offsets")
@@ -211,5 +211,9 @@ def test_nobody_writes_to_the_internal_topic(version: int, tmp_path: Path) -> No
         (row,) = (await peer.ask("DeleteTopics", 6, deleting))["responses"]
         assert row["error_code"] == ErrorCode.TOPIC_DELETION_DISABLED.number
         assert "delete the groups" in row["error_message"]
+        change = {"name": "cleanup.policy", "config_operation": 0, "value": "delete"}
+        altering = {"resources": [{"resource_type": 2, "resource_name": topic.name, "configs": [change]}]}
+        (row,) = (await peer.ask("IncrementalAlterConfigs", 1, altering))["responses"]
+        assert row["error_code"] == ErrorCode.POLICY_VIOLATION.number
 
     serve(tmp_path, story)
