@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -63,27 +63,26 @@ def dump(
         from penstock.cli.dump_account import Printer
         from penstock.cli.dump_lines import format_for
 
-        shows = batches or not verify
-        printer = Printer(format_for(batches=batches, as_json=as_json) if shows else None, count)
+        prints = batches or not verify
+        printer = Printer(format_for(batches=batches, as_json=as_json) if prints else None, count)
         asked = _Asked(topic, partitions or [], first, last, verify)
         if offline is not None:
             accounts = _from_files(offline, asked, printer)
         else:
             accounts = _from_broker(asked, printer, bootstrap, timeout)
-        damaged = _report(accounts, as_json=as_json, verify=verify, shows=shows)
+        damaged = _report(accounts, as_json=as_json, verify=verify)
     if damaged:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-class _Asked:
+class _Asked(NamedTuple):
     """What was asked for."""
 
-    def __init__(self, topic: str | None, partitions: list[int], first: Position, last: Position, verify: bool) -> None:
-        self.topic = topic
-        self.partitions = partitions
-        self.first = first
-        self.last = last
-        self.verify = verify
+    topic: str | None
+    partitions: list[int]
+    first: Position
+    last: Position
+    verify: bool
 
 
 def _from_broker(asked: _Asked, printer: "Printer", bootstrap: str, timeout_s: float) -> "Iterator[Account]":
@@ -104,13 +103,16 @@ def _from_files(path: Path, asked: _Asked, printer: "Printer") -> "Iterator[Acco
     from penstock.cli import dump_offline
     from penstock.cli.dump_account import Account, Wanted
     from penstock.cli.dump_lines import Where
+    from penstock.cli.progress import ProgressBar
 
     wanted = Wanted(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
     logs = dump_offline.find_logs(path, asked.topic, asked.partitions)
-    for log in logs:
-        yield dump_offline.examine(log, printer, wanted, checks=asked.verify)
-        if printer.is_done:
-            return
+    total = sum(log.size_bytes for log in logs)
+    with ProgressBar("checking", total, in_bytes=True, wanted=asked.verify and not printer.prints) as bar:
+        for log in logs:
+            yield dump_offline.examine(log, printer, wanted, checks=asked.verify, advance=bar.advance)
+            if printer.is_done:
+                return
     if asked.verify and path.is_dir():
         lost = dump_offline.lost_bytes(path, asked.topic, asked.partitions)
         if lost:
@@ -127,8 +129,8 @@ def _offset(position: Position, flag: str) -> int:
     raise usage_error(f"with --offline, {flag} takes an offset: only a broker looks times up")
 
 
-def _report(accounts: "Iterator[Account]", *, as_json: bool, verify: bool, shows: bool) -> bool:
-    """Tell what was found; whether anything is wrong."""
+def _report(accounts: "Iterator[Account]", *, as_json: bool, verify: bool) -> bool:
+    """Tell what was found; whether anything is wrong. What belongs to no partition is in an account without one."""
     from penstock.cli.dump_account import tell
 
     seen: list[Account] = []

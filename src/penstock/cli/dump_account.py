@@ -87,6 +87,10 @@ class Printer:
         return self._left is not None and self._left <= 0
 
     @property
+    def prints(self) -> bool:
+        return self._format is not None
+
+    @property
     def wants_records(self) -> bool:
         return self._format is not None and self._format.record is not None
 

@@ -7,7 +7,7 @@ moment; it is looked at again before anything is said about it.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,10 @@ class Log(NamedTuple):
     segments: tuple[Path, ...]
     is_whole: bool
     """Whether these are all segments of the log, so that the last one is where it ends."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.segments if path.exists())
 
 
 class Batch(NamedTuple):
@@ -106,6 +110,10 @@ def _base(segment: Path) -> int:
     return int(segment.name.partition(".")[0])
 
 
+def _nobody(size_bytes: int) -> None:
+    """Whom it interests that so many bytes are done, where nobody looks."""
+
+
 @dataclass(slots=True)
 class Examination:
     """One walk along a log's files. Every batch of format 2 is counted; the printer gets those it can use."""
@@ -115,6 +123,8 @@ class Examination:
     wanted: Wanted
     checks: bool
     """Whether all is checked that can be; otherwise batches are opened only where their records are printed."""
+    advance: Callable[[int], None] = _nobody
+    """Told of every file, once it has been gone through."""
 
     def run(self) -> Account:
         account = Account(self.log.where)
@@ -133,6 +143,7 @@ class Examination:
                 continue
             account.segments += 1
             due = self._segment(file, path, base, account)
+            self.advance(file.size())
             if self.printer.is_done:
                 break
         return account
@@ -166,14 +177,20 @@ def _gap(due: int, found: int) -> str:
     return f"{found - due} offsets are missing" if found > due else "offsets go back"
 
 
-def examine(log: Log, printer: Printer, wanted: Wanted, *, checks: bool) -> Account:
+def examine(
+    log: Log,
+    printer: Printer,
+    wanted: Wanted,
+    *,
+    checks: bool,
+    advance: Callable[[int], None] = _nobody,
+) -> Account:
     """Walk along the log; when something seems wrong and the files change meanwhile, look again.
 
     What is printed is printed once, from the first look.
     """
-    examination = Examination(log, printer, wanted, checks)
     before = _state(log)
-    account = examination.run()
+    account = Examination(log, printer, wanted, checks, advance).run()
     for _ in range(LOOKS - 1):
         if not account.problems:
             break

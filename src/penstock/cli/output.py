@@ -16,7 +16,11 @@ def print_line(text: str) -> None:
 
 
 def print_bytes(data: bytes) -> None:
-    """All of these bytes, now. Where Python was told not to buffer, one write may take only a part of them."""
+    """All of these bytes, now, behind what was printed as text before.
+
+    Where Python was told not to buffer, one write may take only a part of them.
+    """
+    sys.stdout.flush()
     rest = memoryview(data)
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
