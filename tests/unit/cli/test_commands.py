@@ -22,7 +22,13 @@ COMMAND = f"{sys.executable} -m penstock.cli"
 CLIENT_COMMANDS = [
     ("topic", "list"),
     ("topic", "create", "t"),
+    ("topic", "describe", "t"),
+    ("topic", "alter", "t", "--compact"),
     ("topic", "delete", "t", "--yes"),
+    ("topic", "empty", "t", "--yes"),
+    ("bench", "produce"),
+    ("bench", "consume"),
+    ("bench", "latency"),
     ("put", "t", "message"),
     ("get", "t"),
     ("tail", "t"),
@@ -41,7 +47,7 @@ CLIENT_COMMANDS = [
     ("sql", "--tables"),
     ("info",),
 ]
-GROUPS = ("topic", "group", "config", "cluster", "context")
+GROUPS = ("topic", "bench", "group", "config", "cluster", "context")
 
 
 @pytest.fixture(autouse=True)
