@@ -12,7 +12,7 @@ PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 CODEC := $(VENV)/.codec
-JAVA_CLIENT := $(VENV)/.java-client
+CLIENTS := $(VENV)/.clients
 TYPED := $(wildcard src tests bench scripts)
 
 ARGS ?=
@@ -29,7 +29,7 @@ help:
 run: $(INSTALLED) $(CODEC)
 	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
 
-test: needs $(READY) $(CODEC) $(JAVA_CLIENT)
+test: needs $(READY) $(CODEC) $(CLIENTS)
 	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --whole $(ARGS)
 
 # Each check runs also when one before it failed, so that one look shows everything.
@@ -78,10 +78,10 @@ $(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstoc
 	@touch $@
 
 # A download may fail once in a while; the tests should not.
-$(JAVA_CLIENT): $(READY) $(wildcard tests/interop/java/*)
+$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard tests/interop/java/* tests/interop/node/* tests/interop/go/*)
 	@scripts/needs test
-	@echo "Fetching Kafka's Java client, which the tests drive ..."
-	@for attempt in 1 2 3; do PYTHONPATH=tests $(PYTHON) -m interop.clients.java && break; \
+	@echo "Fetching and building the clients in other languages, which the tests drive ..."
+	@for attempt in 1 2 3; do PYTHONPATH=tests $(PYTHON) -m interop.clients.fetch && break; \
 	  [ $$attempt -lt 3 ] || exit 1; sleep 5; done
 	@touch $@
 

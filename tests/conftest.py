@@ -25,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail unless every test that docs/spec-coverage.md names ran and passed",
     )
+    parser.addoption(
+        "--peer",
+        choices=("penstock", "kafka"),
+        default="penstock",
+        help="the broker in tests/interop/",
+    )
 
 
 def pytest_configure() -> None:

@@ -24,6 +24,7 @@ class CutProxy:
         self._server: asyncio.Server | None = None
         self._swallows_answers = False
         self.cuts = 0
+        self.swallowed = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,7 +38,7 @@ class CutProxy:
         self._loop.close()
 
     def swallow_answers(self) -> None:
-        """From now on requests arrive but answers do not, until the next cut."""
+        """From now on requests arrive but answers do not, until the next cut; `swallowed` counts their pieces."""
         self._loop.call_soon_threadsafe(setattr, self, "_swallows_answers", True)
 
     def cut(self) -> None:
@@ -90,6 +91,7 @@ class CutProxy:
         try:
             while piece := await source.read(_PIECE_BYTES):
                 if answers and self._swallows_answers:
+                    self.swallowed += 1
                     continue
                 sink.write(piece)
                 await sink.drain()

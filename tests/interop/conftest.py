@@ -1,66 +1,95 @@
 """One broker and one of each client for a whole run of the tests between clients.
 
-With INTEROP_BOOTSTRAP in the environment the tests meet that broker instead of a Penstock of their own: so Apache
-Kafka itself can say whether a test asks for something that no broker does.
+`--peer kafka` runs the same tests against Apache Kafka itself: so it can say whether a test asks for something that no
+broker does.
 """
 
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from interop.clients.aiokafka_client import AiokafkaClient
+from faults.proxy import CutProxy
 from interop.clients.client import AdminClient, Client, SettingsClient
-from interop.clients.java import JavaClient
-from interop.clients.kafka_python import KafkaPythonClient
-from interop.clients.kcat import KcatClient
-from interop.clients.librdkafka import ConfluentClient
-from interop.clients.penstock_client import PenstockClient
+from interop.clients.every import every_client
+from interop.kafka_broker import KafkaBroker
 from penstock.testing.real_broker import RealBroker
 
+# What is done now and then is done often, so that tests need not wait: members of the new protocol hear of a change
+# with their next heartbeat, and compacted topics are cleaned.
+QUICK = ("--consumer-heartbeat-interval-ms", "500", "--cleaner-interval-ms", "200ms")
+_BROKER_HOST, _PROXY_HOST = "127.0.0.1", "127.0.0.2"
 _numbers = itertools.count(os.getpid() * 1000)
 
 
+@dataclass(frozen=True)
+class Frail:
+    """A broker that may be restarted, behind a wire that may be cut."""
+
+    broker: RealBroker | KafkaBroker
+    wire: CutProxy
+
+    @property
+    def bootstrap(self) -> str:
+        """The way through the wire, which is also what the broker tells its clients."""
+        return f"{_PROXY_HOST}:{self.broker.port}"
+
+
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    given = os.environ.get("INTEROP_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    data: Path = tmp_path_factory.mktemp("interop") / "data"
-    with RealBroker(data, extra_args=["--cleaner-interval-ms", "200ms"]) as broker:
+def is_kafka(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--peer") == "kafka")
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory, is_kafka: bool) -> Iterator[str]:
+    directory: Path = tmp_path_factory.mktemp("interop")
+    with KafkaBroker(directory / "kafka") if is_kafka else RealBroker(directory / "data", extra_args=QUICK) as broker:
         yield broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def frail(tmp_path_factory: pytest.TempPathFactory, is_kafka: bool) -> Iterator[Frail]:
+    directory: Path = tmp_path_factory.mktemp("frail")
+    flags = (*QUICK, "--host", _BROKER_HOST, "--advertised-host", _PROXY_HOST)
+    with ExitStack() as stack:
+        broker: RealBroker | KafkaBroker
+        if is_kafka:
+            broker = stack.enter_context(KafkaBroker(directory / "kafka", _PROXY_HOST))
+        else:
+            broker = stack.enter_context(RealBroker(directory / "data", extra_args=flags))
+        yield Frail(broker, stack.enter_context(CutProxy(_PROXY_HOST, broker.port, _BROKER_HOST)))
 
 
 @pytest.fixture(scope="session")
 def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
     """All clients by name."""
-    every: list[Client] = [
-        ConfluentClient(bootstrap),
-        KcatClient(bootstrap),
-        AiokafkaClient(bootstrap),
-        KafkaPythonClient(bootstrap),
-        JavaClient(bootstrap),
-        PenstockClient(bootstrap),
-    ]
+    every = every_client(bootstrap)
     try:
-        yield {client.name: client for client in every}
+        yield every
     finally:
-        for client in every:
+        for client in every.values():
             client.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, clients: Mapping[str, Client]) -> Client:
+    """The one that a test is run with; see `each_that_can`."""
+    return clients[request.param]
 
 
 @pytest.fixture(scope="session")
 def admins(clients: Mapping[str, Client]) -> Mapping[str, AdminClient]:
-    """Those of them that can create and delete topics."""
+    """Those of them that can administer."""
     return {name: client for name, client in clients.items() if isinstance(client, AdminClient)}
 
 
 @pytest.fixture(scope="session")
 def keepers(clients: Mapping[str, Client]) -> Mapping[str, SettingsClient]:
-    """Those of them that can look after topics that are there."""
+    """Those of them that can replace settings as well as change single ones."""
     return {name: client for name, client in clients.items() if isinstance(client, SettingsClient)}
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from interop.clients.ability import Ability
 from interop.clients.client import Client, Message
+from interop.clients.every import NAMES, able
 
-NAMES = ("confluent-kafka", "kcat", "aiokafka", "kafka-python", "java", "penstock")
-TELLING = tuple(name for name in NAMES if name != "kcat")
+TELLING = tuple(name for name in NAMES if name not in ("kcat", "java-tools"))
 
 
 def numbered(count: int, mark: str) -> list[Message]:
@@ -48,10 +49,10 @@ def test_writing_to_a_topic_that_is_not_there_makes_it(
     assert clients["confluent-kafka"].topics()[topic] == 1
 
 
-@pytest.mark.parametrize("client", NAMES)
-def test_partitions_do_not_mix(clients: Mapping[str, Client], new_topic: Callable[..., str], client: str) -> None:
+@pytest.mark.parametrize("name", able(Ability.PLACE))
+def test_partitions_do_not_mix(clients: Mapping[str, Client], new_topic: Callable[..., str], name: str) -> None:
     topic = new_topic(4)
-    own = clients[client]
+    own = clients[name]
     for partition in range(4):
         own.write(topic, partition, own.expressible(numbered(5 + partition, f"in {partition}")))
     for partition in range(4):

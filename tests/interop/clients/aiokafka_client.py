@@ -3,22 +3,29 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
+from interop.clients.ability import Ability
 from interop.clients.client import (
+    EAGER,
     TIMEOUT_S,
+    GroupView,
+    Member,
     Message,
+    Received,
     RefusedError,
     SettingsClient,
     Stored,
+    Stream,
     ToldCluster,
     ToldSetting,
 )
+from interop.clients.live import LoopThread, PolledMember
 
 T = TypeVar("T")
 
@@ -29,6 +36,11 @@ _OWN = 1
 class AiokafkaClient(SettingsClient):
     name = "aiokafka"
     incremental = False
+    cannot: ClassVar[Mapping[Ability, str]] = {
+        Ability.COOPERATIVE: "its groups always let go of everything",
+        Ability.NEW_GROUP: "it has the classic protocol only",
+        Ability.DELETE_GROUP: "it has no call for it",
+    }
 
     def write(
         self,
@@ -106,6 +118,24 @@ class AiokafkaClient(SettingsClient):
 
         return self._administer(ask)
 
+    def create_topic(
+        self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        topic = NewTopic(name, partitions, replication_factor, topic_configs=dict(settings or {}))
+
+        async def create(admin: Any) -> None:
+            answer = await admin.create_topics([topic])
+            _check(answer.topic_errors)
+
+        self._administer(create)
+
+    def delete_topic(self, name: str) -> None:
+        async def delete(admin: Any) -> None:
+            answer = await admin.delete_topics([name])
+            _check(answer.topic_error_codes)
+
+        self._administer(delete)
+
     def settings(self, topic: str) -> Mapping[str, ToldSetting]:
         async def ask(admin: Any) -> Mapping[str, ToldSetting]:
             (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
@@ -128,10 +158,7 @@ class AiokafkaClient(SettingsClient):
         raise NotImplementedError("aiokafka only replaces settings as a whole")
 
     def grow(self, topic: str, total: int) -> None:
-        async def create(admin: Any) -> None:
-            await admin.create_partitions({topic: NewPartitions(total)})
-
-        self._administer(create)
+        self._administer(lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         place = TopicPartition(topic, partition)
@@ -150,23 +177,50 @@ class AiokafkaClient(SettingsClient):
 
         return self._administer(ask)
 
-    def create_topic(
-        self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
-    ) -> None:
-        topic = NewTopic(name, partitions, replication_factor, topic_configs=dict(settings or {}))
+    def groups(self) -> set[str]:
+        async def ask(admin: Any) -> set[str]:
+            return {group[0] for group in await admin.list_consumer_groups()}
 
-        async def create(admin: Any) -> None:
-            answer = await admin.create_topics([topic])
-            _check(answer.topic_errors)
+        return self._administer(ask)
 
-        self._administer(create)
+    def describe_group(self, group: str) -> GroupView:
+        async def ask(admin: Any) -> GroupView:
+            (answer,) = await admin.describe_consumer_groups([group])
+            number, _, state, _, _, members, *_ = answer.groups[0]
+            if number:
+                raise RefusedError(number, group)
+            return GroupView(state.lower(), len(members))
 
-    def delete_topic(self, name: str) -> None:
-        async def delete(admin: Any) -> None:
-            answer = await admin.delete_topics([name])
-            _check(answer.topic_error_codes)
+        return self._administer(ask)
 
-        self._administer(delete)
+    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        async def ask(admin: Any) -> Mapping[int, int]:
+            found = await admin.list_consumer_group_offsets(group)
+            return {where.partition: place.offset for where, place in found.items() if where.topic == topic}
+
+        return self._administer(ask)
+
+    def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """aiokafka's administrating client cannot; a consumer that assigns itself commits in the group's name."""
+
+        def make() -> Any:
+            return AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+
+        async def commit(consumer: Any) -> None:
+            places = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+            consumer.assign(list(places))
+            await consumer.commit(places)
+
+        self._run(make, commit)
+
+    def delete_group(self, group: str) -> None:
+        raise NotImplementedError(self.cannot[Ability.DELETE_GROUP])
+
+    def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
+        return AiokafkaMember(self.bootstrap, group, topic)
+
+    def stream(self, topic: str) -> Stream:
+        return AiokafkaStream(self.bootstrap, topic)
 
     def _consumer(self) -> Any:
         return AIOKafkaConsumer(
@@ -180,8 +234,7 @@ class AiokafkaClient(SettingsClient):
             try:
                 return await work(client)
             except KafkaError as failure:
-                number: Any = getattr(failure, "errno", 0)
-                raise RefusedError(number, str(failure)) from failure
+                raise _refused(failure) from failure
             finally:
                 await client.stop()
 
@@ -194,12 +247,86 @@ class AiokafkaClient(SettingsClient):
             try:
                 return await work(admin)
             except KafkaError as failure:
-                number: Any = getattr(failure, "errno", 0)
-                raise RefusedError(number, str(failure)) from failure
+                raise _refused(failure) from failure
             finally:
                 await admin.close()
 
         return asyncio.run(asyncio.wait_for(whole(), TIMEOUT_S))
+
+
+class AiokafkaMember(PolledMember):
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self._settings = {
+            "bootstrap_servers": bootstrap,
+            "group_id": group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 100,
+            "heartbeat_interval_ms": 300,
+        }
+        self._topic = topic
+        super().__init__()
+
+    def _open(self) -> None:
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start())
+
+    async def _start(self) -> None:
+        self._consumer: Any = AIOKafkaConsumer(self._topic, **self._settings)
+        await self._consumer.start()
+
+    def _poll(self) -> Sequence[Received]:
+        answer = self._runner.run(self._consumer.getmany(timeout_ms=100))
+        return [Received(one.partition, one.offset, one.value) for records in answer.values() for one in records]
+
+    def _current(self) -> frozenset[int]:
+        return frozenset(where.partition for where in self._consumer.assignment())
+
+    def _commit(self) -> None:
+        self._runner.run(self._consumer.commit())
+
+    def _close(self) -> None:
+        self._runner.run(self._consumer.stop())
+        self._runner.close()
+
+
+class AiokafkaStream(Stream):
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._waiting: list[Any] = []
+        self._thread = LoopThread()
+        self._producer: Any = self._thread.run(self._open(bootstrap))
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._thread.run(self._send(messages))
+
+    def close(self) -> None:
+        try:
+            self._thread.run(self._finish())
+        finally:
+            self._thread.close()
+
+    async def _open(self, bootstrap: str) -> Any:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+        await producer.start()
+        return producer
+
+    async def _send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            sent = self._producer.send(self._topic, value=message.value, key=message.key, partition=0)
+            self._waiting.append(await sent)
+
+    async def _finish(self) -> None:
+        try:
+            await asyncio.gather(*self._waiting)
+        except KafkaError as failure:
+            raise _refused(failure) from failure
+        finally:
+            await self._producer.stop()
+
+
+def _refused(failure: Any) -> RefusedError:
+    return RefusedError(getattr(failure, "errno", 0), str(failure))
 
 
 def _check(rows: Sequence[Sequence[Any]]) -> None:

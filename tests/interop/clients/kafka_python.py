@@ -4,25 +4,37 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError, NoError
+from kafka.structs import OffsetAndMetadata
 
+from interop.clients.ability import Ability
 from interop.clients.client import (
+    COOPERATIVE,
+    EAGER,
     TIMEOUT_S,
+    GroupView,
+    Member,
     Message,
+    Received,
     RefusedError,
     SettingsClient,
     Stored,
+    Stream,
     ToldCluster,
     ToldSetting,
 )
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from interop.clients.live import PolledMember
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 
 
 class KafkaPythonClient(SettingsClient):
     name = "kafka-python"
+    cannot: ClassVar[Mapping[Ability, str]] = {Ability.NEW_GROUP: "it has the classic protocol only"}
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
         """A header's content must be there."""
@@ -102,11 +114,20 @@ class KafkaPythonClient(SettingsClient):
             consumer.close()
 
     def topics(self) -> Mapping[str, int]:
-        admin = self._admin()
-        try:
-            return {found["name"]: len(found["partitions"]) for found in admin.describe_topics()}
-        finally:
-            admin.close()
+        return {found["name"]: len(found["partitions"]) for found in self._ask(lambda admin: admin.describe_topics())}
+
+    def create_topic(
+        self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        options = {
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "configs": dict(settings or {}),
+        }
+        self._ask(lambda admin: admin.create_topics({name: options}))
+
+    def delete_topic(self, name: str) -> None:
+        self._ask(lambda admin: admin.delete_topics([name]))
 
     def settings(self, topic: str) -> Mapping[str, ToldSetting]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
@@ -136,6 +157,35 @@ class KafkaPythonClient(SettingsClient):
         brokers = {row["broker_id"]: (row["host"], row["port"]) for row in found["brokers"]}
         return ToldCluster(found["cluster_id"], found["controller_id"], brokers)
 
+    def groups(self) -> set[str]:
+        return {group["group_id"] for group in self._ask(lambda admin: admin.list_groups())}
+
+    def describe_group(self, group: str) -> GroupView:
+        found = self._ask(lambda admin: admin.describe_groups([group])[group])
+        return GroupView(found["group_state"].lower(), len(found["members"]))
+
+    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        found = self._ask(lambda admin: admin.list_group_offsets({group: None})[group])
+        return {where.partition: place.offset for where, place in found.items() if where.topic == topic}
+
+    def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        places = {TopicPartition(topic, at): OffsetAndMetadata(offset, "", -1) for at, offset in offsets.items()}
+        done = self._ask(lambda admin: admin.alter_group_offsets(group, places))
+        for error in done.values():
+            if error is not NoError:
+                raise RefusedError(error.errno, str(error))
+
+    def delete_group(self, group: str) -> None:
+        done = self._ask(lambda admin: admin.delete_groups([group]))
+        if done[group] != "OK":
+            raise RefusedError(getattr(errors, done[group]).errno, str(done))
+
+    def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
+        return KafkaPythonMember(self.bootstrap, group, topic, protocol)
+
+    def stream(self, topic: str) -> Stream:
+        return KafkaPythonStream(self.bootstrap, topic)
+
     def _alter(self, topic: str, settings: Mapping[str, Any], *, incremental: bool) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(settings))
         options = {"incremental": incremental, "raise_on_unknown": False}
@@ -146,7 +196,7 @@ class KafkaPythonClient(SettingsClient):
             raise RefusedError(int(number[1]), result)
 
     def _ask(self, ask: Callable[[Any], Any]) -> Any:
-        admin = self._admin()
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         try:
             return ask(admin)
         except KafkaError as failure:
@@ -154,36 +204,67 @@ class KafkaPythonClient(SettingsClient):
         finally:
             admin.close()
 
-    def create_topic(
-        self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
-    ) -> None:
-        options = {
-            "num_partitions": partitions,
-            "replication_factor": replication_factor,
-            "configs": dict(settings or {}),
-        }
-        admin = self._admin()
-        try:
-            admin.create_topics({name: options})
-        except KafkaError as failure:
-            raise _refused(failure) from failure
-        finally:
-            admin.close()
-
-    def delete_topic(self, name: str) -> None:
-        admin = self._admin()
-        try:
-            admin.delete_topics([name])
-        except KafkaError as failure:
-            raise _refused(failure) from failure
-        finally:
-            admin.close()
-
-    def _admin(self) -> Any:
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap)
-
     def _consumer(self) -> Any:
         return KafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="none", enable_auto_commit=False)
+
+
+class KafkaPythonMember(PolledMember):
+    def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+        chosen = CooperativeStickyAssignor if protocol == COOPERATIVE else RangePartitionAssignor
+        self._settings = {
+            "bootstrap_servers": bootstrap,
+            "group_id": group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 100,
+            "heartbeat_interval_ms": 300,
+            "partition_assignment_strategy": (chosen,),
+        }
+        self._topic = topic
+        super().__init__()
+
+    def _open(self) -> None:
+        self._consumer: Any = KafkaConsumer(self._topic, **self._settings)
+
+    def _poll(self) -> Sequence[Received]:
+        try:
+            answer = self._consumer.poll(timeout_ms=100)
+        except KafkaError as failure:
+            # It leaves it to its user to try again.
+            if not failure.retriable:
+                raise
+            return []
+        return [Received(one.partition, one.offset, one.value) for records in answer.values() for one in records]
+
+    def _current(self) -> frozenset[int]:
+        return frozenset(where.partition for where in self._consumer.assignment())
+
+    def _commit(self) -> None:
+        self._consumer.commit()
+
+    def _close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaPythonStream(Stream):
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer: Any = KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+        self._topic = topic
+        self._waiting: list[Any] = []
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._waiting += [
+            self._producer.send(self._topic, value=message.value, key=message.key, partition=0) for message in messages
+        ]
+
+    def close(self) -> None:
+        try:
+            for future in self._waiting:
+                future.get(timeout=2 * TIMEOUT_S)
+        except KafkaError as failure:
+            raise _refused(failure) from failure
+        finally:
+            self._producer.close()
 
 
 def _refused(failure: Any) -> RefusedError:

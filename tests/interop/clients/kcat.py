@@ -1,16 +1,47 @@
 """kcat: the command line over Debian's older librdkafka."""
 
+import re
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
+from typing import IO, ClassVar
 
-from interop.clients.client import TIMEOUT_S, Client, Headers, Message, RefusedError, Stored
+from interop.clients.ability import Ability
+from interop.clients.client import (
+    COOPERATIVE,
+    EAGER,
+    TIMEOUT_S,
+    Client,
+    Headers,
+    Member,
+    Message,
+    Received,
+    RefusedError,
+    Stored,
+    Stream,
+)
 
 _KEY_MARK = "\x1f"
 _LINE_MARK = "\x1e"
+_ASSIGNED = re.compile(r"\[(\d+)\]")
+_NO_ADMIN = "it only produces, consumes and lists"
 
 
 class KcatClient(Client):
     name = "kcat"
+    cannot: ClassVar[Mapping[Ability, str]] = {
+        Ability.CREATE: _NO_ADMIN,
+        Ability.DELETE: _NO_ADMIN,
+        Ability.DESCRIBE: _NO_ADMIN,
+        Ability.ALTER: _NO_ADMIN,
+        Ability.GROW: _NO_ADMIN,
+        Ability.TRIM: _NO_ADMIN,
+        Ability.RESET: _NO_ADMIN,
+        Ability.DESCRIBE_GROUP: _NO_ADMIN,
+        Ability.DELETE_GROUP: _NO_ADMIN,
+        Ability.NEW_GROUP: "its librdkafka has the classic protocol only",
+    }
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
         """The same headers for all, no time stamps, and nothing where something is empty."""
@@ -60,6 +91,12 @@ class KcatClient(Client):
                 found[words[1]] = int(words[2].split()[1])
         return found
 
+    def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
+        return KcatMember(self.bootstrap, group, topic, protocol)
+
+    def stream(self, topic: str) -> Stream:
+        return KcatStream(self.bootstrap, topic)
+
     def _query(self, topic: str, partition: int, when: int) -> int:
         answer = self._run(["-Q", "-t", f"{topic}:{partition}:{when}"]).decode()
         return int(answer.rsplit("offset", 1)[1])
@@ -70,6 +107,100 @@ class KcatClient(Client):
         if done.returncode:
             raise RefusedError(0, done.stderr.decode(errors="replace"))
         return done.stdout
+
+
+class KcatMember(Member):
+    """kcat commits by itself: when it ends, and before that now and then."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+        strategy = "cooperative-sticky" if protocol == COOPERATIVE else "range"
+        command = [
+            "kcat",
+            "-E",
+            "-b",
+            bootstrap,
+            "-G",
+            group,
+            "-u",
+            "-f",
+            "%p %o %S %s\n",
+            "-X",
+            "auto.offset.reset=earliest",
+        ]
+        settings = (f"partition.assignment.strategy={strategy}", "heartbeat.interval.ms=300", "fetch.wait.max.ms=100")
+        command += [word for setting in settings for word in ("-X", setting)]
+        self._received: list[Received] = []
+        self._assigned: frozenset[int] = frozenset()
+        self._process = subprocess.Popen([*command, topic], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._threads = [
+            threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._watch, args=(self._process.stderr,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def assigned(self) -> frozenset[int]:
+        return self._assigned
+
+    def received(self) -> list[Received]:
+        return list(self._received)
+
+    def commit(self) -> None:
+        return
+
+    def leave(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(2 * TIMEOUT_S)
+        finally:
+            self._process.kill()
+            for thread in self._threads:
+                thread.join()
+            for pipe in (self._process.stdout, self._process.stderr):
+                assert pipe is not None
+                pipe.close()
+            self._process.wait()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        for line in pipe:
+            partition, offset, size, value = line.rstrip(b"\n").split(b" ", 3)
+            self._received.append(Received(int(partition), int(offset), None if int(size) < 0 else value))
+
+    def _watch(self, pipe: IO[bytes]) -> None:
+        """Follows "% Group x rebalanced (memberid y): assigned: topic [0], topic [1]", with "revoked" likewise, and
+        with "incremental assignment" and "incremental revoke" in groups that only let go of what moves."""
+        for line in pipe:
+            text = line.decode(errors="replace")
+            places = frozenset(map(int, _ASSIGNED.findall(text)))
+            if "): assigned" in text or "incremental assignment" in text:
+                self._assigned |= places
+            elif "): revoked" in text or "incremental revoke" in text:
+                self._assigned -= places
+
+
+class KcatStream(Stream):
+    """kcat reads its input by the kilobyte: the last messages leave it when more follow, or at the end."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        command = ["kcat", "-E", "-b", bootstrap, "-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true"]
+        quick = ["-X", "linger.ms=0", "-X", "reconnect.backoff.max.ms=1000"]
+        self._process = subprocess.Popen([*command, *quick], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"".join((message.value or b"") + b"\n" for message in messages))
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        try:
+            _, complaints = self._process.communicate(timeout=2 * TIMEOUT_S)
+        finally:
+            self._process.kill()
+        if self._process.returncode:
+            raise RefusedError(0, complaints.decode(errors="replace"))
 
 
 def _take(data: bytes, size: int) -> tuple[bytes | None, bytes]:

@@ -5,23 +5,36 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient as LibrdkafkaAdmin
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from interop.clients.client import (
+    COOPERATIVE,
+    EAGER,
+    NEW,
     TIMEOUT_S,
+    GroupView,
+    Member,
     Message,
+    Received,
     RefusedError,
     SettingsClient,
     Stored,
+    Stream,
     ToldCluster,
     ToldSetting,
 )
+from interop.clients.live import PolledMember
 
 QUIET: dict[str, Any] = {"log_level": 0}
+_GROUPS: Mapping[str, dict[str, Any]] = {
+    EAGER: {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 300},
+    COOPERATIVE: {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300},
+    NEW: {"group.protocol": "consumer"},
+}
 
 
 class ConfluentClient(SettingsClient):
@@ -155,6 +168,35 @@ class ConfluentClient(SettingsClient):
         brokers = {node.id: (node.host, node.port) for node in found.nodes}
         return ToldCluster(found.cluster_id, found.controller.id, brokers)
 
+    def groups(self) -> set[str]:
+        return {group.group_id for group in self._ask(lambda admin: admin.list_consumer_groups()).valid}
+
+    def describe_group(self, group: str) -> GroupView:
+        found = self._ask(lambda admin: admin.describe_consumer_groups([group])[group])
+        return GroupView(found.state.name.lower(), len(found.members))
+
+    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = self._ask(lambda admin: admin.list_consumer_group_offsets(asked)[group])
+        return {one.partition: one.offset for one in found.topic_partitions if one.topic == topic and one.offset >= 0}
+
+    def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        wanted = [ConsumerGroupTopicPartitions(group, places)]
+        done = self._ask(lambda admin: admin.alter_consumer_group_offsets(wanted)[group])
+        for place in done.topic_partitions:
+            if place.error is not None:
+                raise RefusedError(place.error.code(), place.error.str())
+
+    def delete_group(self, group: str) -> None:
+        self._ask(lambda admin: admin.delete_consumer_groups([group])[group])
+
+    def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
+        return ConfluentMember(self.bootstrap, group, topic, protocol)
+
+    def stream(self, topic: str) -> Stream:
+        return ConfluentStream(self.bootstrap, topic)
+
     def _ask(self, ask: Callable[[Any], Any]) -> Any:
         admin = self._admin()  # It must outlive what it was asked for.
         try:
@@ -175,6 +217,77 @@ class ConfluentClient(SettingsClient):
             "check.crcs": True,
         }
         return Consumer(settings | QUIET)
+
+
+class ConfluentMember(PolledMember):
+    def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+        base: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+        }
+        self._settings = QUIET | base | _GROUPS[protocol]
+        self._topic = topic
+        super().__init__()
+
+    def _open(self) -> None:
+        self._consumer = Consumer(self._settings)
+        self._consumer.subscribe([self._topic])
+
+    def _poll(self) -> Sequence[Received]:
+        found = []
+        for message in self._consumer.consume(500, 0.1):
+            error = message.error()
+            # Others are told of, and gone over, by the client itself; such as a broker that is not there for a while.
+            if error is not None and error.fatal():
+                raise RefusedError(error.code(), error.str())
+            if error is None:
+                found.append(_received(message))
+        return found
+
+    def _current(self) -> frozenset[int]:
+        return frozenset(place.partition for place in self._consumer.assignment())
+
+    def _commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
+
+    def _close(self) -> None:
+        self._consumer.close()
+
+
+class ConfluentStream(Stream):
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        base: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "reconnect.backoff.max.ms": 1000,
+        }
+        self._producer = Producer(QUIET | base)
+        self._topic = topic
+        self._errors: list[KafkaError] = []
+
+    def send(self, messages: Sequence[Message]) -> None:
+        def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
+            if error is not None:
+                self._errors.append(error)
+
+        for message in messages:
+            self._producer.produce(self._topic, message.value, message.key, partition=0, on_delivery=delivered)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        left = self._producer.flush(2 * TIMEOUT_S)
+        for error in self._errors:
+            raise RefusedError(error.code(), error.str())
+        assert left == 0, f"{left} messages were not acknowledged in time"
+
+
+def _received(message: KafkaMessage) -> Received:
+    stored, partition = _stored(message), message.partition()
+    assert partition is not None
+    return Received(partition, stored.offset, stored.message.value)
 
 
 def _stored(message: KafkaMessage) -> Stored:

@@ -2,18 +2,42 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import ClassVar, TypeVar
 
-from interop.clients.client import TIMEOUT_S, AdminClient, Message, RefusedError, Stored
+from interop.clients.ability import Ability
+from interop.clients.client import (
+    EAGER,
+    TIMEOUT_S,
+    AdminClient,
+    GroupView,
+    Member,
+    Message,
+    Received,
+    RefusedError,
+    Stored,
+    Stream,
+    ToldSetting,
+)
+from interop.clients.live import LoopThread, PolledMember
 from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.admin_answers import ResourceKind
 from penstock.sdk.client import AsyncClient
+from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
 from penstock.sdk.requests import BEGINNING, LATEST
 
 T = TypeVar("T")
+_NEW_ONLY = "it has the new protocol only"
 
 
 class PenstockClient(AdminClient):
     name = "penstock"
+    cannot: ClassVar[Mapping[Ability, str]] = {
+        Ability.GROUP: _NEW_ONLY,
+        Ability.COOPERATIVE: _NEW_ONLY,
+    }
 
     def write(
         self,
@@ -99,6 +123,44 @@ class PenstockClient(AdminClient):
 
         self._run(delete)
 
+    def grow(self, topic: str, total: int) -> None:
+        self._run(lambda client: client.admin.create_partitions(topic, total))
+
+    def settings(self, topic: str) -> Mapping[str, ToldSetting]:
+        found = self._run(lambda client: client.admin.describe_settings(ResourceKind.TOPIC, topic))
+        return {setting.name: ToldSetting(setting.value, setting.is_own) for setting in found}
+
+    def alter(self, topic: str, settings: Mapping[str, str]) -> None:
+        self._run(lambda client: client.admin.alter_settings(ResourceKind.TOPIC, topic, settings))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        place = TopicPartition(topic, partition)
+        return self._run(lambda client: client.admin.delete_records({place: before}))[place]
+
+    def groups(self) -> set[str]:
+        return {group.group_id for group in self._run(lambda client: client.groups.list())}
+
+    def describe_group(self, group: str) -> GroupView:
+        found = self._run(lambda client: client.groups.describe(group))
+        return GroupView(found.state.lower(), len(found.members))
+
+    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        found = self._run(lambda client: client.groups.offsets(group))
+        return {where.partition: place.offset for where, place in found.items() if where.topic == topic}
+
+    def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        places = {TopicPartition(topic, at): CommittedOffset(offset) for at, offset in offsets.items()}
+        self._run(lambda client: client.groups.commit(group, places))
+
+    def delete_group(self, group: str) -> None:
+        self._run(lambda client: client.groups.delete(group))
+
+    def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
+        return PenstockMember(self.bootstrap, group, topic)
+
+    def stream(self, topic: str) -> Stream:
+        return PenstockStream(self.bootstrap, topic)
+
     def _run(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
         async def whole() -> T:
             async with AsyncClient(self.bootstrap) as client:
@@ -108,3 +170,70 @@ class PenstockClient(AdminClient):
             return asyncio.run(asyncio.wait_for(whole(), TIMEOUT_S))
         except PenstockError as failure:
             raise RefusedError(failure.code.number, str(failure)) from failure
+
+
+class PenstockMember(PolledMember):
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self._bootstrap, self._group, self._topic = bootstrap, group, topic
+        super().__init__()
+
+    def _open(self) -> None:
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start())
+
+    async def _start(self) -> None:
+        self._client = AsyncClient(self._bootstrap)
+        self._consumer: GroupConsumer = self._client.group_consumer(
+            self._group, [self._topic], start="beginning", options=GroupOptions(auto_commit_s=None)
+        )
+        await self._consumer.start()
+
+    def _poll(self) -> Sequence[Received]:
+        batch = self._runner.run(self._consumer.poll(0.1))
+        return [] if batch is None else [Received(batch.partition, one.offset, one.value) for one in batch.records]
+
+    def _current(self) -> frozenset[int]:
+        return frozenset(where.partition for where in self._consumer.assignment)
+
+    def _commit(self) -> None:
+        self._runner.run(self._consumer.commit())
+
+    def _close(self) -> None:
+        self._runner.run(self._stop())
+        self._runner.close()
+
+    async def _stop(self) -> None:
+        await self._consumer.close()
+        self._client.close()
+
+
+class PenstockStream(Stream):
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._sent: list[Future[None]] = []
+        self._thread = LoopThread()
+        self._client, self._turn = self._thread.run(self._open(bootstrap))
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._sent.append(self._thread.begin(self._put(messages)))
+
+    def close(self) -> None:
+        try:
+            for sent in self._sent:
+                sent.result(2 * TIMEOUT_S)
+        except PenstockError as failure:
+            raise RefusedError(failure.code.number, str(failure)) from failure
+        finally:
+            self._thread.run(self._close())
+            self._thread.close()
+
+    async def _open(self, bootstrap: str) -> tuple[AsyncClient, asyncio.Lock]:
+        return AsyncClient(bootstrap), asyncio.Lock()
+
+    async def _put(self, messages: Sequence[Message]) -> None:
+        async with self._turn:
+            values = [message.value for message in messages]
+            await self._client.put(self._topic, values, partition=0, timeout_s=2 * TIMEOUT_S)
+
+    async def _close(self) -> None:
+        self._client.close()

@@ -1,0 +1,42 @@
+"""Where programs in other languages, and what they need, are put: into the environment, once for each state of their
+sources."""
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent
+_HOME = Path(sys.prefix) / "share" / "penstock-clients"
+
+
+def built(name: str, tools: Sequence[str], make: Callable[[Path, Path], None], *others: Path) -> Path:
+    """The directory with the program of that name, made by `make(sources, directory)` unless it is there already,
+    from the sources as they are now, and the `others`.
+
+    It is made before the tests, or else by the first that needs it.
+    """
+    sources, directory = SOURCES / name, _HOME / name
+    stamp = _HOME / f"{name}.built-from"
+    wanted = "".join(f"{path.name}\n{path.read_text()}" for path in (*sorted(sources.iterdir()), *others))
+    _HOME.mkdir(parents=True, exist_ok=True)
+    with (_HOME / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            for tool in tools:
+                assert shutil.which(tool), f"{tool} is missing; `scripts/needs test` installs it, or says how"
+            stamp.unlink(missing_ok=True)
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            make(sources, directory)
+            stamp.write_text(wanted)
+    return directory
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> None:
+    """A step of making something; what it says is shown when it fails."""
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stdout.decode(errors='replace')[-4000:]}")

@@ -1,0 +1,51 @@
+"""franz-go: the client in pure Go, which speaks the newest version of everything."""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from interop.clients.building import built, run
+from interop.clients.servant import ServantClient
+
+
+class FranzGoClient(ServantClient):
+    name = "franz-go"
+
+    def command(self) -> Sequence[str]:
+        return [str(build() / "servant")]
+
+
+def build() -> Path:
+    """The directory with the compiled program."""
+    return built("go", ("go",), _make)
+
+
+def _make(sources: Path, directory: Path) -> None:
+    wanted = re.search(r"^go (\S+)$", (sources / "go.mod").read_text(), flags=re.MULTILINE)
+    assert wanted
+    run(
+        _compiler(wanted[1]), "build", "-mod=readonly", "-buildvcs=false", "-o", str(directory / "servant"), cwd=sources
+    )
+
+
+def _compiler(wanted: str) -> str:
+    """A Go that is new enough: the one on the path, or else the one it can fetch as a module, as Go itself does it."""
+    said = subprocess.run(["go", "env", "GOVERSION", "GOOS", "GOARCH"], capture_output=True, text=True, check=True)
+    version, system, processor = said.stdout.split()
+    if _numbers(version) >= _numbers(wanted):
+        return "go"
+    module = f"golang.org/toolchain@v0.0.1-go{wanted}.{system}-{processor}"
+    run("go", "mod", "download", module)
+    cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
+    home = Path(cache) / module
+    # A module's files come without the right to be run.
+    for program in (*(home / "bin").iterdir(), *(home / "pkg" / "tool").rglob("*")):
+        program.chmod(0o755)
+    os.environ.setdefault("GOTOOLCHAIN", "local")
+    return str(home / "bin" / "go")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
