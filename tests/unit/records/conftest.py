@@ -7,15 +7,16 @@ from types import ModuleType
 
 import pytest
 
-from penstock.records import _decode, _encode, arrow, batch
+from penstock.records import _decode, _encode, _keys, arrow, batch, compaction
 
 
 @dataclass(frozen=True)
 class Codec:
-    """The codec's two modules, both compiled or both plain."""
+    """The codec's modules, all compiled or all plain."""
 
     encode: ModuleType
     decode: ModuleType
+    keys: ModuleType
 
 
 def _plain(module: ModuleType) -> ModuleType:
@@ -30,7 +31,7 @@ def _plain(module: ModuleType) -> ModuleType:
     return loaded
 
 
-_PLAIN = Codec(_plain(_encode), _plain(_decode))
+_PLAIN = Codec(_plain(_encode), _plain(_decode), _plain(_keys))
 
 
 @pytest.fixture
@@ -40,9 +41,9 @@ def plain() -> Codec:
 
 @pytest.fixture
 def compiled() -> Codec:
-    if not (_encode.COMPILED and _decode.COMPILED):
+    if not (_encode.COMPILED and _decode.COMPILED and _keys.COMPILED):
         pytest.fail("the codec is not compiled: `make test` does it, or `python setup.py build_ext --inplace`")
-    return Codec(_encode, _decode)
+    return Codec(_encode, _decode, _keys)
 
 
 @pytest.fixture(params=["plain", "compiled"])
@@ -52,6 +53,7 @@ def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Co
     assert isinstance(chosen, Codec)
     monkeypatch.setattr(batch, "encode_records", chosen.encode.encode_records)
     monkeypatch.setattr(batch, "decode_records", chosen.decode.decode_records)
+    monkeypatch.setattr(compaction, "filter_records", chosen.keys.filter_records)
     monkeypatch.setattr(arrow, "measure_records", chosen.decode.measure_records)
     monkeypatch.setattr(arrow, "Columns", chosen.decode.Columns)
     monkeypatch.setattr(arrow, "Source", chosen.encode.Source)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.keyed import (
@@ -20,6 +20,7 @@ from builders.keyed import (
     table_of,
 )
 from builders.logs import key, open_store, run
+from builders.record_lists import bounded
 from penstock.records.batch import seal
 from penstock.records.compaction import filler
 from penstock.records.header import HEADER_BYTES, BatchHeader, each_batch, read_header
@@ -322,8 +323,8 @@ class Model:
                     assert record.offset in offsets, "a tombstone is seen for its time"
 
 
+@bounded(60)
 @given(STEPS, st.sampled_from([FlushPolicy.ALWAYS, FlushPolicy.INTERVAL]))
-@settings(max_examples=60, deadline=None)
 def test_compaction_agrees_with_a_dictionary(steps: list[tuple[object, ...]], policy: FlushPolicy) -> None:
     disk, model, clock = SimulatedDisk(Random(0)), Model(), ManualClock()
 
