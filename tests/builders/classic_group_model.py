@@ -11,8 +11,8 @@ from typing import NamedTuple
 from penstock.groups.effects import Token
 from penstock.model.errors import ErrorCode
 
-SESSION_MS = 10_007
-REBALANCE_MS = 60_013
+SESSION_MS = 40_009
+REBALANCE_MS = 30_011
 NEW_MEMBER_MS = 300_000
 
 

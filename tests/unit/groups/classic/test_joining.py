@@ -68,6 +68,15 @@ def test_a_rebalance_waits_for_members_that_were_told_their_id() -> None:
     assert driver.answer(again, Joined).generation == second.generation == 2
 
 
+def test_a_rebalance_goes_on_when_such_a_member_does_not_come_in_time() -> None:
+    driver = Driver()
+    (first,) = driver.stable()
+    driver.join(knows_member_id_required=True)
+    again = driver.send_join(first.member_id)
+    driver.pass_time(SESSION_MS)
+    assert driver.answer(again, Joined).generation == 2
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [

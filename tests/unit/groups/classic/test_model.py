@@ -1,7 +1,10 @@
 """The machine against the plain model of a group: whatever happens in whatever order, both answer the same."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -13,14 +16,14 @@ from penstock.groups.commands import AssignedBytes
 from penstock.groups.effects import Record, Token
 from penstock.model.errors import ErrorCode
 
-GROUPS = ("g", "h")
-INSTANCES = (None, None, None, "i0", "i0", "i1")
+GROUPS = ("g",)
+INSTANCES = (None, None, "i0", "i0")
 """Two clients claim the same static id."""
 TOPICS = ("orders", "other", "free")
 SUBSCRIPTIONS = (("orders",), ("orders", "other"))
 ANCHOR = ("anchor", 0)
 """Every group has an offset that stays, so that none is ever gone just because it is empty."""
-PAUSES_MS = (1, 500, 4_000, SESSION_MS, REBALANCE_MS)
+PAUSES_MS = (500, 9_000, REBALANCE_MS, SESSION_MS)
 
 
 @dataclass
@@ -33,7 +36,8 @@ class Client:
     """Whom it was told of, as the leader."""
 
 
-clients = st.integers(0, len(GROUPS) * len(INSTANCES) - 1)
+CLIENTS = len(GROUPS) * len(INSTANCES)
+clients = st.integers(0, CLIENTS - 1)
 topics = st.sampled_from(TOPICS)
 
 
@@ -120,6 +124,13 @@ class ClassicGroups(RuleBasedStateMachine):
         model = self.model[client.group_id]
         model.sync(token, client.member_id, client.instance_id, client.generation, self.driver.at_ms)
         self._compare()
+
+    @rule(some=st.sets(clients, min_size=1))
+    def stay(self, some: set[int]) -> None:
+        """Some are heard of, and time goes by."""
+        for number in sorted(some):
+            self.heartbeat(number)
+        self.pass_time(PAUSES_MS[-2])
 
     @rule(number=clients)
     def heartbeat(self, number: int) -> None:
@@ -291,5 +302,34 @@ def _durable(log: list[Record]) -> list[Record]:
     return sorted(Driver(log).machine.dump())
 
 
-ClassicGroups.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
+@pytest.mark.parametrize("seed", range(10))
+def test_long_walks_in_which_everything_happens_often_end_as_the_model_says(seed: int) -> None:
+    random = Random(seed)
+    groups = ClassicGroups()
+    groups.anchor()
+    steps: list[tuple[int, Callable[[], None]]] = [
+        (8, lambda: groups.join(random.randrange(CLIENTS), random.choice(SUBSCRIPTIONS))),
+        (8, lambda: groups.sync(random.randrange(CLIENTS))),
+        (6, lambda: groups.commit(random.randrange(CLIENTS), random.choice(TOPICS), random.randrange(2))),
+        (3, lambda: groups.stay(set(random.sample(range(CLIENTS), random.randint(1, CLIENTS))))),
+        (3, lambda: groups.pass_time(random.choice(PAUSES_MS))),
+        (2, lambda: groups.come_together("g", set(random.sample(range(CLIENTS), random.randint(1, CLIENTS))))),
+        (2, lambda: groups.heartbeat(random.randrange(CLIENTS))),
+        (2, lambda: groups.forget_who_it_is(random.randrange(CLIENTS))),
+        (2, lambda: groups.leave(random.randrange(CLIENTS))),
+        (1, lambda: groups.commit_from_outside("g", random.choice(TOPICS))),
+        (1, lambda: groups.delete_offsets("g", random.choice(TOPICS))),
+        (1, lambda: groups.delete_topic(random.choice(TOPICS))),
+        (1, lambda: groups.delete_group("g")),
+        (1, groups.restart),
+    ]
+    weights = [weight for weight, _ in steps]
+    for _ in range(400):
+        ((_, step),) = random.choices(steps, weights)
+        step()
+        groups.groups_are_as_the_model_says()
+    groups.the_log_and_what_is_dumped_say_the_same()
+
+
+ClassicGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=60)
 TestClassicGroups = ClassicGroups.TestCase

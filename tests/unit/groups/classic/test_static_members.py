@@ -98,6 +98,19 @@ def test_a_return_while_the_group_gathers_takes_the_place_of_the_one_that_waits(
     assert len(driver.describe().members) == 2
 
 
+def test_a_newcomer_that_asks_again_is_waited_with_for_as_long_as_the_others_may_take() -> None:
+    driver = Driver()
+    (member,) = driver.stable()
+    driver.send_join(instance_id="new")
+    token = driver.send_join(instance_id="new")
+    for _ in range(3):
+        driver.pass_time(SESSION_MS - 1)
+        driver.heartbeat(member)
+    assert token in driver.waiting
+    driver.join(member.member_id)
+    assert driver.answer(token, Joined).error is ErrorCode.NONE
+
+
 def test_a_full_group_lets_its_own_back_in() -> None:
     driver = Driver(members_max=2)
     driver.stable(2, static=True)
