@@ -139,9 +139,11 @@ class ConsumerGroup:
         """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
         if not member_ids:
             return
-        self._members.fence(member_ids, now, effects)
+        self._members.drop(member_ids, effects)
         if self.state.subscriptions and len(self.state.subscriptions) == self.state.classic_members:
             self._to_classic(now, effects)
+        else:
+            self._members.share_out_anew(now, effects)
 
     def _becomes_classic(self, command: Join, now: Now, effects: Effects) -> bool:
         """Whether the group has become a classic one for this join: because nobody was in it, or because a member of
@@ -160,11 +162,9 @@ class ConsumerGroup:
             classic_members.check_join(self._members, command)
         except PenstockError:
             return False
-        self._members.fence((place,), now, effects)
-        if self.state.subscriptions:
-            self._to_classic(now, effects)
-            return True
-        return self._becomes_classic(command, now, effects)
+        self._fence((place,), now, effects)
+        has_moved = self._context.groups[self.group_id] is not self
+        return has_moved or self._becomes_classic(command, now, effects)
 
     def _to_classic(self, now: Now, effects: Effects) -> None:
         self._members.cancel_all()
@@ -273,7 +273,7 @@ class ConsumerGroup:
             client_host=subscription.client_host,
             subscribed_topics=subscription.topics,
             subscribed_regex=subscription.regex,
-            assignment=assigned_topics(holding.assigned, topics),
+            assignment=assigned_topics(holding.held, topics),
             target=assigned_topics(self.state.targets.get(member_id, NOTHING), topics),
             is_classic=subscription.classic is not None,
         )

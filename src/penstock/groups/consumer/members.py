@@ -58,6 +58,14 @@ class Holding:
     revoking: Assignment = field(default_factory=dict)
     """What it has been told to give back, and has not yet said to have given back."""
 
+    @property
+    def held(self) -> Assignment:
+        """All that nobody else may have."""
+        numbers = {
+            topic_id: self.assigned.get(topic_id, frozenset()) | each for topic_id, each in self.revoking.items()
+        }
+        return {**self.assigned, **numbers}
+
 
 NEW_SUBSCRIPTION = Subscription()
 NO_HOLDING = Holding()

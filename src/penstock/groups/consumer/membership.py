@@ -178,11 +178,14 @@ class Membership:
         effects.records.append(self.state.write_holding(member_id, away))
         self.cancel(TimerKind.REBALANCE, member_id)
 
-    def fence(self, member_ids: Iterable[str], now: Now, effects: Effects) -> None:
-        """They are no longer members. The partitions are shared out when the next one is heard of."""
+    def drop(self, member_ids: Iterable[str], effects: Effects) -> None:
+        """They are no longer members; the caller sees to what that means for the others."""
         for member_id in member_ids:
             effects.records += self.state.drop_member(member_id)
             self._cancel_all(member_id)
+
+    def share_out_anew(self, now: Now, effects: Effects) -> None:
+        """Members are gone. The partitions are shared out when the next one is heard of."""
         self.refresh(now, effects, has_changed=True)
         if not self.state.subscriptions:
             self.empty_since_ms = now.wall_ms

@@ -196,6 +196,7 @@ def test_a_partition_goes_to_the_next_owner_only_after_the_last_one_has_given_it
     assert describe(driver).state == "Reconciling"
     first.beat()
     assert (first.epoch, len(first.places)) == (1, 3)
+    assert len(describe(driver).members[0].assignment[0].partitions) == 6, "what it has to give back, it still has"
     second.beat()
     assert second.places == set()
     first.beat()

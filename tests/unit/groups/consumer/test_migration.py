@@ -72,6 +72,7 @@ def test_a_classic_group_moves_to_the_new_protocol_and_back_while_it_reads(is_co
 
     new.leave()
     assert _kind(driver) == "classic"
+    assert old[0].step() is ErrorCode.REBALANCE_IN_PROGRESS, "it keeps what it has until it joins"
     _go_on(*old)
     assert sorted(len(each.places) for each in old) == [3, 3]
     _restarted(driver)
