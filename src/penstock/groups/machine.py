@@ -237,6 +237,10 @@ class Machine:
                 self._forget(OffsetKey(command.group_id, topic, partition), effects)
         return PartitionErrors(errors=errors)
 
+    def topics_gone(self) -> list[str]:
+        """Topics that groups have offsets in and that are not there: they went while nobody could take note."""
+        return [name for name in self._offsets.topics() if self._context.topics.get(name) is None]
+
     def topics_deleted(self, names: Collection[str], now: Now) -> Effects:
         """Topics are gone: so are the offsets that groups have in them."""
         effects = Effects()

@@ -23,6 +23,10 @@ class OffsetStore:
         """Of all groups that have an offset."""
         return self._groups.keys()
 
+    def topics(self) -> Iterable[str]:
+        """All in which a group has an offset, each once."""
+        return dict.fromkeys(topic for topics in self._groups.values() for topic in topics)
+
     def get(self, key: OffsetKey) -> CommittedOffset | None:
         topics = self._groups.get(key.group_id)
         partitions = topics.get(key.topic) if topics else None

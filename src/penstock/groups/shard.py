@@ -284,6 +284,8 @@ class Shard:
         self._durable_appends = self._appends
         self._machine = machine
         self._run(machine.loaded)
+        if gone := machine.topics_gone():
+            self.topics_deleted(gone)
 
     # Time.
 

@@ -84,10 +84,9 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
         await catalog.next_producer_ids(1000, 1)
         member = MemberRow("member-1", None, "client", "/host", {"orders": (0,)})
         group = GroupRow("classic", "Stable", "consumer", "range", 1, (member,))
-        committed = {OffsetPlace("readers", "orders", 0): OffsetRow(7, 0, "", 0)}
-        await catalog.group_tables.project(
-            [ShardRows(PartitionKey(topic.topic_id, 0), 3, {"readers": group}, committed)]
-        )
+        rows = ShardRows(PartitionKey(topic.topic_id, 0), 3, {"readers": group})
+        rows.offsets[OffsetPlace("readers", "orders", 0)] = OffsetRow(7, 0, "", 0)
+        await catalog.group_tables.project([rows])
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
             ((name, count, state, _, settings),) = reader.execute(topics).fetchall()

@@ -312,6 +312,27 @@ def test_what_was_committed_for_a_topic_goes_with_it() -> None:
     run_groups(story)
 
 
+@pytest.mark.parametrize("loading", [False, True])
+def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note(loading: bool) -> None:
+    async def story(site: GroupSite) -> None:
+        await site.commit(5)
+        await site.groups.stop()
+        if loading:
+            await site.restart()
+            await site.stop()
+            await site.start()
+            assert site.groups.figures().loading
+        await site.partitions.delete(EVENTS)
+        if not loading:
+            await site.restart()
+        await site.loaded()
+        assert await site.committed() == {}
+        await site.partitions.create(EVENTS, 4)
+        assert await site.committed() == {}
+
+    run_groups(story)
+
+
 def test_more_than_a_batch_can_hold_goes_into_several() -> None:
     async def story(site: GroupSite) -> None:
         await site.commit(0)
