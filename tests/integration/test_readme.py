@@ -96,7 +96,8 @@ def broker(tmp_path: Path) -> Iterator[Started]:
 def run(example: Example, broker: Started) -> str:
     source = broker.within(example.source)
     command = ["bash", "-euo", "pipefail", "-c", source] if example.language == "sh" else [sys.executable, "-c", source]
-    settings = environment() | {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{broker.port}"}
+    ours = {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{broker.port}", "PENSTOCK_CLIENT_CONFIG": f"{broker.data}.contexts.toml"}
+    settings = environment() | ours
     ended = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == 0, f"{example.source}\n{ended.stdout}{ended.stderr}"
     return ended.stdout
