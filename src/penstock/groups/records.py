@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from penstock.groups.answers import CommittedOffset
 from penstock.groups.effects import Record
+from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import read_versioned, write_versioned
 from penstock.wire.reader import Fields
 
@@ -144,6 +145,9 @@ def _read_member(fields: Fields) -> StoredMember:
     )
 
 
-def subscribed_topics(metadata: bytes) -> tuple[str, ...]:
-    """The topics that a consumer told its assignor; MalformedError if that is not what it told."""
-    return tuple(read_versioned("ConsumerProtocolSubscription", metadata)["topics"])
+def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
+    """The topics that a consumer told its assignor; None if that is not what it told."""
+    try:
+        return tuple(read_versioned("ConsumerProtocolSubscription", metadata)["topics"])
+    except MalformedError:
+        return None

@@ -22,7 +22,6 @@ from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.group import MemberCommand
 from penstock.groups.records import group_key, subscribed_topics
 from penstock.model.errors import ErrorCode
-from penstock.wire.malformed import MalformedError
 
 CONSUMER = "consumer"
 """The protocol type of consumers: of these it is known how they say what they read."""
@@ -204,11 +203,9 @@ class ClassicGroup:
         protocol_name = self.rebalance.protocol_name
         if protocol_name is None:
             return None
-        told = (member.metadata(protocol_name) for member in self.members)
-        try:
-            return frozenset(topic for metadata in told if metadata for topic in subscribed_topics(metadata))
-        except MalformedError:
-            return None
+        told = [member.metadata(protocol_name) for member in self.members]
+        read = [subscribed_topics(metadata) for metadata in told if metadata]
+        return None if None in read else frozenset(topic for topics in read for topic in topics or ())
 
     def kept_since_ms(self, committed: CommittedOffset) -> int | None:
         rebalance = self.rebalance
