@@ -84,6 +84,17 @@ class MemberPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TablePlan:
+    """A compacted topic beside the others: how often it is written to, and over how many keys; none without writes."""
+
+    writes: int
+    keys: int
+    pause_s: float
+    compression: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     flush: Flush
@@ -92,6 +103,7 @@ class Plan:
     readers: tuple[ReaderPlan, ...]
     members: tuple[MemberPlan, ...]
     """Of a group that reads the topics that keep everything; only where acknowledged means durable."""
+    table: TablePlan
     faults: tuple[Fault, ...]
     churned_topics: int
     """So many topics are created, and most of them deleted, beside all else."""
@@ -111,7 +123,7 @@ class Plan:
         return [
             f"flush {self.flush}, segments of {self.segment_bytes} bytes, topics {partitions}",
             f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, "
-            f"{len(self.members)} members of a group, {self.duration_s:.1f} s",
+            f"{len(self.members)} members of a group, {self.table.writes} writes to a table, {self.duration_s:.1f} s",
             *(f"  {fault}" for fault in self.faults),
         ]
 
@@ -132,6 +144,7 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
         producers=producers,
         readers=readers,
         faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
+        table=_draw_table(branch(root, "table"), duration_s),
         members=_draw_members(branch(root, "members")) if (flush or drawn_flush) == "always" else (),
         churned_topics=random.choice((0, 0, 10)),
         data_directories=random.choice((1, 1, 2)),
@@ -179,6 +192,17 @@ def _draw_members(random: Random) -> tuple[MemberPlan, ...]:
     return tuple(
         MemberPlan(f"member-{number}", random.choice((0.1, 0.5, 1.0)), random.choice((0.0, 0.02, 0.1)))
         for number in range(random.choice((0, 0, 1, 3)))
+    )
+
+
+def _draw_table(random: Random, duration_s: float) -> TablePlan:
+    writes = random.choice((0, 0, 60, 150))
+    return TablePlan(
+        writes=writes,
+        keys=random.choice((1, 5, 20)),
+        pause_s=duration_s / max(1, writes),
+        compression=random.choice(("none", "none", "gzip", "zstd")),
+        max_bytes=random.choice((100, 5_000, 2**20)),
     )
 
 

@@ -23,6 +23,7 @@ from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_network import SimulatedNetwork
 from penstock.testing.simulated_transport import Conditions
 from penstock.testing.simulated_workers import Slowness
+from penstock.testing.table import Table
 from penstock.testing.trace import Trace
 from penstock.testing.workload import Book, Producer, Reader, create_topics, read_whole
 
@@ -71,6 +72,7 @@ class World:
         kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
         self._group = GroupRecord(kept if plan.members else ())
         self._book = Book(self.history, self.machine.note, probe)
+        self._table = Table(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
 
     def _make_machine(self) -> Machine:
         plan, loop, random = self.plan, self.loop, self._random
@@ -97,6 +99,7 @@ class World:
             flush=self.plan.flush,
             retention_ms=-1,
             segment_bytes=self.plan.segment_bytes,
+            cleaner_interval_ms=500,
             offsets_partitions=2,
             consumer_session_timeout_ms=6_000,
             consumer_heartbeat_interval_ms=1_000,
@@ -113,6 +116,8 @@ class World:
         group = self._start_group()
         churn = Churn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
         producers.append(self.loop.create_task(churn.run(), name="churn"))
+        producers.append(self.loop.create_task(self._table.write(self._client("table writer")), name="table writer"))
+        readers.append(self.loop.create_task(self._table.read(self._client("table reader")), name="table reader"))
         await faults
         await self._heal()
         await self._within(SETTLING_S, asyncio.gather(*producers), "writing")
@@ -129,6 +134,8 @@ class World:
         final = await self._read_everything("second")
         problems = await self._within(SETTLING_S, churn.problems(), "listing topics")
         problems += await self._group_problems()
+        await self._within(SETTLING_S, self._table.check(self._client("last table reader")), "reading the table")
+        problems += self._table.problems
         await self._end(keeper, admin)
         return Outcome(self.history, final, problems)
 
