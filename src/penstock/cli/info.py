@@ -24,7 +24,7 @@ def info(
 ) -> None:
     """Show versions and features, of what is installed here and of the broker.
 
-    Without a broker it still tells about this machine; that is an error only if --bootstrap was given.
+    Without a broker it still tells about this machine; that is an error only if one was named.
     """
     with failures_explained(as_json):
         local = _local_facts()
@@ -44,7 +44,8 @@ def info(
             _print_facts("This machine", local)
             _print_facts(f"Broker at {bootstrap}", broker)
         source = context.get_parameter_source("bootstrap")
-        if problem is not None and source is not None and source.name != "DEFAULT":
+        is_named = bootstrap != DEFAULT_BOOTSTRAP or (source is not None and source.name != "DEFAULT")
+        if problem is not None and is_named:
             raise problem
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.cli.positions import Beginning, Latest, Position, Time
 from penstock.cli.reading import Reading
+from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
 from penstock.sdk.client import AsyncClient
-from penstock.sdk.group_consumer import GroupBatch, GroupConsumer, GroupOptions
+from penstock.sdk.group_consumer import OUTSIDE, GroupBatch, GroupConsumer, GroupOptions
 
 COMMIT_EVERY_S = 1.0
 
@@ -83,7 +84,7 @@ async def follow_as_member(
     printed: dict[TopicPartition, int] = {}
 
     async def release(_places: Sequence[TopicPartition]) -> None:
-        await _commit(consumer, printed)
+        await _commit_for_now(consumer, printed)
 
     options = GroupOptions(auto_commit_s=None, on_release=release)
     consumer = client.group_consumer(group, list(writers), start=_start(first), options=options)
@@ -109,8 +110,20 @@ async def _print(
             writers[batch.topic](batch.partition, wanted)
             printed[TopicPartition(batch.topic, batch.partition)] = _behind(batch, wanted)
         if loop.time() >= due_s:
-            await _commit(consumer, printed)
+            await _commit_for_now(consumer, printed)
             due_s = loop.time() + COMMIT_EVERY_S
+
+
+async def _commit_for_now(consumer: GroupConsumer, printed: dict[TopicPartition, int]) -> None:
+    """As `_commit`; but that the group went on without this member meanwhile, or cannot be asked, is no reason to end:
+    what was not committed is printed again."""
+    try:
+        await _commit(consumer, printed)
+    except PenstockError as error:
+        if error.code in OUTSIDE:
+            printed.clear()
+        elif not error.code.retriable:
+            raise
 
 
 async def _commit(consumer: GroupConsumer, printed: Mapping[TopicPartition, int]) -> None:

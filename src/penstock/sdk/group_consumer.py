@@ -39,8 +39,10 @@ JOIN_TIMEOUT_S = 30.0
 COMMIT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 5.0
 
+OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+"""Refusals that say that the group has gone on without this consumer."""
+
 _STALE = ErrorCode.STALE_MEMBER_EPOCH
-_OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 _STARTS = {"beginning": BEGINNING, "latest": LATEST}
 
 Released = Callable[[Sequence[TopicPartition]], Awaitable[None]]
@@ -176,7 +178,7 @@ class GroupConsumer:
 
     async def close(self) -> None:
         """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible."""
-        if self._options.auto_commit_s is not None and self._life == self._core.lives:
+        if self._options.auto_commit_s is not None:
             try:
                 await self._commit(self._finished, LEAVE_TIMEOUT_S)
             except PenstockError:
@@ -213,7 +215,7 @@ class GroupConsumer:
             if self._life == core.lives:
                 await self._take([where for where in named if where not in self._reading.readers])
         except PenstockError as error:
-            if not (error.code.retriable or error.code is _STALE or error.code in _OUTSIDE):
+            if not (error.code.retriable or error.code is _STALE or error.code in OUTSIDE):
                 raise
             self._heartbeats.soon()
             await asyncio.sleep(0.05)
@@ -294,7 +296,7 @@ class GroupConsumer:
         try:
             await self._commit(self._finished, interval_s)
         except PenstockError as error:
-            if not (error.code.retriable or error.code in _OUTSIDE):
+            if not (error.code.retriable or error.code in OUTSIDE):
                 raise
             self._heartbeats.soon()  # It tells whether this consumer is still in the group.
 
@@ -306,6 +308,10 @@ class GroupConsumer:
         deadline = Deadline(timeout_s)
         rows = {where: CommittedOffset(offset) for where, offset in changed.items()}
         while True:
+            if self._life != self._core.lives:
+                # The member may be in the group again, but what it holds is from before: others go on from there.
+                text = f"group {self._core.group_id!r} has given the partitions of this consumer to others"
+                raise PenstockError(ErrorCode.FENCED_MEMBER_EPOCH, text)
             ref = self._core.ref
             try:
                 await self._coordinators.commit(self._core.group_id, rows, ref, deadline)

@@ -168,6 +168,30 @@ def test_a_dead_members_partitions_go_to_the_others_with_what_it_had_not_committ
     play(story)
 
 
+def test_who_was_given_up_cannot_commit_what_others_went_on_with() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write()
+        client = await ground.machine.client("slow")
+        async with client.group_consumer(GROUP, [TOPIC], start="beginning", options=BY_HAND) as slow:
+            await slow.poll()
+            other = await Worker(ground, "other").start()
+            ground.network.block("slow")
+            await until(lambda: len(other.values) == 40)
+            ground.network.unblock("slow")
+            await asyncio.sleep(LONG_S)
+            with pytest.raises(PenstockError) as caught:
+                await slow.commit()
+            assert caught.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+            assert await slow.poll(5.0) is None
+            assert len(slow.assignment) == 2
+            await slow.commit()
+            await other.stop()
+        assert await ground.committed() == {0: 10, 1: 10, 2: 10, 3: 10}
+        client.close()
+
+    play(story)
+
+
 def test_a_reader_that_takes_too_long_loses_its_partitions_and_comes_back() -> None:
     async def story(ground: Ground) -> None:
         await ground.write()
