@@ -12,7 +12,7 @@ from penstock.groups.effects import Effects
 from penstock.groups.shard import Shard
 from penstock.records.header import BatchHeader
 from penstock.storage import index as index_files
-from penstock.storage import recovery
+from penstock.storage import recovery, rewriting
 from penstock.storage.index import SparseIndex
 from penstock.storage.log import Log
 from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
@@ -40,6 +40,11 @@ def plant_commit_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
         really_answer(shard, effects, at_once=True)
 
     monkeypatch.setattr(Shard, "_answer", answer)
+
+
+def plant_exchange_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compacted segment takes the place of the old ones before it is on stable storage."""
+    monkeypatch.setattr(rewriting._Output, "finish", rewriting._Output._write)
 
 
 def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
