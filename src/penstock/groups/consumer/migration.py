@@ -139,10 +139,14 @@ def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) 
         rebalance.heard_of(member, now)
     rebalance.state = State.STABLE
     rebalance.since_ms = now.wall_ms
-    rebalance.generation = state.epoch
     rebalance.protocol_type = PROTOCOL_TYPE
     rebalance.protocol_name = rebalance.members.choose_protocol()
+    generation = state.epoch
     effects.records += state.drop_all()
+    # The log gets the generation that is about to begin, which no member knows: if a crash cuts the gathering short,
+    # all are sent to join again, instead of going on without what has become free.
+    rebalance.generation = generation + 1
     rebalance.store(effects)
+    rebalance.generation = generation
     rebalance.prepare(now, effects)
     return group
