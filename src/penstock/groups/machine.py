@@ -14,6 +14,8 @@ from penstock.groups.answers import (
     Done,
     GroupDescription,
     GroupList,
+    Left,
+    LeftMember,
     Offsets,
     PartitionErrors,
 )
@@ -158,7 +160,7 @@ class Machine:
             return
         error = self._refusal(command)
         if error is not ErrorCode.NONE:
-            effects.reply(token, failed(command, error))
+            effects.reply(token, _refused(command, error))
             return
         group = self._groups.get(command.group_id)
         is_new = group is None
@@ -352,3 +354,10 @@ class Machine:
         elif group.is_empty:
             self._remove(group, effects)
         return looked_at
+
+
+def _refused(command: MemberCommand, error: ErrorCode) -> Answer:
+    """Of a group that nobody knows, each of those who leave is told that it is no member."""
+    if isinstance(command, Leave) and error is ErrorCode.UNKNOWN_MEMBER_ID:
+        return Left(members=tuple(LeftMember(each.member_id, each.instance_id, error) for each in command.members))
+    return failed(command, error)
