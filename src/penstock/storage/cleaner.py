@@ -38,6 +38,7 @@ _SLICE_BYTES = 1024 * 1024
 _GROUP_SEGMENTS_MAX = 64
 """So many become one at most: their files are open at the same time, for a moment."""
 
+_LOOKED_AT_ONCE = 100
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -94,7 +95,13 @@ class Cleaner:
     async def clean(self, jobs: Sequence[tuple[CleaningJob, DataDirectory]]) -> list[Log]:
         """One pass over each of those logs that needs one, the dirtiest first; which of them were changed."""
         async with self._cleaning:
-            due = [(dirt, *one) for one in jobs if (dirt := await self._look(one[0])) is not None and dirt.is_due]
+            due = []
+            for number, (job, directory) in enumerate(jobs):
+                if number % _LOOKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                dirt = await self._look(job)
+                if dirt is not None and dirt.is_due:
+                    due.append((dirt, job, directory))
             due.sort(key=lambda one: -one[0].ratio)
             quiet = {directory: await self._make_quiet(directory) for directory in dict.fromkeys(one[2] for one in due)}
             return [
@@ -173,7 +180,7 @@ class _Pass:
         left = [segment for segment in dirt.segments if segment.base_offset < compaction.end_offset]
         while left:
             left = left[await self._rewrite(left, compaction) :]
-        cleaned = Cleaned(compaction.end_offset, compaction.horizon_ms)
+        cleaned = Cleaned(max(compaction.end_offset, dirt.first_dirty), compaction.horizon_ms)
         if cleaned != log.cleaned:
             await self._run(lambda _: log.save_snapshot(SNAPSHOT_NAME, cleaned.offset, cleaned.pack()))
             log.cleaned = cleaned

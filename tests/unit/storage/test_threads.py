@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from builders.keyed import COMPACTED, append_pairs, clean, records_in, table_of
 from builders.logs import SMALL, append, key, logs_of, values_of
 from penstock.model.clock import SystemClock
 from penstock.model.entropy import SystemEntropy
@@ -100,6 +101,61 @@ def test_everything_is_read_in_order_while_it_is_written(tmp_path: Path, policy:
         await store.close()
         store = await place.open()
         assert {log.key: values_of(log) for log in logs_of(store)} == before
+        await store.close()
+
+    try:
+        asyncio.run(check())
+    finally:
+        place.close()
+
+
+async def write_table(
+    store: Store, log: Log, random: Random, table: dict[bytes | None, bytes], is_over: asyncio.Event
+) -> None:
+    while not is_over.is_set():
+        name, value = b"%d" % random.randrange(5), b"." * random.randint(0, 300)
+        append_pairs(log, [(name, value)])
+        table[name] = value
+        committed = store.commit(log)
+        await (committed or asyncio.sleep(0.001))
+
+
+async def read_again_and_again(place: Place, log: Log, random: Random, is_over: asyncio.Event) -> None:
+    """Read from anywhere, in memory or through workers: batches that follow one another, and the asked offset first."""
+    while not is_over.is_set():
+        end = log.durable_offset
+        offset = random.randint(log.start_offset, end)
+        while offset < end:
+            data = None if random.random() < 0.5 else log.read(offset, 2000, end)
+            if data is None:
+                data = await place.workers.run(partial(log.read_cold, offset, 2000, end))
+            for number, (_, header) in enumerate(each_batch(data)):
+                assert header.base_offset <= offset < header.next_offset
+                assert number == 0 or header.base_offset == offset
+                offset = header.next_offset
+        headers = await place.workers.run(lambda: list(log.headers_from(0)))
+        assert [header.base_offset for header in headers[1:]] == [header.next_offset for header in headers[:-1]]
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
+def test_readers_go_on_while_segments_are_exchanged_under_them(tmp_path: Path, policy: FlushPolicy) -> None:
+    place = Place(tmp_path, policy)
+
+    async def check() -> None:
+        store = await place.open()
+        log, table, is_over = await store.create(key(0), COMPACTED), dict[bytes | None, bytes](), asyncio.Event()
+        tasks = [read_again_and_again(place, log, Random(number), is_over) for number in range(3)]
+        running = asyncio.gather(write_table(store, log, Random(9), table, is_over), *tasks)
+        for _ in range(6):
+            while not await clean(store, log):
+                await store.checkpoint()
+        is_over.set()
+        await running
+        await store.close()
+        store = await place.open()
+        (log,) = logs_of(store)
+        assert table_of(records_in(log)) == table
         await store.close()
 
     try:
