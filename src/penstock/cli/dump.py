@@ -49,7 +49,7 @@ def dump(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Print the log: [date] [time] [topic] [partition] [offset] [key] [value] [action], a line for each record.
+    """Print the log readably: date, time, topic, partition, offset, key, value and action of each record on a line.
 
     With --offline it reads files and changes none, beside a running broker too. Something damaged is told on standard
     error and passed over; the exit code is 7 then.
