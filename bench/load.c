@@ -5,10 +5,12 @@
  *   load consume  --brokers B --topic T --messages N [--partitions P]
  *   load latency  --brokers B --topic T --messages N --size S --rate R
  *   load single   --brokers B --topic T --seconds X --size S --producers K
+ *   load mixed    --brokers B --topic T --messages N --size S --rate R --partitions P --consumers C
  *
  * produce  sends as fast as the broker takes it; consume reads assigned partitions from their start;
  * latency  sends single messages at a fixed rate and times each acknowledgement;
- * single   has K producers that each wait for the acknowledgement of one message before the next.
+ * single   has K producers that each wait for the acknowledgement of one message before the next;
+ * mixed    has C members of one group read what is sent at a fixed rate, and times each message from send to receipt.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,14 +25,14 @@
 struct options {
     const char *mode, *brokers, *topic, *acks, *linger_ms, *batch_bytes, *batch_messages, *compression, *idempotent;
     int64_t messages;
-    int size, partitions, producers, rate, timeout_s;
+    int size, partitions, producers, consumers, rate, timeout_s;
     double seconds;
 };
 
 static struct options options = {
     .acks = "all", .linger_ms = "5", .batch_bytes = "1000000", .batch_messages = "10000",
     .compression = "none", .idempotent = "false", .messages = 1000000, .size = 100,
-    .partitions = 1, .producers = 1, .rate = 1000, .timeout_s = 300, .seconds = 5,
+    .partitions = 1, .producers = 1, .consumers = 3, .rate = 1000, .timeout_s = 300, .seconds = 5,
 };
 
 static char *payload;
@@ -323,6 +325,90 @@ static int consume(void) {
     _Exit(0);
 }
 
+/* The members of a group; each knows how many partitions it has, and keeps the time of every message it got. */
+static volatile int mixed_over;
+
+static void *run_member(void *opaque) {
+    struct worker *worker = opaque;
+    while (!mixed_over) {
+        rd_kafka_message_t *message = rd_kafka_consumer_poll(worker->client, 50);
+        if (message) {
+            if (!message->err && message->len >= sizeof(int64_t) && worker->delivered < worker->latency_room) {
+                int64_t sent;
+                memcpy(&sent, message->payload, sizeof sent);
+                worker->latency_ns[worker->delivered++] = now_ns() - sent;
+            }
+            rd_kafka_message_destroy(message);
+            continue;
+        }
+        rd_kafka_topic_partition_list_t *assigned;
+        if (!rd_kafka_assignment(worker->client, &assigned)) {
+            worker->messages = assigned->cnt;
+            rd_kafka_topic_partition_list_destroy(assigned);
+        }
+    }
+    return NULL;
+}
+
+static void open_member(struct worker *worker) {
+    rd_kafka_conf_t *conf = settings(worker);
+    set(conf, "group.id", options.topic);
+    set(conf, "auto.offset.reset", "earliest");
+    worker->client = client(RD_KAFKA_CONSUMER, conf);
+    rd_kafka_poll_set_consumer(worker->client);
+    rd_kafka_topic_partition_list_t *wanted = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(wanted, options.topic, RD_KAFKA_PARTITION_UA);
+    if (rd_kafka_subscribe(worker->client, wanted)) die("mixed", "cannot subscribe");
+    rd_kafka_topic_partition_list_destroy(wanted);
+    worker->latency_room = options.messages;
+    worker->latency_ns = allocate((size_t)options.messages, sizeof(int64_t));
+}
+
+static void wait_for(struct worker *members, int64_t (*what)(struct worker *), int64_t wanted, const char *problem) {
+    for (int64_t end = now_ns() + (int64_t)options.timeout_s * 1000000000, sum = 0; sum < wanted;) {
+        sum = 0;
+        for (int i = 0; i < options.consumers; i++) sum += what(&members[i]);
+        if (now_ns() > end) die("mixed", problem);
+        struct timespec pause = {0, 5000000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int64_t partitions_of(struct worker *member) { return member->messages; }
+static int64_t received_by(struct worker *member) { return member->delivered; }
+
+static int mixed(void) {
+    struct worker producer = {0}, *members = allocate((size_t)options.consumers, sizeof *members);
+    open_producer(&producer, 0);
+    for (int i = 0; i < options.consumers; i++) {
+        open_member(&members[i]);
+        pthread_create(&members[i].thread, NULL, run_member, &members[i]);
+    }
+    wait_for(members, partitions_of, options.partitions, "the group did not gather");
+    int64_t start = now_ns(), gap = 1000000000 / options.rate;
+    for (int64_t i = 0; i < options.messages; i++) {
+        int64_t due = start + i * gap, sent;
+        struct timespec at = {due / 1000000000, due % 1000000000};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
+        sent = now_ns();
+        memcpy(payload, &sent, sizeof sent);
+        while (rd_kafka_produce(producer.topic, (int)(i % options.partitions), RD_KAFKA_MSG_F_COPY, payload,
+                                (size_t)options.size, NULL, 0, NULL) == -1)
+            rd_kafka_poll(producer.client, 5);
+        rd_kafka_poll(producer.client, 0);
+    }
+    wait_for(members, received_by, options.messages, "not everything was received");
+    double seconds = (double)(now_ns() - start) / 1e9;
+    mixed_over = 1;
+    for (int i = 0; i < options.consumers; i++) pthread_join(members[i].thread, NULL);
+    print_common(options.messages, options.messages * options.size, seconds, producer.requests, producer.first_error);
+    print_latencies(members, options.consumers);
+    printf("}\n");
+    fflush(stdout);
+    for (int i = 0; i < options.consumers; i++) rd_kafka_consumer_close(members[i].client);
+    _Exit(0);
+}
+
 static const char *option(int argc, char **argv, const char *name, const char *otherwise) {
     for (int i = 2; i + 1 < argc; i += 2)
         if (!strcmp(argv[i], name)) return argv[i + 1];
@@ -335,7 +421,7 @@ static void number(int argc, char **argv, const char *name, int *into) {
 }
 
 static void parse(int argc, char **argv) {
-    if (argc < 2 || argc % 2) die("usage", "load produce|consume|latency|single --brokers B --topic T [--name value]...");
+    if (argc < 2 || argc % 2) die("usage", "load produce|consume|latency|single|mixed --brokers B --topic T [--name value]...");
     options.mode = argv[1];
     options.brokers = option(argc, argv, "--brokers", NULL);
     options.topic = option(argc, argv, "--topic", NULL);
@@ -351,10 +437,11 @@ static void parse(int argc, char **argv) {
     number(argc, argv, "--size", &options.size);
     number(argc, argv, "--partitions", &options.partitions);
     number(argc, argv, "--producers", &options.producers);
+    number(argc, argv, "--consumers", &options.consumers);
     number(argc, argv, "--rate", &options.rate);
     number(argc, argv, "--timeout-s", &options.timeout_s);
-    if (options.size < 1 || options.partitions < 1 || options.producers < 1 || options.rate < 1)
-        die("usage", "size, partitions, producers and rate must be positive");
+    if (options.size < 1 || options.partitions < 1 || options.producers < 1 || options.consumers < 1 || options.rate < 1)
+        die("usage", "size, partitions, producers, consumers and rate must be positive");
 }
 
 /* Half random, half repeated: compresses about as well as text does, and is the same in every run. */
@@ -378,5 +465,6 @@ int main(int argc, char **argv) {
         options.producers = 1;
         return produce_with(run_latency, 1);
     }
-    die("usage", "the mode is produce, consume, latency or single");
+    if (!strcmp(options.mode, "mixed")) return mixed();
+    die("usage", "the mode is produce, consume, latency, single or mixed");
 }

@@ -12,15 +12,20 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from bench.driver import Driver, Sample, batch_file
 from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
 from bench.processes import resident_mb
 from bench.report import causes, comparison, rewrite
-from bench.workloads import FULL, QUICK, Driver, Sample, Scale
+from bench.workloads import FULL, PARTS, QUICK, WORKLOADS, Scale, Workload, acknowledge, raw_stream, stream
 
-Measure = Callable[[Driver], Iterable[Sample]]
+IDLE_S = 3.0
+"""How long after its start a broker counts as idle."""
+
+LOAD_BYTES = 10_000_000_000
+"""After so much load memory is looked at."""
 
 
 def main() -> int:
@@ -29,17 +34,18 @@ def main() -> int:
     scale = QUICK if arguments.quick else FULL
     subprocess.run(["make", "-s", "-C", str(ROOT / "bench")], check=True)
     kafka, penstock = Kafka(WORK / "run" / "kafka"), Penstock(WORK / "run" / "penstock")
-    kafka.fetch()
-    only = set(arguments.only.split(",")) if arguments.only else {"start", "stream", "latency", "flush"}
+    if not arguments.alone:
+        kafka.fetch()
+    only = set(arguments.only.split(",")) if arguments.only else set(PARTS)
     peers: list[Peer] = [penstock] if arguments.alone else [kafka, penstock]
     samples: list[Sample] = []
     try:
         if "start" in only:
-            samples += measure_starts(peers, arguments.rounds, scale)
-        if only & {"stream", "latency"}:
-            samples += measure_load(peers, arguments.rounds, scale, _workloads(only, scale))
-        if "flush" in only:
-            samples += measure_flush(peers, arguments.rounds, scale)
+            samples += measure_starts(peers, arguments.rounds)
+        for flush in (False, True):
+            chosen = [workload for workload in WORKLOADS if workload.part in only and workload.flush is flush]
+            if chosen:
+                samples += measure(peers, arguments.rounds, scale, chosen, flush=flush)
     finally:
         for peer in peers:
             peer.stop()
@@ -47,51 +53,57 @@ def main() -> int:
     return 0
 
 
-def measure_starts(peers: Sequence[Peer], rounds: int, scale: Scale) -> list[Sample]:
-    """Start to ready on an empty data directory, and resident memory a moment later with nothing to do."""
+def measure_starts(peers: Sequence[Peer], rounds: int) -> list[Sample]:
+    """From the start of the process to the first acknowledged message, and memory a moment later with nothing to do."""
     samples: list[Sample] = []
     for number in range(rounds):
         for peer in _order(peers, number):
-            seconds = peer.start()
-            time.sleep(scale.idle_s)
-            samples.append(_tell(Sample("start to ready", peer.name, {"s": seconds})))
+            ready_s = peer.start()
+            acknowledged_s = Driver(peer).first_acknowledgement() - peer.begun_s
+            figures = {"s to ready": ready_s, "s to first acknowledgement": acknowledged_s}
+            samples.append(_tell(Sample("start", peer.name, figures)))
+            time.sleep(IDLE_S)
             samples.append(_tell(Sample("idle memory", peer.name, {"MB": resident_mb(peer.pid)})))
             peer.stop()
     return samples
 
 
-def measure_load(peers: Sequence[Peer], rounds: int, scale: Scale, workloads: Sequence[Measure]) -> list[Sample]:
-    """Everything with flushing left to the operating system, which is Kafka's default."""
+def measure(
+    peers: Sequence[Peer], rounds: int, scale: Scale, workloads: Sequence[Workload], *, flush: bool
+) -> list[Sample]:
+    """Rounds of workloads against all peers; without `flush`, flushing is left to the operating system, which is
+    Kafka's default."""
     for peer in peers:
-        peer.start()
-    drivers = {peer.name: Driver(peer, scale) for peer in peers}
+        peer.start(flush_always=flush)
+    drivers = {peer.name: Driver(peer) for peer in peers}
     samples: list[Sample] = []
     for driver in drivers.values():
-        driver.warm_up()
+        warm_up(driver, scale)
     for number in range(rounds):
         for workload in workloads:
             for peer in _order(peers, number):
-                samples += map(_tell, workload(drivers[peer.name]))
-    samples += [_tell(driver.memory()) for driver in drivers.values()]
+                samples += map(_tell, workload.run(drivers[peer.name], scale))
+    if not flush:
+        samples += [_tell(memory_after_load(drivers[peer.name])) for peer in peers]
     for peer in peers:
         peer.stop()
     return samples
 
 
-def measure_flush(peers: Sequence[Peer], rounds: int, scale: Scale) -> list[Sample]:
-    """Acknowledged means flushed, on both sides."""
-    for peer in peers:
-        peer.start(flush_always=True)
-    drivers = {peer.name: Driver(peer, scale) for peer in peers}
-    samples: list[Sample] = []
-    for driver in drivers.values():
-        driver.warm_up()
-    for number in range(rounds):
-        for peer in _order(peers, number):
-            samples += map(_tell, drivers[peer.name].flush_before_acknowledge())
-    for peer in peers:
-        peer.stop()
-    return samples
+def warm_up(driver: Driver, scale: Scale) -> None:
+    """Bring a just-started broker (and a JVM above all) to its usual speed; nothing is recorded."""
+    for workload in (stream(100), stream(1000), raw_stream(100, 1), raw_stream(100, 1), acknowledge):
+        for _ in workload(driver, scale):
+            pass
+
+
+def memory_after_load(driver: Driver) -> Sample:
+    """Resident memory after ten gigabytes more than everything that ran before."""
+    batch = batch_file(8_000, 100)
+    with driver.topic(16) as topic:
+        requests = LOAD_BYTES // batch.stat().st_size
+        driver.raw("produce", [topic], partitions=16, batch=batch, records=8_000, requests=requests)
+        return Sample("memory after 10 GB", driver.peer.name, {"MB": resident_mb(driver.peer.pid)})
 
 
 def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse.Namespace) -> None:
@@ -104,7 +116,8 @@ def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse
         f"Machine: {_machine()}; load average {arguments.load_before:.1f} before the run began.",
         "",
         *(f"- {peer.version()}" for peer in peers),
-        f"- load tool: bench/load.c on librdkafka {_librdkafka(samples)}: acks=all, one partition, linger 5 ms",
+        f"- load tools: bench/load.c on librdkafka {_librdkafka(samples)} (acks=all, one partition, linger 5 ms), "
+        "bench/raw.c on bare sockets (acks=all, batches of 950 kB, five requests under way)",
         "",
         "Median (smallest to largest):",
         "",
@@ -120,23 +133,13 @@ def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse
         rewrite(Path(arguments.output), lines)
 
 
-def _workloads(only: set[str], scale: Scale) -> list[Measure]:
-    chosen: list[Measure] = []
-    if "stream" in only:
-        chosen.append(lambda driver: driver.stream(100, scale.small_messages))
-        chosen.append(lambda driver: driver.stream(1000, scale.large_messages))
-    if "latency" in only:
-        chosen.append(lambda driver: driver.acknowledge_latency())
-    return chosen
-
-
 def _order(peers: Sequence[Peer], number: int) -> Sequence[Peer]:
     return peers if number % 2 == 0 else peers[::-1]
 
 
 def _tell(sample: Sample) -> Sample:
     figures = ", ".join(f"{value:.4g} {name}" for name, value in sample.metrics.items())
-    print(f"{sample.workload:32} {sample.peer:9} {figures}", file=sys.stderr, flush=True)
+    print(f"{sample.workload:52} {sample.peer:9} {figures}", file=sys.stderr, flush=True)
     return sample
 
 
@@ -151,14 +154,14 @@ def _machine() -> str:
 
 
 def _librdkafka(samples: Sequence[Sample]) -> str:
-    return next((str(sample.load["librdkafka"]) for sample in samples if sample.load), "unused")
+    return next((str(one.load["librdkafka"]) for one in samples if one.load and "librdkafka" in one.load), "(unused)")
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two rounds of less, printed only")
     parser.add_argument("--rounds", type=int, help="how often each broker runs each workload (5, with --quick 2)")
-    parser.add_argument("--only", help="a comma-separated choice of start, stream, latency, flush")
+    parser.add_argument("--only", help=f"a comma-separated choice of {', '.join(PARTS)}")
     parser.add_argument("--alone", action="store_true", help="without Kafka: to look for the cause of a figure")
     parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --alone none)")
     arguments = parser.parse_args()

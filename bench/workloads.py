@@ -1,23 +1,17 @@
-"""What is measured: each workload drives one running broker and gives samples of its cost."""
+"""What is measured: each workload gives samples of one broker's speed and cost.
 
-import json
-import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+The same work is driven by two tools. "librdkafka" is what people's programs do, and on a machine of two cores the
+client is what limits the rate. "raw" sends and receives whole requests over bare sockets: it costs next to nothing
+itself, so the rate is the broker's.
+"""
 
-from bench.ballast import Ballast
-from bench.peers import WORK, Peer
-from bench.processes import Usage, resident_mb, usage
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-LOAD = WORK / "load"
-MILLION = 1e6
-GIGABYTE = 1e9
+from bench.driver import Driver, Sample, batch_file
+
+BATCH_BYTES = 950_000
+"""What a batch of the raw tool is filled up to, within what every broker takes by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,130 +20,150 @@ class Scale:
 
     small_messages: int
     large_messages: int
+    raw_bytes: int
     latency_messages: int
-    single_s: float
-    warm_messages: int
-    idle_s: float
+    singles: int
+    wide_requests: int
 
 
-FULL = Scale(6_000_000, 600_000, 5_000, 5.0, 6_000_000, 3.0)
-QUICK = Scale(3_000_000, 500_000, 2_000, 3.0, 3_000_000, 1.5)
+FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 40_000, 4_000)
+QUICK = Scale(2_000_000, 200_000, 500_000_000, 2_000, 5_000, 400)
+
+Run = Callable[[Driver, Scale], Iterator[Sample]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One workload, one broker, one round."""
-
-    workload: str
-    peer: str
-    metrics: Mapping[str, float]
-    """The figures that are compared; by name, which carries the unit."""
-    usage: Usage | None = None
-    load: Mapping[str, Any] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+class Workload:
+    part: str
+    """What `--only` chooses by."""
+    flush: bool
+    """Whether the brokers flush before they acknowledge."""
+    run: Run
 
 
-class Driver:
-    """Runs workloads against one broker: makes the topic, runs the load tool, reads the cost, removes the topic."""
+def stream(size: int) -> Run:
+    """Produce a topic at full speed with librdkafka, then read it back while the page cache holds it."""
+    label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
 
-    def __init__(self, peer: Peer, scale: Scale) -> None:
-        self.peer = peer
-        self.scale = scale
-        self._admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 2})
-        self._topics = 0
+    def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
+        messages = scale.small_messages if size < 1000 else scale.large_messages
+        with driver.topic() as topic:
+            for mode in ("produce", "consume"):
+                ran = driver.load(mode, topic, messages=messages, size=size)
+                yield Sample(f"{mode} {label}, librdkafka", driver.peer.name, ran.throughput(), ran.cost, ran.load)
 
-    def warm_up(self) -> None:
-        """Bring a just-started broker (and a JVM above all) to its usual speed; nothing is recorded."""
-        share = self.scale.warm_messages // 3
-        for size in (100, 100, 1000):
-            for _ in self.stream(size, share if size == 100 else share // 4):
-                pass
-        for _ in self.acknowledge_latency():
-            pass
-
-    def stream(self, size: int, messages: int) -> Iterator[Sample]:
-        """Produce a topic at full speed, then read it back while the page cache holds it."""
-        label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
-        topic = self._create({})
-        try:
-            counts = {"messages": messages, "size": size}
-            yield self._throughput(f"produce {label}", "produce", topic, counts)
-            yield self._throughput(f"consume {label}", "consume", topic, counts)
-        finally:
-            self._delete(topic)
-
-    def acknowledge_latency(self) -> Iterator[Sample]:
-        """Single messages at a thousand a second: how long until each is acknowledged."""
-        topic = self._create({})
-        try:
-            arguments = {"messages": self.scale.latency_messages, "size": 100, "rate": 1000}
-            load, cost = self._run("latency", topic, arguments)
-            yield self._sample("ack at 1,000/s", load, cost, {"p50 µs": load["p50_us"], "p99 µs": load["p99_us"]})
-        finally:
-            self._delete(topic)
-
-    def flush_before_acknowledge(self) -> Iterator[Sample]:
-        """Eight producers, one partition, each waits for its message to be flushed before it sends the next."""
-        topic = self._create(self.peer.flush_settings)
-        try:
-            load, cost = self._run("single", topic, {"seconds": self.scale.single_s, "producers": 8, "size": 100})
-            rate = load["messages"] / load["seconds"]
-            metrics = {"messages/s": rate, "p50 µs": load["p50_us"], "p99 µs": load["p99_us"]}
-            yield self._sample("flush before ack, 8 producers", load, cost, metrics)
-        finally:
-            self._delete(topic)
-
-    def memory(self) -> Sample:
-        """Resident memory as it is after everything that ran before."""
-        return Sample("memory after load", self.peer.name, {"MB": resident_mb(self.peer.pid)})
-
-    def _throughput(self, workload: str, mode: str, topic: str, arguments: Mapping[str, float]) -> Sample:
-        load, cost = self._run(mode, topic, arguments)
-        if arguments["size"] < 1000:
-            speed = {"M messages/s": load["messages"] / load["seconds"] / MILLION}
-            price = {"CPU-s per million": cost.cpu_s / (load["messages"] / MILLION)}
-        else:
-            speed = {"MB/s": load["bytes"] / load["seconds"] / MILLION}
-            price = {"CPU-s per GB": cost.cpu_s / (load["bytes"] / GIGABYTE)}
-        unit = next(iter(price)).removeprefix("CPU-s ")
-        scale = price[f"CPU-s {unit}"] / cost.cpu_s if cost.cpu_s else 0.0
-        parts = {f"user CPU-s {unit}": cost.user_s * scale, f"system CPU-s {unit}": cost.system_s * scale}
-        return self._sample(workload, load, cost, price | parts | speed)
-
-    def _sample(self, workload: str, load: Mapping[str, Any], cost: Usage, metrics: Mapping[str, float]) -> Sample:
-        return Sample(workload, self.peer.name, metrics, cost, load)
-
-    def _run(self, mode: str, topic: str, arguments: Mapping[str, float]) -> tuple[dict[str, Any], Usage]:
-        settle(self.peer.directory)
-        command = [str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic]
-        for name, value in arguments.items():
-            command += [f"--{name}", str(value)]
-        with Ballast():
-            before = usage(self.peer.pid)
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            cost = usage(self.peer.pid) - before
-        if done.returncode:
-            log = (self.peer.directory / "broker.log").read_text()[-3000:]
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}\nbroker log:\n{log}")
-        return json.loads(done.stdout), cost
-
-    def _create(self, settings: Mapping[str, str]) -> str:
-        self._topics += 1
-        name = f"bench-{self._topics}"
-        topic = NewTopic(name, num_partitions=1, replication_factor=1, config=dict(settings))
-        self._admin.create_topics([topic])[name].result(60)
-        return name
-
-    def _delete(self, topic: str) -> None:
-        try:
-            self._admin.delete_topics([topic])[topic].result(60)
-        except KafkaException as failure:
-            raise RuntimeError(f"{self.peer.name} did not delete {topic}: {failure}") from failure
+    return run
 
 
-def settle(directory: Path) -> None:
-    """Write out what earlier work left in this file system's page cache, so that no round pays for another's."""
-    subprocess.run(["sync", "-f", str(directory)], check=True)
-    time.sleep(0.2)
+def raw_stream(size: int, partitions: int, compression: str = "none") -> Run:
+    """The same over bare sockets; of one partition it is also read, by one reader and by ten at once."""
+    label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
+    label += f" {compression}" if compression != "none" else ""
+    label += f", {partitions} partitions" if partitions > 1 else ""
+
+    def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
+        records = BATCH_BYTES // (size + 10)
+        batch = batch_file(records, size, compression)
+        stored = batch.stat().st_size
+        requests = max(20, scale.raw_bytes // max(stored, BATCH_BYTES // 2))
+        with driver.topic(partitions) as topic:
+            ran = driver.raw("produce", [topic], partitions=partitions, batch=batch, records=records, requests=requests)
+            yield Sample(f"produce {label}, raw", driver.peer.name, ran.throughput(), ran.cost, ran.load)
+            if partitions == 1 and compression == "none":
+                ran = driver.raw("consume", [topic], messages=ran.messages)
+                yield Sample(f"consume {label}, raw", driver.peer.name, ran.throughput(), ran.cost, ran.load)
+                ran = driver.raw("consume", [topic], messages=ran.messages // 4, connections=10)
+                name = f"consume {label}, 10 readers, raw"
+                yield Sample(name, driver.peer.name, ran.throughput(), ran.cost, ran.load)
+
+    return run
+
+
+def acknowledge(driver: Driver, scale: Scale) -> Iterator[Sample]:
+    """Single messages at a thousand a second."""
+    with driver.topic() as topic:
+        ran = driver.load("latency", topic, messages=scale.latency_messages, size=100, rate=1000)
+        yield Sample("ack at 1,000/s", driver.peer.name, ran.latency(), ran.cost, ran.load)
+
+
+def mixed(driver: Driver, scale: Scale) -> Iterator[Sample]:
+    """A producer and a group of three, at five thousand a second; the time from send to receipt."""
+    with driver.topic(3) as topic:
+        messages = scale.latency_messages * 5
+        ran = driver.load(
+            "mixed", topic, partitions=3, consumers=3, messages=messages, size=100, rate=5000, linger_ms=0
+        )
+        yield Sample("producer and group of 3, end to end", driver.peer.name, ran.latency(), ran.cost, ran.load)
+
+
+def wide(driver: Driver, scale: Scale) -> Iterator[Sample]:
+    """A hundred topics of ten partitions, each request with a small batch for ten of them."""
+    batch = batch_file(20, 100)
+    with driver.topics(100, 10) as topics:
+        ran = driver.raw(
+            "produce",
+            topics,
+            connections=4,
+            partitions=10,
+            spread=10,
+            batch=batch,
+            records=20,
+            requests=scale.wide_requests,
+        )
+        yield Sample("100 topics × 10 partitions, raw", driver.peer.name, ran.throughput(), ran.cost, ran.load)
+
+
+def singles(partitions: int) -> Run:
+    """Sixty-four producers that each wait for their message to be flushed before they send the next."""
+    label = f"flush before ack, 64 producers, {partitions} partition{'s' if partitions > 1 else ''}, raw"
+
+    def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
+        batch = batch_file(1, 100)
+        # A thousand files to flush make even a good broker slow: fewer messages say as much.
+        requests = scale.singles if partitions < 100 else scale.singles // 4
+        with driver.topic(partitions, driver.peer.flush_settings) as topic:
+            ran = driver.raw(
+                "produce",
+                [topic],
+                partitions=partitions,
+                connections=64,
+                inflight=1,
+                batch=batch,
+                records=1,
+                requests=requests,
+            )
+            figures = {"messages/s": ran.messages / ran.load["seconds"], **ran.latency()}
+            yield Sample(label, driver.peer.name, figures, ran.cost, ran.load)
+
+    return run
+
+
+def full_batches(driver: Driver, scale: Scale) -> Iterator[Sample]:
+    """One producer of full batches, flushed before each acknowledgement."""
+    records = BATCH_BYTES // 110
+    batch = batch_file(records, 100)
+    requests = max(20, scale.raw_bytes // 2 // BATCH_BYTES)
+    with driver.topic(1, driver.peer.flush_settings) as topic:
+        ran = driver.raw("produce", [topic], batch=batch, records=records, requests=requests)
+        name = "flush before ack, full batches, raw"
+        yield Sample(name, driver.peer.name, ran.throughput(), ran.cost, ran.load)
+
+
+WORKLOADS = (
+    Workload("stream", False, stream(100)),
+    Workload("stream", False, stream(1000)),
+    Workload("raw", False, raw_stream(100, 1)),
+    Workload("raw", False, raw_stream(100, 16)),
+    Workload("raw", False, raw_stream(1000, 1)),
+    Workload("raw", False, raw_stream(1000, 16)),
+    Workload("compressed", False, raw_stream(100, 1, "lz4")),
+    Workload("compressed", False, raw_stream(100, 1, "zstd")),
+    Workload("wide", False, wide),
+    Workload("latency", False, acknowledge),
+    Workload("mixed", False, mixed),
+    Workload("flush", True, singles(1)),
+    Workload("flush", True, singles(16)),
+    Workload("flush", True, singles(1000)),
+    Workload("flush", True, full_batches),
+)
+PARTS = ("start", *dict.fromkeys(workload.part for workload in WORKLOADS))

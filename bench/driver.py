@@ -1,0 +1,161 @@
+"""Drives one running broker: makes topics, runs the load tools, reads what it cost the broker, removes the topics."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.ballast import Ballast
+from bench.peers import WORK, Peer
+from bench.processes import Usage, usage
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.records.batch import encode_batch
+
+LOAD = WORK / "load"
+RAW = WORK / "raw"
+LEADERS_S = 1.0
+"""Kafka answers that a topic is made before all of its leaders know that they are."""
+
+MILLION = 1e6
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One workload, one broker, one round."""
+
+    workload: str
+    peer: str
+    metrics: Mapping[str, float]
+    """The figures that are compared; by name, which carries the unit."""
+    usage: Usage | None = None
+    load: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a load tool reports, and what the broker spent meanwhile."""
+
+    load: Mapping[str, Any]
+    cost: Usage
+
+    @property
+    def messages(self) -> int:
+        return int(self.load["messages"])
+
+    def throughput(self) -> dict[str, float]:
+        """Speed, and the broker's CPU per message: both in the units that suit the message's size."""
+        if self.load["bytes"] / self.messages < 500:
+            many, per, speed = self.messages / MILLION, "million", "M messages/s"
+        else:
+            many, per, speed = self.load["bytes"] / GIGABYTE, "GB", "GB/s"
+        return {
+            speed: many / self.load["seconds"],
+            f"CPU-s per {per}": self.cost.cpu_s / many,
+            f"user CPU-s per {per}": self.cost.user_s / many,
+            f"system CPU-s per {per}": self.cost.system_s / many,
+        }
+
+    def latency(self) -> dict[str, float]:
+        return {
+            "p50 µs": self.load["p50_us"],
+            "p99 µs": self.load["p99_us"],
+            "CPU ms per 1,000": self.cost.cpu_s * MILLION / self.messages,
+        }
+
+
+class Driver:
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self._admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 2})
+        self._topics = 0
+
+    def first_acknowledgement(self) -> float:
+        """Make a topic, write one message, and tell when, by the monotonic clock, it was acknowledged."""
+        batch = batch_file(1, 100)
+        self._admin.create_topics([NewTopic("first", num_partitions=1, replication_factor=1)])["first"].result(120)
+        while True:
+            try:
+                self.raw("produce", ["first"], settled=False, batch=batch, records=1, requests=1)
+                return time.monotonic()
+            except RuntimeError as error:
+                if "error 6" not in str(error) and "error 3" not in str(error):
+                    raise  # Those two only say that the leader does not know it yet.
+
+    @contextmanager
+    def topic(self, partitions: int = 1, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+        with self.topics(1, partitions, settings) as (name,):
+            yield name
+
+    @contextmanager
+    def topics(self, count: int, partitions: int, settings: Mapping[str, str] | None = None) -> Iterator[list[str]]:
+        """New topics of which nothing is left afterwards."""
+        names = [f"bench-{self._topics + number}" for number in range(count)]
+        self._topics += count
+        new = [
+            NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
+            for name in names
+        ]
+        for made in self._admin.create_topics(new).values():
+            made.result(120)
+        try:
+            yield names
+        finally:
+            for gone in self._admin.delete_topics(names).values():
+                gone.result(120)
+
+    def load(self, mode: str, topic: str, **arguments: object) -> Ran:
+        """The tool on librdkafka."""
+        return self._run([str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic], arguments)
+
+    def raw(self, mode: str, topics: list[str], *, settled: bool = True, **arguments: object) -> Ran:
+        """The tool on bare sockets."""
+        command = [str(RAW), mode, "--port", str(self.peer.port), "--topics", ",".join(topics)]
+        return self._run(command, arguments, settled=settled)
+
+    def _run(self, command: list[str], arguments: Mapping[str, object], *, settled: bool = True) -> Ran:
+        if not settled:
+            return self._measured(command, arguments)
+        settle(self.peer.directory)
+        with Ballast():
+            return self._measured(command, arguments)
+
+    def _measured(self, command: list[str], arguments: Mapping[str, object]) -> Ran:
+        for name, value in arguments.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        before = usage(self.peer.pid)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        cost = usage(self.peer.pid) - before
+        if done.returncode:
+            log = (self.peer.directory / "broker.log").read_text()[-3000:]
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}\nbroker log:\n{log}")
+        return Ran(json.loads(done.stdout), cost)
+
+
+def batch_file(records: int, size: int, compression: str = "none") -> Path:
+    """A batch for the raw tool: the same bytes in every run, of values that compress about as well as text does."""
+    path = WORK / f"batch-{records}-{size}-{compression}"
+    random = Random(7)
+    words = [bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz", k=random.randint(3, 9))) for _ in range(500)]
+    values: list[bytes | None] = []
+    for _ in range(records):
+        text = b" ".join(random.choices(words, k=size // 4))
+        values.append(text[:size].ljust(size, b"."))
+    path.write_bytes(encode_batch(values, timestamps=int(time.time() * 1000), compression=compression))
+    return path
+
+
+def settle(directory: Path) -> None:
+    """Write out what earlier work left in this file system's page cache, so that no round pays for another's."""
+    subprocess.run(["sync", "-f", str(directory)], check=True)
+    time.sleep(0.2)
