@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "bench" / ".work"
+POM = ROOT / "bench" / "kafka" / "pom.xml"
 KAFKA_VERSION = "4.3.0"
 READY_TIMEOUT_S = 120.0
 
@@ -59,7 +60,11 @@ class Peer(ABC):
         self.directory.mkdir(parents=True)
         self.port = unused_port()
         self.prepare()
-        log = (self.directory / "broker.log").open("wb")
+        return self.launch(flush_always=flush_always)
+
+    def launch(self, *, flush_always: bool = False) -> float:
+        """Start on what is there; the seconds from the start of the process to its first Metadata answer."""
+        log = (self.directory / "broker.log").open("ab")
         begin = self.begun_s = time.monotonic()
         with log:
             self._process = subprocess.Popen(
@@ -78,6 +83,12 @@ class Peer(ABC):
 
     def stop(self) -> None:
         """End the process and throw its data away."""
+        self.end()
+        for data in self.directory.glob("data*"):
+            shutil.rmtree(data, ignore_errors=True)
+
+    def end(self) -> None:
+        """End the process; what it stored stays."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGTERM)
@@ -86,8 +97,6 @@ class Peer(ABC):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for data in self.directory.glob("data*"):
-            shutil.rmtree(data, ignore_errors=True)
 
 
 class Penstock(Peer):
@@ -123,9 +132,12 @@ class Kafka(Peer):
     name = "Kafka"
     flush_settings: Mapping[str, str] = {"flush.messages": "1"}
 
-    def __init__(self, directory: Path) -> None:
+    heap = "1G"
+
+    def __init__(self, directory: Path, libs: Path = WORK / "kafka" / "libs", host: str = "127.0.0.1") -> None:
         super().__init__(directory)
-        self.libs = WORK / "kafka" / "libs"
+        self.libs = libs
+        self.advertised_host = host
 
     def fetch(self) -> None:
         """Get the jars; quick when they are there already."""
@@ -134,8 +146,7 @@ class Kafka(Peer):
         for tool in ("java", "mvn"):
             if shutil.which(tool) is None:
                 raise RuntimeError(f"bench: {tool} is missing; install it: apt-get install default-jre-headless maven")
-        pom = ROOT / "bench" / "kafka" / "pom.xml"
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
         subprocess.run([*command, f"-DoutputDirectory={self.libs}"], check=True)
 
     def prepare(self) -> None:
@@ -145,7 +156,7 @@ class Kafka(Peer):
             "node.id": "1",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.advertised_host}:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -166,11 +177,15 @@ class Kafka(Peer):
         self._tool("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties))
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
-        return [*self._java("-Xms1G", "-Xmx1G"), "kafka.Kafka", str(self.directory / "server.properties")]
+        return [
+            *self._java(f"-Xms{self.heap}", f"-Xmx{self.heap}"),
+            "kafka.Kafka",
+            str(self.directory / "server.properties"),
+        ]
 
     def version(self) -> str:
         java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
-        return f"Apache Kafka {KAFKA_VERSION} on {java}, heap 1 GB"
+        return f"Apache Kafka {KAFKA_VERSION} on {java}, heap {self.heap}"
 
     def _java(self, *flags: str) -> list[str]:
         return ["java", *flags, "-cp", f"{self.libs}/*"]
