@@ -146,13 +146,16 @@ class Cleaner:
             if is_over:
                 return
 
-    def compaction(self, log: Log, dirt: Dirt) -> Compaction:
-        return Compaction(
+    async def compaction(self, log: Log, dirt: Dirt) -> Compaction:
+        """Made by a worker: the kernel may take its time to clear so much memory."""
+        make = partial(
+            Compaction,
             dirt,
             map_bytes=self._limits.map_bytes,
             delete_retention_ms=log.settings.delete_retention_ms,
             now_ms=self._clock.wall_ms(),
         )
+        return await self._workers.run(make)
 
     def rewriting(self, log: Log, segments: list[Segment], keep: Keep, needs_header: NeedsHeader) -> Rewriting:
         return Rewriting(self._disk, log.path, segments, log.settings.segment_bytes, keep, needs_header)
@@ -175,7 +178,7 @@ class _Pass:
 
     async def run(self) -> None:
         log, dirt = self._log, self._dirt
-        compaction = self._cleaner.compaction(log, dirt)
+        compaction = await self._cleaner.compaction(log, dirt)
         await self._cleaner.in_slices(compaction.note(dirt.segments))
         left = [segment for segment in dirt.segments if segment.base_offset < compaction.end_offset]
         while left:
