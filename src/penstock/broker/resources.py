@@ -120,6 +120,7 @@ class Resources:
             if times > 1:
                 raise PenstockError(ErrorCode.INVALID_REQUEST, f"{each[:100]} is named {times} times")
         if kind == ResourceKind.TOPIC:
+            self._topic(name)
             await self.topics.alter(name, change, validate_only=validate_only)
             return
         self.settings(resource)

@@ -66,6 +66,8 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
         )
     if HEADER_BYTES <= size_bytes < len(records):
         raise _invalid(f"{len(records) - size_bytes} bytes follow the batch; exactly one must be sent")
+    if size_bytes > len(records):
+        raise _invalid(f"the batch has {size_bytes} bytes, of which {len(records)} were sent; it must be whole")
     if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
         raise _invalid(
             f"{header.record_count} records have {header.last_offset_delta + 1} offsets; they must be as many"

@@ -166,6 +166,7 @@ def test_bad_settings_replace_nothing(settings: list[tuple[str, str | None]], co
     ("resource", "code"),
     [
         ((TOPIC, "unknown"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ((TOPIC, "no spaces"), ErrorCode.INVALID_TOPIC),
         ((BROKER, "7"), ErrorCode.INVALID_REQUEST),
         ((BROKER, "one"), ErrorCode.INVALID_REQUEST),
         ((LOGGER, "7"), ErrorCode.INVALID_REQUEST),

@@ -44,18 +44,32 @@ FOUND = {
     SOME_TIME_MS + 1: (1, SOME_TIME_MS + 2000),
     SOME_TIME_MS + 3000: (-1, -1),
 }
+SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_offsets_are_found_by_time_and_by_the_times_that_are_none(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
-        wanted = [{"partition_index": 0, "timestamp": timestamp} for timestamp in FOUND]
+        known = {time: place for time, place in FOUND.items() if version >= SINCE_VERSION.get(time, 0)}
+        wanted = [{"partition_index": 0, "timestamp": timestamp} for timestamp in known]
         answer = await (await broker.peer()).ask("ListOffsets", version, asking(*wanted))
         rows = answer["topics"][0]["partitions"]
-        assert [row["error_code"] for row in rows] == [0] * len(FOUND)
+        assert [row["error_code"] for row in rows] == [0] * len(known)
         found = [(row["offset"], row["timestamp"]) for row in rows]
-        assert dict(zip(FOUND, found, strict=True)) == FOUND
+        assert dict(zip(known, found, strict=True)) == known
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize(("time", "version"), [*((time, since - 1) for time, since in SINCE_VERSION.items()), (-77, 11)])
+def test_a_time_that_is_none_and_unknown_in_a_version_is_refused(time: int, version: int, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await three_messages(broker)
+        peer = await broker.peer()
+        answer = await peer.ask("ListOffsets", version, asking({"partition_index": 0, "timestamp": time}))
+        (row,) = answer["topics"][0]["partitions"]
+        assert row["error_code"] == ErrorCode.UNSUPPORTED_VERSION.number
 
     serve(tmp_path, story)
 

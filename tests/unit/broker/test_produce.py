@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -222,6 +222,15 @@ def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_place(tmp_
         records = batch(producer_id=given["producer_id"], producer_epoch=given["producer_epoch"], base_sequence=0)
         first, second = await produce(peer, "events", records), await produce(peer, "events", records)
         assert (first.base_offset, second.base_offset, second.error) == (0, 0, 0)
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("asked", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}])
+def test_an_id_for_an_empty_name_or_half_a_producer_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        answer = await (await broker.peer()).ask("InitProducerId", 4, {"transactional_id": None} | asked)
+        assert (answer["error_code"], answer["producer_id"]) == (ErrorCode.INVALID_REQUEST.number, -1)
 
     serve(tmp_path, story)
 

@@ -14,6 +14,8 @@ class InitProducerIdHandler:
 
     def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
+        if fields["transactional_id"] == "" or (fields["producer_id"] < 0) != (fields["producer_epoch"] < 0):
+            return _failed(request.version, ErrorCode.INVALID_REQUEST)
         if fields["transactional_id"] is not None:
             # There are no transactions yet. Clients take this error as final; a retriable one would let them hang.
             return _failed(request.version, ErrorCode.UNSUPPORTED_VERSION)

@@ -11,12 +11,13 @@ from penstock.broker.partition_rows import answer_partitions
 from penstock.broker.request import Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.partition import Partition
-from penstock.partition.times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, FoundOffset
+from penstock.partition.times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset
 from penstock.wire.messages import read_request
 from penstock.wire.reader import Fields
 
 API = "ListOffsets"
 TIMES_AT_ONCE_MAX = 2
+_SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _KNOWN_AT_ONCE = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED})
 
 
@@ -27,16 +28,17 @@ class ListOffsetsHandler:
 
     def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        asked = _Asked(self._partitions, self._turns)
+        asked = _Asked(self._partitions, self._turns, request.version)
         return Work(answer_partitions(API, request.version, fields["topics"], "name", asked.look_up), asked.hurry)
 
 
 class _Asked:
     """One request: looks each time up once, and no more of them when nobody waits for the answer."""
 
-    def __init__(self, partitions: PartitionLookup, turns: asyncio.Semaphore) -> None:
+    def __init__(self, partitions: PartitionLookup, turns: asyncio.Semaphore, version: int) -> None:
         self._partitions = partitions
         self._turns = turns
+        self._version = version
         self._found: dict[tuple[Partition, int], FoundOffset | ErrorCode] = {}
         self._is_hurried = False
 
@@ -48,6 +50,7 @@ class _Asked:
         try:
             partition = find_partition(self._partitions, topic, number)
             partition.check_leader_epoch(wanted["current_leader_epoch"])
+            self._check(wanted["timestamp"])
             found = await self._offset_for_time(partition, wanted["timestamp"])
         except PenstockError as error:
             return {"partition_index": number, "error_code": error.code.number}
@@ -57,6 +60,14 @@ class _Asked:
             "offset": found.offset,
             "leader_epoch": found.leader_epoch,
         }
+
+    def _check(self, timestamp_ms: int) -> None:
+        """UNSUPPORTED_VERSION for a time that is none and has no meaning in this version."""
+        if timestamp_ms < 0 and self._version < _SINCE_VERSION.get(timestamp_ms, self._version + 1):
+            raise PenstockError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"version {self._version} does not know what {timestamp_ms} asks for instead of a time",
+            )
 
     async def _offset_for_time(self, partition: Partition, timestamp_ms: int) -> FoundOffset:
         if timestamp_ms in _KNOWN_AT_ONCE:
