@@ -1,59 +1,55 @@
 """Single requests over a socket of their own, to see exactly what a broker answers."""
 
 import socket
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.wire.messages import is_flexible, key_of, read_response, write_request
+from builders.requests import request_frame
+from penstock.wire.framing import SIZE, read_response_header
+from penstock.wire.messages import read_response
 
 TIMEOUT_S = 60.0
-CORRELATION_ID = 77
+Fields = Mapping[str, Any]
 
 
-def ask(host: str, port: int, api: str, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+def ask(host: str, port: int, api: str, version: int, fields: Fields) -> dict[str, Any]:
     """Send one request and read its answer."""
+    (answer,) = converse(host, port, request_frame(api, version, dict(fields)), (api, version))
+    return answer
+
+
+def converse(host: str, port: int, content: bytes, *expected: tuple[str, int]) -> list[dict[str, Any]]:
+    """Send any bytes on one connection and read the answers to these; EOFError when the broker closes instead."""
     with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
-        return Conversation(connection).ask(api, version, fields)
+        connection.sendall(content)
+        return [_answer(connection, api, version) for api, version in expected]
 
 
-class Conversation:
-    """Requests and answers on one connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def ask(self, api: str, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-        self.send(
-            header(key_of(api), version, flexible=is_flexible(api, version)) + write_request(api, version, dict(fields))
-        )
-        return self.answer(api, version)
-
-    def send(self, frame: bytes) -> None:
-        self._connection.sendall(struct.pack(">i", len(frame)) + frame)
-
-    def send_bytes(self, content: bytes) -> None:
-        self._connection.sendall(content)
-
-    def answer(self, api: str, version: int) -> dict[str, Any]:
-        """The next answer; EOFError when the broker has closed instead."""
-        (size,) = struct.unpack(">i", self._receive(4))
-        frame = self._receive(size)
-        # The header of an answer to ApiVersions is the oldest in all versions.
-        position = 5 if is_flexible(api, version) and api != "ApiVersions" else 4
-        assert struct.unpack_from(">i", frame) == (CORRELATION_ID,)
-        return dict(read_response(api, version, memoryview(frame), position))
-
-    def _receive(self, count: int) -> bytes:
-        received = b""
-        while len(received) < count:
-            piece = self._connection.recv(count - len(received))
-            if not piece:
-                raise EOFError("the broker closed the connection")
-            received += piece
-        return received
+def is_closed_after(host: str, port: int, content: bytes) -> bool:
+    """Whether the broker answers these bytes by closing the connection, and by nothing else."""
+    with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
+        connection.sendall(content)
+        try:
+            return not connection.recv(1)
+        except ConnectionResetError:
+            return True
 
 
-def header(key: int, version: int, *, flexible: bool, client_id: bytes = b"tests") -> bytes:
-    """A request's header: the client's name keeps its old form when the rest is compact."""
-    return struct.pack(">hhih", key, version, CORRELATION_ID, len(client_id)) + client_id + (b"\0" if flexible else b"")
+def _answer(connection: socket.socket, api: str, version: int) -> dict[str, Any]:
+    (size_bytes,) = SIZE.unpack(_receive(connection, SIZE.size))
+    frame = memoryview(_receive(connection, size_bytes))
+    _, position = read_response_header(api, version, frame)
+    return dict(read_response(api, version, frame, position))
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        try:
+            piece = connection.recv(count - len(received))
+        except ConnectionResetError:
+            piece = b""
+        if not piece:
+            raise EOFError("the broker closed the connection")
+        received += piece
+    return received

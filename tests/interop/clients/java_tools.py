@@ -57,17 +57,23 @@ class JavaToolsClient(AdminClient):
     def close(self) -> None:
         self._servant.close()
 
-    def tool(self, tool: str, *arguments: str, given: bytes = b"", bootstrap: str = "--bootstrap-server") -> Said:
+    def tool(self, tool: str, *arguments: str, given: bytes = b"") -> Said:
         """Run a tool, named by its class, to its end."""
         order = {
             "do": "tool",
             "tool": tool,
-            "arguments": [bootstrap, self.bootstrap, *arguments],
+            "arguments": ["--bootstrap-server", self.bootstrap, *arguments],
             "input": base64.b64encode(given).decode(),
         }
         answer: Mapping[str, Any] = self._servant.ask(java("Servant"), order)
         output, errors = (base64.b64decode(answer[name]).decode() for name in ("output", "errors"))
         return Said(answer["code"], output, errors)
+
+    def apart(self, tool: str, *arguments: str) -> Said:
+        """Run a tool that ends its work only with its process, in a process of its own."""
+        command = java(tool, "--bootstrap-server", self.bootstrap, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
+        return Said(done.returncode, done.stdout, done.stderr)
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
         """No time stamps, and no header without content."""

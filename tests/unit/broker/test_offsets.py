@@ -62,7 +62,9 @@ def test_offsets_are_found_by_time_and_by_the_times_that_are_none(version: int, 
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize(("time", "version"), [*((time, since - 1) for time, since in SINCE_VERSION.items()), (-77, 11)])
+@pytest.mark.parametrize(
+    ("time", "version"), [(-77, 11), *((time, since - 1) for time, since in SINCE_VERSION.items())]
+)
 def test_a_time_that_is_none_and_unknown_in_a_version_is_refused(time: int, version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
