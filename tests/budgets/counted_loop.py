@@ -1,0 +1,55 @@
+"""Python's own event loop, with its iterations, callbacks, timers and tasks counted."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, TypeVarTuple, Unpack, cast
+
+Ts = TypeVarTuple("Ts")
+
+
+@dataclass(slots=True)
+class LoopCounts:
+    iterations: int = 0
+    callbacks: int = 0
+    timers: int = 0
+    tasks: int = 0
+
+
+class _CountedSelector(selectors.DefaultSelector):
+    """Asked once in each iteration of the loop."""
+
+    def __init__(self, counts: LoopCounts) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._counts.iterations += 1
+        return super().select(timeout)
+
+
+class CountedLoop(asyncio.SelectorEventLoop):
+    def __init__(self, counts: LoopCounts) -> None:
+        super().__init__(_CountedSelector(counts))
+        self._counts = counts
+        self.set_task_factory(cast(Any, self._make_task))
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+    ) -> asyncio.Handle:
+        self._counts.callbacks += 1
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._counts.timers += 1
+        return super().call_at(when, callback, *args, context=context)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
+    ) -> "asyncio.Task[Any]":
+        self._counts.tasks += 1
+        return asyncio.Task(work, loop=loop, **options)

@@ -1,0 +1,217 @@
+"""Counts what one step of a workload costs a broker that runs in this process, without sockets and without threads.
+
+Each figure is counted in the way that disturbs it least: calls, memory and blocks in passes of their own, of which the
+middle counts, because now and then a step also pays for something that is put right only once in many.
+"""
+
+import asyncio
+import gc
+import statistics
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+from budgets import table
+from budgets.counted_disk import CountedDisk, DiskCounts
+from budgets.counted_loop import CountedLoop, LoopCounts
+from budgets.hand_network import HandNetwork, HandPeer, SocketCounts
+from builders.partitions import InlineWorkers
+from builders.served import LONG_S, Ground, ServedBroker
+from penstock.broker.memory import Memory
+from penstock.groups.settings import GroupSettings
+from penstock.storage.store import FlushPolicy
+
+T = TypeVar("T")
+
+WARM_UP = 20
+STEPS = 20
+PASSES = 7
+_SOURCE = f"{Path('src', 'penstock')}/"
+
+Step = Callable[[], Awaitable[int]]
+"""One unit of a workload; gives the bytes of payload that it moved."""
+
+
+class CountedWorkers(InlineWorkers):
+    """Work is done where it is asked for, so that a run is the same every time."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        self.jobs += 1
+        return super().run(work)
+
+
+@dataclass(slots=True)
+class _Height:
+    """The most memory blocks that were in use at any of the moments that were looked at."""
+
+    blocks: int = 0
+
+    def look(self) -> None:
+        self.blocks = max(self.blocks, sys.getallocatedblocks())
+
+
+class _HandServedBroker(ServedBroker):
+    """Over a network that is driven by hand."""
+
+    network: HandNetwork
+
+    async def start(self) -> None:
+        await self.groups.start()
+        await self.listener.start(self.network, "127.0.0.1", 0)
+
+
+class CountedBroker:
+    """What a story gets: the broker, peers, and the counting."""
+
+    def __init__(self) -> None:
+        self.disk = DiskCounts()
+        self.socket = SocketCounts()
+        self.loop = LoopCounts()
+        self.workers = CountedWorkers()
+        self._height = _Height()
+        self._target: tuple[int, asyncio.Future[None]] | None = None
+        self._peers: list[HandPeer] = []
+        self.network = HandNetwork(self.socket, self._answered)
+        self.served: ServedBroker
+
+    def peer(self) -> HandPeer:
+        peer = self.network.dial()
+        self._peers.append(peer)
+        return peer
+
+    def answers(self, count: int) -> "asyncio.Future[None]":
+        """Done when the broker has written to sockets `count` times more; waking up counts as a callback of its own."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._target = (self.socket.writes + count, future)
+        return future
+
+    async def turn(self) -> None:
+        """Let what was begun come to where it waits; the two turns of the loop that this takes are counted."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def _answered(self) -> None:
+        self._height.look()
+        if self._target is not None and self.socket.writes >= self._target[0]:
+            self._target[1].set_result(None)
+            self._target = None
+
+    async def count(self, step: Step) -> dict[str, float]:
+        """What one step costs, once the broker has warmed up."""
+        for _ in range(WARM_UP):
+            await step()
+        counted = await self._count_work(step)
+        counted[table.CALLS] = await _count_calls(step)
+        counted |= await self._count_blocks(step)
+        counted[table.MEMORY_PEAK] = await _count_memory(step)
+        return counted
+
+    async def _count_work(self, step: Step) -> dict[str, float]:
+        before, moved = self._totals(), 0
+        for _ in range(STEPS):
+            moved += await step()
+        after = self._totals()
+        counted = {name: (after[name] - before[name]) / STEPS for name in after}
+        for name in (table.BYTES_WRITTEN, table.BYTES_READ):
+            counted[name] *= STEPS / moved
+        return counted
+
+    def _totals(self) -> Mapping[str, int]:
+        return {
+            table.SOCKET_READS: self.socket.reads,
+            table.SOCKET_WRITES: self.socket.writes,
+            table.DISK_WRITES: self.disk.writes,
+            table.DISK_READS: self.disk.reads,
+            table.FLUSHES: self.disk.flushes,
+            table.WORKER_JOBS: self.workers.jobs,
+            table.BYTES_WRITTEN: self.disk.bytes_written,
+            table.BYTES_READ: self.disk.bytes_read,
+            table.TASKS: self.loop.tasks,
+            table.ITERATIONS: self.loop.iterations,
+            table.CALLBACKS: self.loop.callbacks,
+            table.TIMERS: self.loop.timers,
+        }
+
+    async def _count_blocks(self, step: Step) -> dict[str, float]:
+        heights: list[int] = []
+        gc.collect()
+        first = sys.getallocatedblocks()
+        for _ in range(STEPS):
+            before = self._height.blocks = sys.getallocatedblocks()
+            await step()
+            heights.append(self._height.blocks - before)
+        gc.collect()
+        kept = sys.getallocatedblocks() - first
+        return {table.BLOCKS_PEAK: statistics.median(heights), table.BLOCKS_KEPT: kept / STEPS}
+
+    def hang_up(self) -> None:
+        for peer in self._peers:
+            peer.hang_up()
+
+
+async def _count_calls(step: Step) -> float:
+    """Calls that Penstock's code makes or receives: of Python's functions and of compiled ones."""
+    counts: list[int] = []
+    for _ in range(PASSES):
+        calls = 0
+
+        def called(frame: FrameType, event: str, argument: Any) -> None:
+            nonlocal calls
+            if event in ("call", "c_call") and _SOURCE in frame.f_code.co_filename:
+                calls += 1
+
+        sys.setprofile(called)
+        try:
+            await step()
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    return statistics.median(counts)
+
+
+async def _count_memory(step: Step) -> float:
+    """The most memory that was in use at once during a step, beyond what was before it, per byte of payload."""
+    heights: list[float] = []
+    tracemalloc.start(1)
+    try:
+        for _ in range(PASSES):
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            moved = await step()
+            _, peak = tracemalloc.get_traced_memory()
+            heights.append((peak - before) / moved)
+    finally:
+        tracemalloc.stop()
+    return statistics.median(heights)
+
+
+def run_counted(
+    directory: Path, policy: FlushPolicy, story: Callable[[CountedBroker], Awaitable[None]], *, partitions: int = 1
+) -> None:
+    """Run a story against a counted broker that has the topic `events`."""
+    counted = CountedBroker()
+    ground = Ground(directory, policy, CountedDisk(counted.disk, counted._height.look))
+    ground.workers = ground.flush_workers = counted.workers
+
+    async def run() -> None:
+        async with ground.partitions(None) as opened:
+            broker = _HandServedBroker(ground, opened, Memory(), {}, GroupSettings(initial_rebalance_delay_ms=0))
+            broker.network = counted.network
+            counted.served = broker
+            await broker.start()
+            try:
+                await broker.topic("events", partitions)
+                await asyncio.wait_for(story(counted), LONG_S)
+            finally:
+                counted.hang_up()
+                await broker.stop()
+
+    with asyncio.Runner(loop_factory=lambda: CountedLoop(counted.loop)) as runner:
+        runner.run(run())

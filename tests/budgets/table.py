@@ -1,0 +1,139 @@
+"""What a request may cost, counted and not timed: the same on every machine.
+
+A limit is what was counted when it was set, with a little room where versions of Python differ. A change that needs
+more says so here, and why in its commit; one that needs less may lower the limit, so that it stays.
+"""
+
+from collections.abc import Mapping
+
+SOCKET_READS = "socket reads"
+SOCKET_WRITES = "socket writes"
+DISK_WRITES = "disk writes"
+DISK_READS = "disk reads"
+FLUSHES = "flushes"
+WORKER_JOBS = "jobs for workers"
+BYTES_WRITTEN = "bytes written to disk, per byte"
+BYTES_READ = "bytes read from disk, per byte"
+MEMORY_PEAK = "memory at the height, per byte"
+BLOCKS_PEAK = "memory blocks at the height"
+BLOCKS_KEPT = "memory blocks kept"
+CALLS = "calls of functions"
+TASKS = "tasks"
+ITERATIONS = "iterations of the event loop"
+CALLBACKS = "callbacks given to the event loop"
+TIMERS = "timers"
+
+READ_FAMILY = "read system calls"
+WRITE_FAMILY = "write system calls"
+SLEEPS = "times a thread went to sleep"
+
+PRODUCE_LARGE = "produce a 1 MB batch, acks=all, flush os"
+PRODUCE_FLUSHED = "produce a small batch from each of 64 connections, flush always: one round of group commit"
+PRODUCE_FLUSHED_WIDE = f"{PRODUCE_FLUSHED}, over 16 partitions"
+FETCH_LARGE = "fetch 1 MB from the page cache"
+FETCH_WOKEN = "64 waiting fetches woken by one small batch"
+
+BUDGETS: Mapping[str, Mapping[str, float]] = {
+    PRODUCE_LARGE: {
+        SOCKET_READS: 2,
+        SOCKET_WRITES: 1,
+        DISK_WRITES: 1,
+        DISK_READS: 0,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 1,
+        BYTES_READ: 0,
+        TASKS: 0,
+        ITERATIONS: 0,
+        CALLBACKS: 0,
+        TIMERS: 0,
+        CALLS: 185,
+        BLOCKS_PEAK: 40,
+        BLOCKS_KEPT: 1,
+        MEMORY_PEAK: 1.02,
+    },
+    PRODUCE_FLUSHED: {
+        SOCKET_READS: 64,
+        SOCKET_WRITES: 64,
+        DISK_WRITES: 64,
+        DISK_READS: 0,
+        FLUSHES: 1,
+        WORKER_JOBS: 1,
+        BYTES_WRITTEN: 1,
+        BYTES_READ: 0,
+        TASKS: 0,
+        ITERATIONS: 4.5,
+        CALLBACKS: 69,
+        TIMERS: 66,
+        CALLS: 11_800,
+        BLOCKS_PEAK: 1_750,
+        BLOCKS_KEPT: 10,
+        MEMORY_PEAK: 16,
+    },
+    PRODUCE_FLUSHED_WIDE: {
+        SOCKET_READS: 64,
+        SOCKET_WRITES: 64,
+        DISK_WRITES: 65,
+        DISK_READS: 0,
+        FLUSHES: 1,
+        WORKER_JOBS: 1,
+        BYTES_WRITTEN: 2.4,
+        BYTES_READ: 0,
+        TASKS: 0,
+        ITERATIONS: 4.5,
+        CALLBACKS: 69,
+        TIMERS: 66,
+        CALLS: 12_400,
+        BLOCKS_PEAK: 1_900,
+        BLOCKS_KEPT: 10,
+        MEMORY_PEAK: 16,
+    },
+    FETCH_LARGE: {
+        SOCKET_READS: 1,
+        SOCKET_WRITES: 1,
+        DISK_WRITES: 0,
+        DISK_READS: 1.2,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 0,
+        BYTES_READ: 1.01,
+        TASKS: 0,
+        ITERATIONS: 0,
+        CALLBACKS: 0,
+        TIMERS: 0,
+        CALLS: 185,
+        BLOCKS_PEAK: 34,
+        BLOCKS_KEPT: 1,
+        MEMORY_PEAK: 1.02,
+    },
+    FETCH_WOKEN: {
+        SOCKET_READS: 65,
+        SOCKET_WRITES: 65,
+        DISK_WRITES: 1,
+        DISK_READS: 127,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 0.02,
+        BYTES_READ: 12.6,
+        TASKS: 64,
+        ITERATIONS: 5.5,
+        CALLBACKS: 198,
+        TIMERS: 66,
+        CALLS: 22_000,
+        BLOCKS_PEAK: 3_600,
+        BLOCKS_KEPT: 10,
+        MEMORY_PEAK: 25,
+    },
+}
+
+
+def check(workload: str, counted: Mapping[str, float], budgets: Mapping[str, Mapping[str, float]] = BUDGETS) -> None:
+    """Fail with every figure that is over its budget; counting something without one is an error too."""
+    budget = budgets[workload]
+    assert sorted(counted) == sorted(budget), f"{workload}: every figure has one limit, and every limit a figure"
+    over = [
+        f"  {figure}: {counted[figure]:.6g}, allowed are {limit:g} ({counted[figure] - limit:+.6g})"
+        for figure, limit in budget.items()
+        if counted[figure] > limit
+    ]
+    assert not over, "\n".join([f"over budget: {workload}", *over])
