@@ -187,3 +187,23 @@ def test_clients_of_different_making_share_one_group(
             write_to_all(clients, topic, 4, 5)
             await_places([one, other], range_of_places(4, 0, 5))
         await_assignment(one, partitions=4)
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE, NEW])
+@pytest.mark.parametrize("client", ["java", "franz-go"], indirect=True)
+def test_members_that_come_and_go_at_once_all_get_their_share(
+    clients: Mapping[str, Client],
+    new_topic: Callable[..., str],
+    new_name: Callable[[], str],
+    client: Client,
+    protocol: str,
+) -> None:
+    topic, group = new_topic(8), new_name()
+    with ExitStack() as all_of_them:
+        staying = [all_of_them.enter_context(member_of(client, group, topic, protocol)) for _ in range(4)]
+        with ExitStack() as some:
+            going = [some.enter_context(member_of(client, group, topic, protocol)) for _ in range(4)]
+            await_assignment(*staying, *going, partitions=8)
+        await_assignment(*staying, partitions=8)
+        write_to_all(clients, topic, 8, 2)
+        await_places(staying, range_of_places(8, 0, 2))
