@@ -5,7 +5,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, TypeVarTuple, Unpack, cast
+from typing import Any, TypeVarTuple, cast
 
 Ts = TypeVarTuple("Ts")
 
@@ -37,13 +37,13 @@ class CountedLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(cast(Any, self._make_task))
 
     def call_soon(
-        self, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         self._counts.callbacks += 1
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         self._counts.timers += 1
         return super().call_at(when, callback, *args, context=context)

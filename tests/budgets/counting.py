@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+import penstock
 from budgets import table
 from budgets.counted_disk import CountedDisk, DiskCounts
 from budgets.counted_loop import CountedLoop, LoopCounts
@@ -30,7 +31,7 @@ T = TypeVar("T")
 WARM_UP = 20
 STEPS = 20
 PASSES = 7
-_SOURCE = f"{Path('src', 'penstock')}/"
+_SOURCE = str(Path(penstock.__file__).parent)
 
 Step = Callable[[], Awaitable[int]]
 """One unit of a workload; gives the bytes of payload that it moved."""
@@ -164,7 +165,7 @@ async def _count_calls(step: Step) -> float:
 
         def called(frame: FrameType, event: str, argument: Any) -> None:
             nonlocal calls
-            if event in ("call", "c_call") and _SOURCE in frame.f_code.co_filename:
+            if event in ("call", "c_call") and frame.f_code.co_filename.startswith(_SOURCE):
                 calls += 1
 
         sys.setprofile(called)
