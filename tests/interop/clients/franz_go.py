@@ -1,6 +1,5 @@
 """franz-go: the client in pure Go, which speaks the newest version of everything."""
 
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -43,7 +42,6 @@ def _compiler(wanted: str) -> str:
     # A module's files come without the right to be run.
     for program in (*(home / "bin").iterdir(), *(home / "pkg" / "tool").rglob("*")):
         program.chmod(0o755)
-    os.environ.setdefault("GOTOOLCHAIN", "local")
     return str(home / "bin" / "go")
 
 
