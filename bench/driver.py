@@ -1,6 +1,7 @@
 """Drives one running broker: makes topics, runs the load tools, reads what it cost the broker, removes the topics."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -151,7 +152,10 @@ def batch_file(records: int, size: int, compression: str = "none") -> Path:
     for _ in range(records):
         text = b" ".join(random.choices(words, k=size // 4))
         values.append(text[:size].ljust(size, b"."))
-    path.write_bytes(encode_batch(values, timestamps=int(time.time() * 1000), compression=compression))
+    # Put in place whole: somebody else's run may be reading the one before.
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(encode_batch(values, timestamps=int(time.time() * 1000), compression=compression))
+    fresh.replace(path)
     return path
 
 

@@ -47,6 +47,17 @@ def usage(pid: int) -> Usage:
     return total
 
 
+def running_s(pid: int) -> float:
+    """CPU time of the threads that a process has now, to the nanosecond: for work of less than many clock ticks."""
+    total_ns = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total_ns += int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total_ns / 1e9
+
+
 def resident_mb(pid: int) -> float:
     """Resident memory of a process and of every process it started, in MB of a million bytes."""
     return sum(_status_number(Path(f"/proc/{one}/status"), "VmRSS") for one in (pid, *_descendants(pid))) * 1024 / 1e6

@@ -4,11 +4,11 @@
  *
  *   raw produce --port P --topics T1,T2 --partitions N --batch FILE --records R --requests Q
  *               [--connections C] [--inflight K] [--spread S] [--acks A]
- *   raw consume --port P --topics T --partitions N --messages M [--connections C] [--fetch-bytes B]
+ *   raw consume --port P --topics T --partitions N --messages M [--connections C] [--fetch-bytes B] [--from-offset O]
  *
  * produce  Q requests in all, each with the batch (of R records) for S partitions, the next ones in turn; K of them are
  *          under way on each of C connections. Produce version 7.
- * consume  each connection reads M messages of the whole topic from its start and throws them away. Fetch version 11.
+ * consume  each connection reads M messages of the whole topic, from offset O of each partition, and throws them away. Fetch version 11.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -31,7 +31,7 @@ enum { TOPICS_MAX = 2000, HEADER = 61 };
 static const char *mode, *batch_path;
 static char *topics[TOPICS_MAX];
 static int topic_count, port, partitions = 1, connections = 1, inflight = 5, spread = 1, acks = -1, records = 1;
-static int64_t requests = 1000, messages = 1000000, fetch_bytes = 1048576;
+static int64_t requests = 1000, messages = 1000000, fetch_bytes = 1048576, from_offset;
 static unsigned char *batch;
 static size_t batch_size;
 
@@ -272,6 +272,7 @@ static void *run_consume(void *opaque) {
     struct worker *worker = opaque;
     int broker = dial();
     int64_t *offsets = calloc((size_t)partitions, sizeof *offsets);
+    for (int p = 0; p < partitions; p++) offsets[p] = from_offset;
     unsigned char *body = NULL, head[4];
     size_t room = 0;
     while (worker->messages < messages) {
@@ -361,6 +362,7 @@ static void parse(int argc, char **argv) {
     large(argc, argv, "--requests", &requests);
     large(argc, argv, "--messages", &messages);
     large(argc, argv, "--fetch-bytes", &fetch_bytes);
+    large(argc, argv, "--from-offset", &from_offset);
     batch_path = option(argc, argv, "--batch");
     const char *names = option(argc, argv, "--topics");
     if (!port || !names) die("usage", "--port and --topics are needed");

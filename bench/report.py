@@ -1,5 +1,6 @@
 """Turns samples into the tables of RESULTS.md, which it rewrites between its two markers."""
 
+import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -41,16 +42,20 @@ TARGETS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
 
 
 def comparison(samples: Sequence[Sample]) -> list[str]:
-    """One row per figure: the median and spread of both brokers, their ratio, and the target where there is one."""
+    """One row per figure: the median and spread of both brokers, their ratio, and the target where there is one.
+
+    Without Kafka there is nothing to compare with; then the figures stand alone.
+    """
     lines = ["| workload | figure | Kafka | Penstock | Penstock / Kafka | target |", "|---|---|---|---|---|---|"]
     for workload, metric in _rows(samples):
         kafka = _values(samples, "Kafka", workload, metric)
         penstock = _values(samples, "Penstock", workload, metric)
-        if not kafka or not penstock:
+        if not kafka:
+            lines.append(f"| {workload} | {metric} | | {spread(penstock)} | | |")
             continue
         ratio = statistics.median(penstock) / statistics.median(kafka)
         verdict = _verdict(workload, metric, ratio)
-        lines.append(f"| {workload} | {metric} | {_spread(kafka)} | {_spread(penstock)} | {ratio:.2f} | {verdict} |")
+        lines.append(f"| {workload} | {metric} | {spread(kafka)} | {spread(penstock)} | {ratio:.2f} | {verdict} |")
     return lines
 
 
@@ -82,14 +87,25 @@ def causes(samples: Sequence[Sample]) -> list[str]:
     return lines
 
 
-def rewrite(path: Path, lines: Iterable[str]) -> None:
+def machine() -> str:
+    """What the bench ran on."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    count = Path("/proc/cpuinfo").read_text().count("processor\t")
+    return f"{count} × {model}, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def rewrite(path: Path, lines: Iterable[str], begin: str = BEGIN, end: str = END) -> None:
     """Replace what stands between the markers; the rest of the page is written by people."""
-    text = path.read_text() if path.exists() else f"# Measured\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in text or END not in text:
-        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
+    text = path.read_text() if path.exists() else f"# Measured\n\n{begin}\n{end}\n"
+    if begin not in text or end not in text:
+        text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{after}")
 
 
 def _rows(samples: Sequence[Sample]) -> list[tuple[str, str]]:
@@ -104,7 +120,8 @@ def _values(samples: Sequence[Sample], peer: str, workload: str, metric: str) ->
     ]
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """The median, and in brackets the smallest and the largest."""
     middle = _figure(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({_figure(min(values))} to {_figure(max(values))})"
 

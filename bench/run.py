@@ -8,7 +8,6 @@ machine of two cores the load tool and the broker share them, and time alone wou
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from bench.driver import Driver, Sample, batch_file
 from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
 from bench.processes import resident_mb
-from bench.report import causes, comparison, rewrite
+from bench.report import causes, comparison, machine, rewrite
 from bench.workloads import FULL, PARTS, QUICK, WORKLOADS, Scale, Workload, acknowledge, raw_stream, stream
 
 IDLE_S = 3.0
@@ -113,7 +112,7 @@ def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse
     lines = [
         "",
         f"`{command}` on {time.strftime('%Y-%m-%d', time.gmtime())}: {arguments.rounds} alternating rounds.",
-        f"Machine: {_machine()}; load average {arguments.load_before:.1f} before the run began.",
+        f"Machine: {machine()}; load average {arguments.load_before:.1f} before the run began.",
         "",
         *(f"- {peer.version()}" for peer in peers),
         f"- load tools: bench/load.c on librdkafka {_librdkafka(samples)} (acks=all, one partition, linger 5 ms), "
@@ -141,16 +140,6 @@ def _tell(sample: Sample) -> Sample:
     figures = ", ".join(f"{value:.4g} {name}" for name, value in sample.metrics.items())
     print(f"{sample.workload:52} {sample.peer:9} {figures}", file=sys.stderr, flush=True)
     return sample
-
-
-def _machine() -> str:
-    model = "unknown processor"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    count = Path("/proc/cpuinfo").read_text().count("processor\t")
-    return f"{count} × {model}, Linux {platform.release()}, Python {platform.python_version()}"
 
 
 def _librdkafka(samples: Sequence[Sample]) -> str:
