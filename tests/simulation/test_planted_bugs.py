@@ -34,7 +34,7 @@ def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) 
             plant_acknowledge_before_flush, ("NOT_DURABLE",), id="acknowledged before the flush, seen at once"
         ),
         pytest.param(plant_acknowledge_before_flush, ("LOST",), id="acknowledged before the flush, seen by the loss"),
-        pytest.param(plant_commit_before_flush, ("COMMIT LOST",), id="offsets committed before the flush"),
+        pytest.param(plant_commit_before_flush, ("COMMIT NOT DURABLE",), id="offsets committed before the flush"),
         pytest.param(plant_exchange_before_flush, ("QUARANTINED", "of the table is"), id="exchanged before the flush"),
         pytest.param(
             plant_index_before_data, ("LOST", "VANISHED", "GAP", "QUARANTINED"), id="index written before its data"

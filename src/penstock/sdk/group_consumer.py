@@ -159,9 +159,14 @@ class GroupConsumer:
         return batch
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_s: float = COMMIT_TIMEOUT_S
+        self,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        *,
+        metadata: str = "",
+        timeout_s: float = COMMIT_TIMEOUT_S,
     ) -> None:
-        """Commit these, or everything handed out so far; afterwards the group goes on from there.
+        """Commit these, or everything handed out so far; afterwards the group goes on from there. `metadata` is a text
+        of the caller's own that is kept beside the offsets.
 
         FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the partitions have gone to others meanwhile: what this consumer
         did with their messages, another does again.
@@ -169,7 +174,7 @@ class GroupConsumer:
         if offsets is None:
             self._finish()
             offsets = dict(self._finished)
-        await self._commit(offsets, timeout_s)
+        await self._commit(offsets, timeout_s, metadata)
 
     async def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
         """Join the group; `async with` does it."""
@@ -300,13 +305,15 @@ class GroupConsumer:
                 raise
             self._heartbeats.soon()  # It tells whether this consumer is still in the group.
 
-    async def _commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+    async def _commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
         """Commit what differs from what is committed; a member whose epoch has moved on meanwhile asks with the new."""
-        changed = {where: offset for where, offset in offsets.items() if self._committed.get(where) != offset}
+        changed = {
+            where: offset for where, offset in offsets.items() if metadata or self._committed.get(where) != offset
+        }
         if not changed:
             return
         deadline = Deadline(timeout_s)
-        rows = {where: CommittedOffset(offset) for where, offset in changed.items()}
+        rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
         while True:
             if self._life != self._core.lives:
                 # The member may be in the group again, but what it holds is from before: others go on from there.

@@ -1,8 +1,8 @@
 """A group in a simulation: members that read, commit, crash and come back, on the real SDK, and one who watches them.
 
-What must hold, whatever happens to the broker: a committed offset that was acknowledged never goes back; a partition
-belongs to one member at a time; and in the end the group has read every message that was acknowledged to its producer,
-not counting what a member was handed just before it crashed.
+What must hold, whatever happens to the broker: a commit that was acknowledged is on stable storage at that moment, and
+its offset never goes back; a partition belongs to one member at a time; and in the end the group has read every message
+that was acknowledged to its producer, not counting what a member was handed just before it crashed.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ class GroupRecord:
     """What the members of one group were told, and what others were told of it."""
 
     topics: tuple[str, ...]
+    is_durable: Callable[[bytes], bool]
+    """Whether these bytes are somewhere on stable storage."""
     commits: list[Commit] = field(default_factory=list)
     read: dict[bytes, None] = field(default_factory=dict)
     """Values that a member was handed and lived to see."""
@@ -187,11 +189,16 @@ async def commit_read(consumer: GroupConsumer, record: GroupRecord, book: Book) 
     """Commit what the member was handed; one that fails may stand or not."""
     places = {where: consumer.position(where) for where in consumer.assignment}
     offsets = {where: offset for where, offset in places.items() if offset is not None}
+    if not offsets:
+        return
+    mark = f"commit at {book.history.tick()}."
     try:
-        await consumer.commit(offsets)
+        await consumer.commit(offsets, metadata=mark)
     except PenstockError as error:
         book.note("commit failed", error.code.name)
         return
+    if not record.is_durable(mark.encode()):
+        record.problems.append(f"COMMIT NOT DURABLE: {mark} was acknowledged before it was on stable storage")
     told_at = book.history.tick()
     record.commits += [Commit(partition, offset, told_at) for partition, offset in offsets.items()]
     book.note("committed", *(f"{partition}:{offset}" for partition, offset in offsets.items()))

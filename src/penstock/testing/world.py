@@ -70,7 +70,7 @@ class World:
         keeps_everything = all(topic.retention_bytes < 0 for topic in plan.topics)
         probe = self._is_durable if plan.flush == "always" and keeps_everything else None
         kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
-        self._group = GroupRecord(kept if plan.members else ())
+        self._group = GroupRecord(kept if plan.members else (), self._is_durable)
         self._book = Book(self.history, self.machine.note, probe)
         self._table = Table(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
 
