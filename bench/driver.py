@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -14,6 +14,7 @@ from typing import Any
 from bench.ballast import Ballast
 from bench.peers import WORK, Peer
 from bench.processes import Usage, usage
+from bench.profiling import Profiler
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -76,8 +77,12 @@ class Ran:
 
 
 class Driver:
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, *, settles: bool = True) -> None:
+        """With `settles`, the machine is brought to the same state before each run, which takes a while."""
         self.peer = peer
+        self._settles = settles
+        self.profiler: Profiler | None = None
+        """Watches the broker while a load tool runs."""
         self._admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 2})
         self._topics = 0
 
@@ -125,7 +130,7 @@ class Driver:
         return self._run(command, arguments, settled=settled)
 
     def _run(self, command: list[str], arguments: Mapping[str, object], *, settled: bool = True) -> Ran:
-        if not settled:
+        if not (settled and self._settles):
             return self._measured(command, arguments)
         settle(self.peer.directory)
         with Ballast():
@@ -135,7 +140,8 @@ class Driver:
         for name, value in arguments.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
         before = usage(self.peer.pid)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        with self.profiler.watching(self.peer.pid) if self.profiler else nullcontext():
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         cost = usage(self.peer.pid) - before
         if done.returncode:
             log = (self.peer.directory / "broker.log").read_text()[-3000:]

@@ -40,6 +40,8 @@ class GrowthScale:
     """What is stored before the broker is started again."""
     unsettled_bytes: int
     """What is written just before it is killed."""
+    settles: bool = True
+    """Whether what was prepared is on the disk before anything is measured."""
 
 
 FULL = GrowthScale(
@@ -48,7 +50,7 @@ FULL = GrowthScale(
 QUICK = GrowthScale(
     (200_000, 5_000_000), (1, 200), (0, 1_000), (1, 100), 2_000, 200_000, 500, 1_000_000_000, 50_000_000
 )
-TINY = GrowthScale((10_000, 50_000), (1, 10), (0, 20), (1, 5), 50, 10_000, 20, 20_000_000, 5_000_000)
+TINY = GrowthScale((10_000, 50_000), (1, 10), (0, 20), (1, 5), 50, 10_000, 20, 20_000_000, 5_000_000, settles=False)
 
 Work = Callable[[], int]
 """Does a fixed amount of work and tells how many messages, or whatever is counted, that was."""

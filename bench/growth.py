@@ -105,7 +105,8 @@ def measure(case: Case, scale: GrowthScale, rounds: int, directory: Path) -> lis
             peer.start()
             driver = Driver(peer)
             sides[amount] = driver, stack.enter_context(case.prepare(driver, amount, scale))
-        settle(directory)
+        if scale.settles:
+            settle(directory)
         for _, works in sides.values():
             for work in works.values():
                 work()

@@ -6,6 +6,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ class Penstock(Peer):
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
         return [
-            str(ROOT / ".venv" / "bin" / "penstock"),
+            str(Path(sys.executable).with_name("penstock")),
             "serve",
             *("--data", str(self.directory / "data")),
             *("--host", "127.0.0.1"),

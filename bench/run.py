@@ -14,28 +14,41 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.driver import Driver, Sample, batch_file
+from bench.driver import LOAD, RAW, Driver, Sample, batch_file
 from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
 from bench.processes import resident_mb
+from bench.profiling import Profiler
 from bench.report import causes, comparison, machine, rewrite
-from bench.workloads import FULL, PARTS, QUICK, WORKLOADS, Scale, Workload, acknowledge, raw_stream, stream
+from bench.workloads import (
+    FULL,
+    LIBRDKAFKA_PARTS,
+    PARTS,
+    QUICK,
+    TINY,
+    WORKLOADS,
+    Scale,
+    Workload,
+    acknowledge,
+    raw_stream,
+    stream,
+)
 
 IDLE_S = 3.0
 """How long after its start a broker counts as idle."""
-
-LOAD_BYTES = 10_000_000_000
-"""After so much load memory is looked at."""
 
 
 def main() -> int:
     arguments = _parse()
     arguments.load_before = os.getloadavg()[0]
-    scale = QUICK if arguments.quick else FULL
-    subprocess.run(["make", "-s", "-C", str(ROOT / "bench")], check=True)
-    kafka, penstock = Kafka(WORK / "run" / "kafka"), Penstock(WORK / "run" / "penstock")
+    scale = TINY if arguments.tiny else QUICK if arguments.quick else FULL
+    only = set(arguments.only.split(",")) if arguments.only else set(PARTS)
+    tools = [RAW, LOAD] if only.intersection(LIBRDKAFKA_PARTS) else [RAW]
+    subprocess.run(["make", "-s", "-C", str(ROOT / "bench"), *map(str, tools)], check=True)
+    kafka, penstock = Kafka(Path(arguments.data, "kafka")), Penstock(Path(arguments.data, "penstock"))
+    if arguments.profile:
+        return profile(penstock, scale, [workload for workload in WORKLOADS if workload.part in only])
     if not arguments.alone:
         kafka.fetch()
-    only = set(arguments.only.split(",")) if arguments.only else set(PARTS)
     peers: list[Peer] = [penstock] if arguments.alone else [kafka, penstock]
     samples: list[Sample] = []
     try:
@@ -74,40 +87,66 @@ def measure(
     Kafka's default."""
     for peer in peers:
         peer.start(flush_always=flush)
-    drivers = {peer.name: Driver(peer) for peer in peers}
+    drivers = {peer.name: Driver(peer, settles=scale.settles) for peer in peers}
     samples: list[Sample] = []
     for driver in drivers.values():
-        warm_up(driver, scale)
+        warm_up(driver, scale, workloads)
     for number in range(rounds):
         for workload in workloads:
             for peer in _order(peers, number):
                 samples += map(_tell, workload.run(drivers[peer.name], scale))
     if not flush:
-        samples += [_tell(memory_after_load(drivers[peer.name])) for peer in peers]
+        samples += [_tell(memory_after_load(drivers[peer.name], scale)) for peer in peers]
     for peer in peers:
         peer.stop()
     return samples
 
 
-def warm_up(driver: Driver, scale: Scale) -> None:
+def profile(peer: Peer, scale: Scale, workloads: Sequence[Workload]) -> int:
+    """Each workload once more with somebody looking on; what was seen goes into files beside the results."""
+    profiler = Profiler()
+    for flush in (False, True):
+        chosen = [workload for workload in workloads if workload.flush is flush]
+        if not chosen:
+            continue
+        peer.start(flush_always=flush)
+        try:
+            driver = Driver(peer, settles=scale.settles)
+            warm_up(driver, scale, chosen)
+            driver.profiler = profiler
+            for workload in chosen:
+                for sample in workload.run(driver, scale):
+                    path = profiler.save(sample.workload, peer.version())
+                    print(path.relative_to(ROOT), file=sys.stderr, flush=True)
+        finally:
+            peer.stop()
+    return 0
+
+
+def warm_up(driver: Driver, scale: Scale, workloads: Sequence[Workload]) -> None:
     """Bring a just-started broker (and a JVM above all) to its usual speed; nothing is recorded."""
-    for workload in (stream(100), stream(1000), raw_stream(100, 1), raw_stream(100, 1), acknowledge):
+    warming = [raw_stream(100, 1), raw_stream(100, 1)]
+    if any(workload.part in LIBRDKAFKA_PARTS for workload in workloads):
+        warming = [stream(100), stream(1000), *warming, acknowledge]
+    for workload in warming:
         for _ in workload(driver, scale):
             pass
 
 
-def memory_after_load(driver: Driver) -> Sample:
-    """Resident memory after ten gigabytes more than everything that ran before."""
+def memory_after_load(driver: Driver, scale: Scale) -> Sample:
+    """Resident memory after many gigabytes more than everything that ran before."""
     batch = batch_file(8_000, 100)
     with driver.topic(16) as topic:
-        requests = LOAD_BYTES // batch.stat().st_size
+        requests = scale.memory_bytes // batch.stat().st_size
         driver.raw("produce", [topic], partitions=16, batch=batch, records=8_000, requests=requests)
-        return Sample("memory after 10 GB", driver.peer.name, {"MB": resident_mb(driver.peer.pid)})
+        name = f"memory after {scale.memory_bytes / 1e9:g} GB"
+        return Sample(name, driver.peer.name, {"MB": resident_mb(driver.peer.pid)})
 
 
 def report(samples: Sequence[Sample], peers: Sequence[Peer], arguments: argparse.Namespace) -> None:
     """Print the tables, keep the raw samples, and rewrite the page of results unless this was only a quick look."""
-    WORK.joinpath("samples.json").write_text(json.dumps([sample.as_json() for sample in samples], indent=1))
+    kept = json.dumps([sample.as_json() for sample in samples], indent=1)
+    Path(arguments.data, "samples.json").write_text(kept)
     command = " ".join(["python -m bench", *sys.argv[1:]])
     lines = [
         "",
@@ -149,13 +188,16 @@ def _librdkafka(samples: Sequence[Sample]) -> str:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two rounds of less, printed only")
+    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
     parser.add_argument("--rounds", type=int, help="how often each broker runs each workload (5, with --quick 2)")
     parser.add_argument("--only", help=f"a comma-separated choice of {', '.join(PARTS)}")
     parser.add_argument("--alone", action="store_true", help="without Kafka: to look for the cause of a figure")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --alone none)")
+    parser.add_argument("--profile", action="store_true", help="measure nothing; write profiles into bench/profiles/")
+    parser.add_argument("--data", default=str(WORK / "run"), help="where the brokers keep their data meanwhile")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; unless complete, none)")
     arguments = parser.parse_args()
-    partial = arguments.quick or arguments.alone or arguments.only
-    arguments.rounds = arguments.rounds or (2 if arguments.quick else 5)
+    partial = arguments.quick or arguments.tiny or arguments.alone or arguments.only
+    arguments.rounds = arguments.rounds or (1 if arguments.tiny else 2 if arguments.quick else 5)
     if arguments.output is None and not partial:
         arguments.output = str(ROOT / "bench" / "RESULTS.md")
     return arguments

@@ -24,10 +24,15 @@ class Scale:
     latency_messages: int
     singles: int
     wide_requests: int
+    memory_bytes: int
+    """After so much load memory is looked at."""
+    settles: bool = True
+    """Whether the machine is brought to the same state before each run."""
 
 
-FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 40_000, 4_000)
-QUICK = Scale(2_000_000, 200_000, 500_000_000, 2_000, 5_000, 400)
+FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 40_000, 4_000, 10_000_000_000)
+QUICK = Scale(2_000_000, 200_000, 500_000_000, 2_000, 5_000, 400, 10_000_000_000)
+TINY = Scale(20_000, 5_000, 10_000_000, 100, 256, 20, 20_000_000, settles=False)
 
 Run = Callable[[Driver, Scale], Iterator[Sample]]
 
@@ -166,4 +171,6 @@ WORKLOADS = (
     Workload("flush", True, singles(1000)),
     Workload("flush", True, full_batches),
 )
+LIBRDKAFKA_PARTS = ("stream", "latency", "mixed")
+"""The parts that need the load tool on librdkafka."""
 PARTS = ("start", *dict.fromkeys(workload.part for workload in WORKLOADS))

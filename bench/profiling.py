@@ -1,0 +1,95 @@
+"""Where the broker's time goes, seen by py-spy from outside: the functions that most samples found at work.
+
+Sampling slows the process down a little, so profiles are taken in runs of their own, which measure nothing.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.peers import ROOT
+
+PROFILES = ROOT / "bench" / "profiles"
+RATE_HZ = 500
+BEGIN_S = 1.0
+"""What the sampler needs to find its way around a process."""
+
+TOP = 15
+_WAITS_FOR_WORK = "_worker (concurrent/futures/thread.py)"
+
+
+class Profiler:
+    """Keeps the stacks of the last process that was watched; RuntimeError when py-spy is missing or not allowed."""
+
+    def __init__(self) -> None:
+        beside = Path(sys.executable).parent / "py-spy"
+        found = str(beside) if beside.exists() else shutil.which("py-spy")
+        if found is None:
+            raise RuntimeError(f"bench: --profile needs py-spy; install it: {sys.executable} -m pip install py-spy")
+        self._command = found
+        self._folded: list[str] = []
+
+    @contextmanager
+    def watching(self, pid: int) -> Iterator[None]:
+        with tempfile.TemporaryDirectory() as directory:
+            output = Path(directory, "stacks")
+            command = [self._command, "record", "--pid", str(pid), "--rate", str(RATE_HZ), "--nolineno", "--native"]
+            command += ["--format", "raw", "--output", str(output)]
+            sampler = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            try:
+                time.sleep(BEGIN_S)
+                yield
+            finally:
+                sampler.send_signal(signal.SIGINT)
+                said, _ = sampler.communicate(timeout=60)
+            if not output.exists():
+                raise RuntimeError(f"bench: py-spy gave no profile (it needs root, or to be allowed to trace):\n{said}")
+            self._folded = output.read_text().splitlines()
+
+    def save(self, workload: str, version: str) -> Path:
+        """Write down what was found most often; gives the file."""
+        PROFILES.mkdir(exist_ok=True)
+        path = PROFILES / f"{re.sub(r'[^a-z0-9]+', '-', workload.lower()).strip('-')}.txt"
+        path.write_text("\n".join([f"{workload} ({version})", "", *summary(self._folded)]) + "\n")
+        return path
+
+
+def summary(folded: Sequence[str], top: int = TOP) -> list[str]:
+    """The functions in which most samples ended, and beside them how many samples they were anywhere in.
+
+    Samples of threads that only wait are left out: for events, or for work.
+    A line of `folded` is a stack, outermost function first, separated by semicolons, and how often it was seen.
+    """
+    at_work: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    for line in folded:
+        stack, _, count = line.rpartition(" ")
+        functions = [_short(function) for function in stack.split(";")]
+        if _is_waiting(functions):
+            continue
+        at_work[functions[-1]] += int(count)
+        for function in set(functions):
+            within[function] += int(count)
+    total = sum(at_work.values())
+    lines = [f"{total:,} samples at {RATE_HZ} a second of threads at work", "", "   self  within  function"]
+    for function, seen in sorted(at_work.items(), key=lambda each: (-each[1], each[0]))[:top]:
+        lines.append(f"{seen / total:7.1%} {within[function] / total:7.1%}  {function}")
+    return lines
+
+
+def _is_waiting(functions: Sequence[str]) -> bool:
+    in_python = [function for function in functions if function.endswith(".py)")]
+    return functions[-1].startswith("epoll_") or in_python[-1:] == [_WAITS_FOR_WORK]
+
+
+def _short(function: str) -> str:
+    """`name (file)` with the file from its package on."""
+    return re.sub(r"\((?:.*/)?(?:src|site-packages|lib/python[\d.]+)/", "(", function)

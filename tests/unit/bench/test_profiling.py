@@ -1,0 +1,44 @@
+"""Profiles: what is kept of the stacks that a sampler saw."""
+
+from bench.profiling import summary
+
+WORKER = "_worker (/usr/lib/python3.11/concurrent/futures/thread.py)"
+FLUSH = "LocalFile.flush (/here/src/penstock/storage/local_disk.py)"
+
+
+def test_a_profile_names_the_functions_at_work_most_often_first_and_what_they_are_within() -> None:
+    lines = summary(
+        [
+            "main (a.py);handle (a.py);append (b.py) 6",
+            "main (a.py);handle (a.py) 3",
+            "main (a.py) 1",
+        ]
+    )
+    assert lines == [
+        "10 samples at 500 a second of threads at work",
+        "",
+        "   self  within  function",
+        "  60.0%   60.0%  append (b.py)",
+        "  30.0%   90.0%  handle (a.py)",
+        "  10.0%  100.0%  main (a.py)",
+    ]
+
+
+def test_a_profile_leaves_out_threads_that_wait_for_events_or_for_work() -> None:
+    lines = summary(
+        [
+            "main (a.py);epoll_pwait (libc.so.6) 50",
+            f"{WORKER};0x7f0000000000 (libc.so.6) 50",
+            f"{WORKER};{FLUSH};fdatasync (libc.so.6) 4",
+        ]
+    )
+    assert lines[0].startswith("4 samples")
+    assert lines[3:] == [" 100.0%  100.0%  fdatasync (libc.so.6)"]
+
+
+def test_a_profile_names_files_from_their_package_on() -> None:
+    assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (penstock/storage/local_disk.py)")
+
+
+def test_a_function_that_calls_itself_counts_once_in_a_sample() -> None:
+    assert summary(["walk (a.py);walk (a.py) 2"])[-1] == " 100.0%  100.0%  walk (a.py)"
