@@ -19,6 +19,9 @@ ROWS_MAX = 10_000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 TIMEOUT_MS_MAX = 10_000
 VALUE_BYTES_MAX = 1024 * 1024
+NAME_CHARACTERS_MAX = 1_000
+"""Of a column: one without a name is called by its whole expression."""
+
 SQL_BYTES_MAX = 64 * 1024
 
 _STEPS = 10_000
@@ -92,7 +95,7 @@ def _authorize(action: int, _first: str | None, second: str | None, _database: s
 
 
 def _read(cursor: sqlite3.Cursor, rows_max: int) -> QueryResult:
-    columns = tuple(column[0] for column in cursor.description or ())
+    columns = tuple(column[0][:NAME_CHARACTERS_MAX] for column in cursor.description or ())
     rows: list[str] = []
     size = 0
     for row in cursor:

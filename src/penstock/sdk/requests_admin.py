@@ -200,7 +200,7 @@ def query(sql: str, rows_max: int, timeout_ms: int) -> Request[QueryResult]:
     def decode(answer: dict[str, Any]) -> QueryResult | PenstockError:
         if answer["error_code"]:
             return PenstockError.from_number(answer["error_code"], answer["error_message"] or "")
-        rows = tuple(tuple(json.loads(row)) for row in answer["rows"])
+        rows = tuple(tuple(json.loads(bytes(row))) for row in answer["rows"])
         return QueryResult(tuple(answer["columns"]), rows, answer["truncated"])
 
     return _request(QUERY, {"sql": sql, "rows_max": rows_max, "timeout_ms": timeout_ms}, decode)

@@ -36,7 +36,9 @@ def test_rows_are_given_as_json_with_the_names_of_their_columns(tmp_path: Path) 
             answer = await answered(handler, sql="SELECT name, partitions FROM topics ORDER BY name")
             assert (answer["error_code"], answer["error_message"], answer["truncated"]) == (0, None, False)
             assert answer["columns"] == ["name", "partitions"]
-            assert [json.loads(row) for row in answer["rows"]] == [["orders", 1], ["visits", 1]]
+            assert [json.loads(bytes(row)) for row in answer["rows"]] == [["orders", 1], ["visits", 1]]
+            answer = await answered(handler, sql="SELECT hex(zeroblob(400000)) AS long")
+            assert json.loads(bytes(answer["rows"][0])) == ["0" * 800_000]
             answer = await answered(handler, sql="SELECT name FROM topics", rows_max=1)
             assert (len(answer["rows"]), answer["truncated"]) == (1, True)
             answer = await answered(handler, sql="DELETE FROM topics")

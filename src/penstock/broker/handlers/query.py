@@ -27,6 +27,5 @@ class QueryHandler:
             result = await self._queries.query(fields["sql"], fields["rows_max"], fields["timeout_ms"])
         except PenstockError as error:
             return write_response(API, version, {"error_code": error.code.number, "error_message": error.detail})
-        return write_response(
-            API, version, {"columns": result.columns, "rows": result.rows, "truncated": result.truncated}
-        )
+        rows = [row.encode() for row in result.rows]
+        return write_response(API, version, {"columns": result.columns, "rows": rows, "truncated": result.truncated})
