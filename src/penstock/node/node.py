@@ -34,7 +34,7 @@ from penstock.partition.setting_table import TABLE
 from penstock.records import COMPILED
 from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk
-from penstock.storage.store import FlushPolicy, Store
+from penstock.storage.store import OPEN_FILES_MAX, FlushPolicy, Store
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Node:
         catalog: Catalog,
         entropy: Entropy,
         process_metrics: Source = no_metrics,
+        open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self.settings = settings
         self.kafka_port = settings.kafka_port
@@ -77,6 +78,7 @@ class Node:
         self._catalog = catalog
         self._entropy = entropy
         self._process_metrics = process_metrics
+        self._open_files_max = open_files_max
         self._open = AsyncExitStack()
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
@@ -151,6 +153,7 @@ class Node:
             flush_workers=self._flush_workers,
             policy=FlushPolicy(settings.flush),
             flush_interval_ms=settings.flush_interval_ms,
+            open_files_max=self._open_files_max,
             entropy=self._entropy,
             cleaner_limits=CleanerLimits(settings.cleaner_memory_bytes, settings.cleaner_bytes_per_s),
         )

@@ -9,6 +9,10 @@ from penstock.node.metrics import Metric, gauge
 
 log = logging.getLogger(__name__)
 
+FILES_FEWEST = 256
+FILES_ENOUGH = 8_192
+"""One file of each partition that is written to; more would only cost the kernel memory."""
+
 
 def process_metrics() -> Iterable[Metric]:
     """Memory, CPU time and open files under the names that Prometheus' dashboards expect."""
@@ -24,14 +28,21 @@ def process_metrics() -> Iterable[Metric]:
     yield gauge("process_max_fds", "Limit of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def open_as_many_files_as_allowed() -> None:
-    """Raise the limit of open files to what the system lets this user have: connections count as files too."""
+def open_as_many_files_as_allowed() -> int:
+    """Raise the limit of open files to what the system lets this user have, and tell it: connections count too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
             log.warning("the limit of open files stays as it is", extra={"limit": soft, "why": str(error)})
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return FILES_ENOUGH if limit == resource.RLIM_INFINITY else limit
+
+
+def segment_files_max(limit: int) -> int:
+    """How many files of logs may be open at a time, of all that the process may have: half are for connections."""
+    return max(FILES_FEWEST, min(limit // 2, FILES_ENOUGH))
 
 
 def resident_bytes() -> int:

@@ -26,7 +26,7 @@ from penstock.model.workers import ThreadWorkers
 from penstock.node import logs
 from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
-from penstock.node.process import open_as_many_files_as_allowed, process_metrics
+from penstock.node.process import open_as_many_files_as_allowed, process_metrics, segment_files_max
 from penstock.node.settings import Settings
 from penstock.storage.local_disk import LocalDisk
 
@@ -56,10 +56,10 @@ def run(settings: Settings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
-    open_as_many_files_as_allowed()
+    files_max = segment_files_max(open_as_many_files_as_allowed())
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings, _in_full(settings)))
+            return runner.run(_serve(settings, _in_full(settings), files_max))
     except PenstockError as problem:
         sys.stderr.write(f"penstock: {problem.detail}\n")
         return _EXIT_CODES.get(problem.code, EXIT_FAILED)
@@ -100,7 +100,7 @@ def _check_distinct(directories: Sequence[str]) -> None:
         names[place] = name
 
 
-async def _serve(said: Settings, settings: Settings) -> int:
+async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
     clock = SystemClock()
     begun_s = clock.monotonic_s()
     entropy = SystemEntropy()
@@ -117,6 +117,7 @@ async def _serve(said: Settings, settings: Settings) -> int:
         catalog=catalog,
         entropy=entropy,
         process_metrics=process_metrics,
+        open_files_max=files_max,
     )
     stopping = asyncio.Event()
     _watch_signals(stopping)

@@ -32,6 +32,9 @@ from penstock.storage.recovery import LogPlan
 from penstock.storage.trouble import Trouble
 
 LOCK_NAME = ".lock"
+OPEN_FILES_MAX = 512
+"""Of logs, at a time, unless the process may have more."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -81,7 +84,7 @@ class Store:
         entropy: Entropy,
         flush_interval_ms: int = 1000,
         checkpoint_interval_ms: int = 30_000,
-        open_files_max: int = 512,
+        open_files_max: int = OPEN_FILES_MAX,
         cleaner_limits: CleanerLimits | None = None,
     ) -> "Store":
         """Lock the directories, recover what is in them, begin to serve.
