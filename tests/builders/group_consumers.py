@@ -27,6 +27,8 @@ Place = tuple[str, int]
 FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 REBALANCE_MS = 30_000
 SESSION_MS = 45_000
+JOINING: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topics": ("orders",), "owned": ()}
+"""What a member says that joins."""
 
 
 def request(member_id: str, epoch: int, **other: Any) -> ConsumerHeartbeat:

@@ -19,6 +19,7 @@ from penstock.groups.machine import Machine
 from penstock.groups.projector import Projector
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import Hurry, Reply, Shard
+from penstock.groups.sizes import RECORD_BYTES_MAX
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
@@ -27,13 +28,12 @@ from penstock.partition.partitions import Partitions
 
 TOPIC = "__consumer_offsets"
 
-_TOPIC_BYTES = 16 * 1024 * 1024
 TOPIC_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
-    "segment.bytes": str(_TOPIC_BYTES),
-    # A group is one record, with all its members: it must fit, however many they are.
-    "max.message.bytes": str(_TOPIC_BYTES),
+    "segment.bytes": str(RECORD_BYTES_MAX),
+    # A classic group is one record, with all its members: it must fit.
+    "max.message.bytes": str(RECORD_BYTES_MAX),
 }
 
 GroupCommand = (

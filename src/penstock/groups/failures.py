@@ -46,10 +46,15 @@ def failed(command: Command, error: ErrorCode, detail: str = "") -> Answer:
     return _MAKERS[type(command)](error, detail)
 
 
+def not_available(command: Command) -> Answer:
+    """What everybody is told who waits for a state that turned out not to be the log's: to come again."""
+    return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's state could not be written")
+
+
 def refused_by_log(command: Command, error: ErrorCode) -> Answer:
-    """What a caller is told whose records the log did not take: to come again, unless that cannot help."""
+    """What a caller is told whose own records the log did not take: to come again, unless that cannot help."""
     if error not in _TOO_LARGE:
-        return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's state could not be written")
+        return not_available(command)
     if isinstance(command, commands.CommitOffsets):
         return failed(command, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     return failed(command, ErrorCode.UNKNOWN_SERVER_ERROR, "the group's state is too large for one message")

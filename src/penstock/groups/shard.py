@@ -4,8 +4,9 @@ Invariants: what the machine says has happened is in the log, in that order, or 
 when everything that the machine knew when it was given is durable (a classic heartbeat, which tells nothing that could
 be lost, leaves at once). Nobody but the shard writes the partition. Each question is answered exactly once.
 
-When the log does not take a write, or a flush fails, the machine knows what the log does not: it is thrown away,
-everybody who waits is told to come again, and the state is loaded anew from what is really there, as after a start.
+When the log does not take a write, or a flush fails, the machine knows what the log does not: it is thrown away, and
+the state is loaded anew from what is really there, as after a start. Everybody who waits is told to come again; nobody
+is told what is wrong with somebody else's question. Answers that only wait for a flush leave when it succeeds.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from penstock.groups.answers import OK, Answer, PartitionErrors
 from penstock.groups.changes import Changes
 from penstock.groups.commands import Command, CommitOffsets, Heartbeat
 from penstock.groups.effects import Effects, Now, Record, Token
-from penstock.groups.failures import failed, refused_by_log
+from penstock.groups.failures import failed, not_available, refused_by_log
 from penstock.groups.loading import replay_log
 from penstock.groups.machine import Machine
 from penstock.groups.records import key_version
@@ -136,7 +137,7 @@ class Shard:
         token = self._next_token
         self._next_token += 1
         self._asked[token] = _Asked(command, reply)
-        self._run(lambda now: machine.handle(command, token, now), at_once=isinstance(command, Heartbeat))
+        self._run(lambda now: machine.handle(command, token, now), token, at_once=isinstance(command, Heartbeat))
         return partial(self._hurry, token)
 
     def topics_changed(self) -> None:
@@ -156,21 +157,23 @@ class Shard:
         if asked is not None:
             asked.reply(failed(asked.command, ErrorCode.NOT_COORDINATOR))
 
-    def _run(self, step: Callable[[Now], Effects], *, at_once: bool = False) -> None:
+    def _run(self, step: Callable[[Now], Effects], token: Token | None = None, *, at_once: bool = False) -> None:
+        """Let the machine do something, for the question of this token if it is for one."""
         try:
             effects = step(self._now())
         except Exception:
             # A fault in the machine: what it knows now is worth nothing, what the log has is as good as before.
             _log.exception("the state of groups failed unexpectedly", extra={"partition": str(self.partition)})
-            self._throw_away(lambda command: failed(command, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._refuse(token, lambda command: failed(command, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._throw_away()
             return
-        if not effects.records or self._append(effects.records):
+        if not effects.records or self._append(effects.records, token):
             self._answer(effects, at_once=at_once and not effects.records)
             self._set_timer()
 
     # Writing.
 
-    def _append(self, records: Sequence[Record]) -> bool:
+    def _append(self, records: Sequence[Record], token: Token | None) -> bool:
         """Append as one batch, or as few as will do; False when the log refused, which everybody was told."""
         now_ms = self._clock.wall_ms()
         try:
@@ -188,21 +191,25 @@ class Shard:
                     self.changes.note(record, appended.base_offset + at)
         except PenstockError as error:
             _log.warning("groups could not be written", extra={"partition": str(self.partition), "why": str(error)})
-            self._throw_away(partial(refused_by_log, error=error.code))
+            self._refuse(token, partial(refused_by_log, error=error.code))
+            self._throw_away()
             return False
         return True
 
     def _flushed(self, life: int, append: int, flushed: "asyncio.Future[None]") -> None:
+        """An append of this life or, as long as nothing is loaded anew, of the one before."""
         error = None if flushed.cancelled() else flushed.exception()
-        if life != self._life:
-            return
         if flushed.cancelled() or error is not None:
             _log.warning("groups could not be flushed", extra={"partition": str(self.partition), "why": str(error)})
-            self._throw_away(lambda command: failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            held, self._held = self._held, deque()
+            if life == self._life:
+                self._throw_away()
+            self._answer_all([each.asked for each in held], not_available)
             return
         self._durable_appends = append
-        self._retry_s = RETRY_FIRST_S
-        while self._held and self._held[0].append <= append and life == self._life:
+        if life == self._life:
+            self._retry_s = RETRY_FIRST_S
+        while self._held and self._held[0].append <= append:
             _, asked, answer = self._held.popleft()
             self._leave(asked, answer)
 
@@ -235,18 +242,22 @@ class Shard:
 
     # Loading.
 
-    def _throw_away(self, answer: Callable[[Command], Answer]) -> None:
-        """Forget the state, tell everybody so, and load it again after a while."""
+    def _refuse(self, token: Token | None, answer: Callable[[Command], Answer]) -> None:
+        """Answer the one question that nothing came of."""
+        asked = None if token is None else self._asked.pop(token, None)
+        if asked is not None:
+            _reply(asked, answer(asked.command))
+
+    def _throw_away(self) -> None:
+        """Forget the state, tell everybody so who waits for others, and load it again after a while."""
         self._machine = None
         self._life += 1
         self._refusal = ErrorCode.NOT_COORDINATOR if self._is_closed else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._stop_timer()
-        held, self._held = self._held, deque()
-        asked = [each.asked for each in held] + self._take_asked()
         if not self._is_closed:
             self._load_soon(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
-        self._answer_all(asked, answer)
+        self._answer_all(self._take_asked(), not_available)
 
     def _load_soon(self, delay_s: float) -> None:
         self._loading = asyncio.get_running_loop().create_task(self._load(delay_s))

@@ -1,6 +1,6 @@
 """One classic group, as the machine sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from penstock.groups.answers import (
     CommittedOffset,
@@ -13,7 +13,7 @@ from penstock.groups.answers import (
     Synced,
 )
 from penstock.groups.classic.joining import check_member, join
-from penstock.groups.classic.members import Members
+from penstock.groups.classic.members import Member, Members
 from penstock.groups.classic.rebalance import Rebalance, State
 from penstock.groups.commands import CommitOffsets, FetchOffsets, Heartbeat, Join, Leave, LeavingMember, Sync
 from penstock.groups.context import Context
@@ -21,6 +21,7 @@ from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.group import MemberCommand
 from penstock.groups.records import group_key, subscribed_topics
+from penstock.groups.sizes import ASSIGNED_BYTES_MAX
 from penstock.model.errors import ErrorCode
 
 CONSUMER = "consumer"
@@ -88,7 +89,15 @@ class ClassicGroup:
         self.members.answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), effects)
         member.sync_token = token
         if self.members.leader == member.member_id:
-            self.rebalance.assign(dict(command.assignments), now, effects)
+            self._assign(member, dict(command.assignments), now, effects)
+
+    def _assign(self, leader: Member, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
+        """What is more than the group's record can hold is refused; the others are sent to find another leader."""
+        if sum(len(assignment) for assignment in assignments.values()) <= ASSIGNED_BYTES_MAX:
+            self.rebalance.assign(assignments, now, effects)
+            return
+        self.members.answer_sync(leader, Synced(ErrorCode.UNKNOWN_SERVER_ERROR), effects)
+        self.rebalance.prepare(now, effects)
 
     def _check_sync(self, command: Sync) -> ErrorCode:
         error = self._check_generation(command.member_id, command.instance_id, command.generation)

@@ -6,6 +6,7 @@ from penstock.groups.classic.rebalance import Rebalance, State
 from penstock.groups.commands import Join
 from penstock.groups.context import Context
 from penstock.groups.effects import Effects, Now, Token
+from penstock.groups.sizes import TOLD_BYTES_MAX, protocols_bytes, text_bytes
 from penstock.model.entropy import random_uuid
 from penstock.model.errors import ErrorCode
 
@@ -28,7 +29,7 @@ def join(group: Rebalance, context: Context, command: Join, token: Token, now: N
 
 
 def _refusal(group: Rebalance, context: Context, command: Join) -> ErrorCode:
-    if not _has_room(group, context.settings.members_max, command):
+    if not _has_room(group, context.settings.members_max, command) or not _may_tell(group, command):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not _fits(group, command):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -46,6 +47,16 @@ def _has_room(group: Rebalance, members_max: int, command: Join) -> bool:
     if group.state is State.PREPARING:
         return (member is not None and member.join_token is not None) or group.members.awaiting_join < members_max
     return member is not None or len(group.members) < members_max
+
+
+def _may_tell(group: Rebalance, command: Join) -> bool:
+    """Whether what all members told would still fit into the group's record; who tells no more than before may."""
+    names = (command.member_id, command.instance_id, command.client_id, command.client_host)
+    more = text_bytes(*names) + protocols_bytes(command.protocols)
+    member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
+    if member is not None:
+        more -= member.told_bytes
+    return more <= 0 or group.members.told_bytes + more <= TOLD_BYTES_MAX
 
 
 def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> None:

@@ -1,7 +1,8 @@
 """Who is in a classic group, without any notion of time.
 
 Invariants: `awaiting_join` counts the members whose join waits for an answer; the leader is a member, or None when
-there is nobody; a static id belongs to exactly one member; nobody is both a member and expected to become one.
+there is nobody; a static id belongs to exactly one member; nobody is both a member and expected to become one;
+`told_bytes` is what all of them told, and what the ids take that were given out.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from penstock.groups.answers import Joined, JoinedMember, Synced
 from penstock.groups.commands import Join, OfferedProtocol
 from penstock.groups.effects import Effects, Token
+from penstock.groups.sizes import protocols_bytes, text_bytes
 from penstock.model.errors import ErrorCode
 
 
@@ -29,6 +31,12 @@ class Member:
     is_new: bool = False
     """Whether it has not yet been told that it is a member."""
 
+    @property
+    def told_bytes(self) -> int:
+        """What it told of itself."""
+        names = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
+        return names + protocols_bytes(self.protocols)
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """What it tells the assignor of this name."""
         for name, metadata in self.protocols:
@@ -43,13 +51,24 @@ class Member:
 class Members:
     """The members in the order in which they came, and those who were given an id and are expected."""
 
-    __slots__ = ("_by_id", "_static", "_support", "awaiting_join", "changes", "expected", "leader", "to_sync")
+    __slots__ = (
+        "_by_id",
+        "_static",
+        "_support",
+        "awaiting_join",
+        "changes",
+        "expected",
+        "leader",
+        "to_sync",
+        "told_bytes",
+    )
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._support: dict[str, int] = {}
         self.awaiting_join = 0
+        self.told_bytes = 0
         self.leader: str | None = None
         self.expected: dict[str, None] = {}
         """Ids given out to members that are to come again with them."""
@@ -84,15 +103,28 @@ class Members:
         """How long a rebalance waits: as long as the most patient member allows."""
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
+    def expect(self, member_id: str) -> None:
+        """Somebody was given this id, and is to come again with it."""
+        self.expected[member_id] = None
+        self.told_bytes += text_bytes(member_id)
+
+    def expect_no_longer(self, member_id: str) -> bool:
+        """Whether it was expected."""
+        if member_id not in self.expected:
+            return False
+        del self.expected[member_id]
+        self.told_bytes -= text_bytes(member_id)
+        return True
+
     def add(self, member: Member) -> None:
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
-        self.expected.pop(member.member_id, None)
+        self.expect_no_longer(member.member_id)
         self.awaiting_join += member.join_token is not None
-        self._count(member.protocols, 1)
+        self._count(member, 1)
 
     def remove(self, member: Member) -> None:
         """Take out a member whose tokens have been answered."""
@@ -100,7 +132,7 @@ class Members:
         if member.instance_id is not None:
             del self._static[member.instance_id]
         self.to_sync.pop(member.member_id, None)
-        self._count(member.protocols, -1)
+        self._count(member, -1)
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), None)
 
@@ -116,9 +148,9 @@ class Members:
     def update(self, member: Member, command: Join, token: Token, effects: Effects) -> None:
         """A member joins again: what it says now counts, and an earlier join of it that still waits is answered."""
         self.answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), effects)
-        self._count(member.protocols, -1)
+        self._count(member, -1)
         member.protocols = command.protocols
-        self._count(member.protocols, 1)
+        self._count(member, 1)
         member.rebalance_timeout_ms = command.rebalance_timeout_ms
         member.session_timeout_ms = command.session_timeout_ms
         member.join_token = token
@@ -165,9 +197,10 @@ class Members:
                     break
         return max(votes, key=lambda name: votes[name], default=None)
 
-    def _count(self, protocols: tuple[OfferedProtocol, ...], by: int) -> None:
+    def _count(self, member: Member, by: int) -> None:
         self.changes += 1
-        for name in dict.fromkeys(each.name for each in protocols):
+        self.told_bytes += by * member.told_bytes
+        for name in dict.fromkeys(each.name for each in member.protocols):
             count = self._support.get(name, 0) + by
             if count:
                 self._support[name] = count

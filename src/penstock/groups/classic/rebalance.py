@@ -84,7 +84,7 @@ class Rebalance:
 
     def expect(self, member_id: str, timeout_ms: int, now: Now) -> None:
         """Wait for a member that was told its id and has to come again with it."""
-        self.members.expected[member_id] = None
+        self.members.expect(member_id)
         timer = Timer(TimerKind.PENDING, self.group_id, member_id)
         self._context.deadlines.set(timer, now.monotonic_ms + timeout_ms)
 
@@ -94,9 +94,8 @@ class Rebalance:
 
     def drop_expected(self, member_id: str) -> bool:
         """Do not wait any longer for a member that was told its id; whether it was waited for."""
-        if member_id not in self.members.expected:
+        if not self.members.expect_no_longer(member_id):
             return False
-        del self.members.expected[member_id]
         self._context.deadlines.cancel(Timer(TimerKind.PENDING, self.group_id, member_id))
         return True
 

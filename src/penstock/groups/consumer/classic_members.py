@@ -28,9 +28,11 @@ def check_join(members: Membership, command: Join) -> EmbeddedSubscription:
     if command.protocol_type != PROTOCOL_TYPE or not _is_supported(members, command):
         raise PenstockError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        return read_subscription(command.protocols, members.context.topics)
+        told = read_subscription(command.protocols, members.context.topics)
     except PenstockError as error:
         raise PenstockError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, error.detail) from error
+    members.check_told(command.member_id or holder or "", _subscription(command, told))
+    return told
 
 
 def _is_supported(members: Membership, command: Join) -> bool:

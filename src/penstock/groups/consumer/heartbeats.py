@@ -22,11 +22,14 @@ def heartbeat(members: Membership, command: ConsumerHeartbeat, now: Now, effects
     if command.subscribed_regex:
         members.context.regexes.check(command.subscribed_regex)
 
+    place = replaced_id if replaced_id is not None else member_id
+    updated = _updated(members.state.subscriptions.get(place, NEW_SUBSCRIPTION), command)
+    members.check_told(place, updated)
+
     if replaced_id is not None:
         members.replace(replaced_id, member_id, effects)
     before = members.holding(member_id)
-    known = members.state.subscriptions.get(member_id, NEW_SUBSCRIPTION)
-    members.subscribe(member_id, _updated(known, command), now, effects)
+    members.subscribe(member_id, updated, now, effects)
     members.assign(now, effects)
     after = members.reconcile(member_id, command.owned, now, effects)
     members.heard_of(member_id, now)

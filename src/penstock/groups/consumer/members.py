@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from penstock.groups.commands import OfferedProtocol
 from penstock.groups.consumer.assignors import Assignment
+from penstock.groups.sizes import protocols_bytes, text_bytes
 
 AWAY_EPOCH = -2
 """The epoch of a static member that has left for a while: what it holds waits for its return."""
@@ -45,6 +46,12 @@ class Subscription:
     assignor: str | None = None
     classic: ClassicTerms | None = None
     """Only where the member speaks the classic protocol."""
+
+    @property
+    def told_bytes(self) -> int:
+        """What it takes, the member's id aside."""
+        names = text_bytes(self.instance_id, self.rack_id, self.client_id, self.client_host, self.regex, self.assignor)
+        return names + text_bytes(*self.topics) + (protocols_bytes(self.classic.protocols) if self.classic else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from penstock.groups.consumer.targets import compute_targets
 from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now
+from penstock.groups.sizes import TOLD_BYTES_MAX
 from penstock.model.errors import ErrorCode, PenstockError
 
 RESOLVE_AGAIN_MS = 1
@@ -61,6 +62,16 @@ class Membership:
         if len(self.state.subscriptions) >= members_max and member_id not in self.state.subscriptions:
             raise PenstockError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has reached its maximum of {members_max} members."
+            )
+
+    def check_told(self, member_id: str, subscription: Subscription) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if all members together would tell more of themselves than a group can hold;
+        who tells no more than before may."""
+        more = self.state.more_told(member_id, subscription)
+        if more > 0 and self.state.told_bytes + more > TOLD_BYTES_MAX:
+            raise PenstockError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"What the members tell of themselves would take more than {TOLD_BYTES_MAX} bytes.",
             )
 
     def check_instance(self, member_id: str, instance_id: str | None) -> None:

@@ -26,6 +26,7 @@ from penstock.groups.consumer.records import GroupEpoch, TargetEpoch
 from penstock.groups.consumer.state import GroupState
 from penstock.groups.context import Context
 from penstock.groups.effects import Effects, Now
+from penstock.groups.sizes import ASSIGNED_BYTES_MAX
 from penstock.groups.topics import TopicImage
 from penstock.model.errors import ErrorCode, PenstockError
 
@@ -137,6 +138,10 @@ def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) 
         )
         rebalance.members.add(member)
         rebalance.heard_of(member, now)
+    if sum(len(member.assignment) for member in group.members) > ASSIGNED_BYTES_MAX:
+        # The group gathers at once, so what it was to have is only for the log, which it would not fit into.
+        for member in group.members:
+            member.assignment = b""
     rebalance.state = State.STABLE
     rebalance.since_ms = now.wall_ms
     rebalance.protocol_type = PROTOCOL_TYPE

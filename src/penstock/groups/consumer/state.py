@@ -19,6 +19,7 @@ from penstock.groups.consumer.assignors import Assignment
 from penstock.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, Holding, Subscription
 from penstock.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
 from penstock.groups.effects import Record
+from penstock.groups.sizes import text_bytes
 from penstock.groups.topics import TopicImage
 
 _VOID = GroupEpoch(0, 0)
@@ -39,6 +40,8 @@ class GroupState:
         self.regex_users: Counter[str] = Counter()
         self.classic_members = 0
         """How many members speak the classic protocol."""
+        self.told_bytes = 0
+        """What all members told of themselves."""
         self._group = _VOID
         self._target = _NO_TARGET
         self._readers: Counter[str] = Counter()
@@ -61,6 +64,14 @@ class GroupState:
         """Whether there is nothing left that a record says."""
         parts = (self.subscriptions, self.targets, self.holdings, self.regexes)
         return self._group == _VOID and self._target == _NO_TARGET and not any(parts)
+
+    def more_told(self, member_id: str, new: Subscription | None) -> int:
+        """How many bytes members would tell more of themselves if this member told this."""
+        old = self.subscriptions.get(member_id)
+        if old == new:
+            return 0
+        id_bytes = text_bytes(member_id)
+        return (id_bytes + new.told_bytes if new else 0) - (id_bytes + old.told_bytes if old else 0)
 
     def is_free(self, topic_id: bytes, partition: int, for_member: str) -> bool:
         """Whether no other member has the partition."""
@@ -166,6 +177,7 @@ class GroupState:
             yield records.holding_record(self.group_id, member_id, holding)
 
     def _put_subscription(self, member_id: str, new: Subscription | None) -> None:
+        self.told_bytes += self.more_told(member_id, new)
         old = self.subscriptions.get(member_id, NEW_SUBSCRIPTION)
         _put(self.subscriptions, member_id, new)
         self.classic_members += (new is not None and new.classic is not None) - (old.classic is not None)

@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from builders.group_consumers import REBALANCE_MS, SESSION_MS, Consumer, describe, request
+from builders.group_consumers import JOINING, REBALANCE_MS, SESSION_MS, Consumer, describe, request
 from builders.group_machine import Driver
 from builders.group_topics import Topics
 from penstock.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
 from penstock.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
 from penstock.model.errors import ErrorCode
-
-JOINS: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topics": ("orders",), "owned": ()}
 
 
 def _driver(**settings: Any) -> Driver:
@@ -25,16 +23,16 @@ def _ask(driver: Driver, member_id: str, epoch: int, **other: Any) -> ConsumerHe
 @pytest.mark.parametrize(
     ("member_id", "epoch", "other", "named"),
     [
-        ("", 0, JOINS, "MemberId"),
+        ("", 0, JOINING, "MemberId"),
         ("", 5, {"makes_member_id": True}, "MemberId"),
         ("", -1, {"makes_member_id": True}, "MemberId"),
-        ("m", 0, JOINS | {"group_id": ""}, "GroupId"),
-        ("m", 0, JOINS | {"instance_id": ""}, "InstanceId"),
-        ("m", 0, JOINS | {"rack_id": ""}, "RackId"),
-        ("m", 0, JOINS | {"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs"),
-        ("m", 0, JOINS | {"owned": None}, "TopicPartitions"),
-        ("m", 0, JOINS | {"owned": (OwnedPartitions(bytes(16), (0,)),)}, "TopicPartitions"),
-        ("m", 0, JOINS | {"subscribed_topics": None}, "SubscribedTopicNames"),
+        ("m", 0, JOINING | {"group_id": ""}, "GroupId"),
+        ("m", 0, JOINING | {"instance_id": ""}, "InstanceId"),
+        ("m", 0, JOINING | {"rack_id": ""}, "RackId"),
+        ("m", 0, JOINING | {"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs"),
+        ("m", 0, JOINING | {"owned": None}, "TopicPartitions"),
+        ("m", 0, JOINING | {"owned": (OwnedPartitions(bytes(16), (0,)),)}, "TopicPartitions"),
+        ("m", 0, JOINING | {"subscribed_topics": None}, "SubscribedTopicNames"),
         ("m", -2, {}, "InstanceId"),
         ("m", -3, {}, "MemberEpoch"),
     ],
@@ -50,7 +48,7 @@ def test_a_request_that_contradicts_the_protocol_is_told_which_field_is_wrong(
 
 
 def test_an_unknown_assignor_is_refused_and_the_known_ones_are_named() -> None:
-    answer = _ask(_driver(), "m", 0, **JOINS, server_assignor="fair")
+    answer = _ask(_driver(), "m", 0, **JOINING, server_assignor="fair")
     assert answer.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert "uniform, range" in answer.detail
 
@@ -65,7 +63,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
 
 
 def test_a_member_without_an_id_is_given_one_where_its_version_asks_for_it() -> None:
-    answer = _ask(_driver(), "", 0, **JOINS, makes_member_id=True)
+    answer = _ask(_driver(), "", 0, **JOINING, makes_member_id=True)
     assert answer.error is ErrorCode.NONE
     assert answer.member_id
 
@@ -136,8 +134,8 @@ def test_a_change_of_topics_that_the_group_does_not_read_changes_nothing() -> No
 def test_a_group_has_no_more_members_than_it_may() -> None:
     driver = _driver(members_max=1)
     Consumer(driver, "m").join()
-    assert _ask(driver, "n", 0, **JOINS).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert _ask(driver, "m", 0, **JOINS).error is ErrorCode.NONE
+    assert _ask(driver, "n", 0, **JOINING).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert _ask(driver, "m", 0, **JOINING).error is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
