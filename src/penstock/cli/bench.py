@@ -209,5 +209,5 @@ def _tell(what: str, load: "Load", measured: "Measured", *, as_json: bool) -> No
     )
     columns = ["ms", *next(iter(document["latency_ms"].values()))]
     rows = [(name, *(f"{value:.2f}" for value in row.values())) for name, row in document["latency_ms"].items()]
-    print_line("")
+    print_line()
     print_table(columns, rows, numbers=columns[1:])

@@ -97,7 +97,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
     print_line(f"  topics     {facts['topics']} with {counted(facts['partitions'], 'partition')}, and {internal}")
     print_line(f"  data       {'-' if facts['bytes'] is None else shown_size(facts['bytes'])}")
     print_line(f"  groups     {'-' if facts['groups'] is None else facts['groups']}")
-    print_line("")
+    print_line()
     rows = [
         (
             broker["node_id"],

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output import print_line
+from penstock.cli.output import print_bytes
 
 PROGRAM = "penstock"
 COMPLETE_VARIABLE = "_PENSTOCK_COMPLETE"
@@ -29,7 +29,8 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell to make it
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer offers it to no checker.
 
-    print_line(get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell.value))
+    script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell.value)
+    print_bytes(f"{script}\n".encode())
 
 
 def prepare() -> None:

@@ -1,12 +1,11 @@
 """What was seen of a log: the asked-for part of it is printed, all of it is counted, and what is wrong is noted."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.cli.dump_lines import Format, Where
-from penstock.cli.output import counted, print_bytes, shown_size
+from penstock.cli.output import counted, print_bytes, print_note, shown_size
 from penstock.records.batch import decode_batch
 from penstock.records.header import BatchHeader, Bytes, check
 from penstock.records.record import Record
@@ -34,7 +33,8 @@ class Account:
     """One partition, as far as it was looked at."""
 
     where: Where
-    segments: int = 0
+    segments: int | None = None
+    """None of a log whose files were not looked at."""
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
@@ -54,7 +54,7 @@ class Account:
         return {
             "topic": self.where.topic,
             "partition": self.where.partition,
-            "segments": self.segments,
+            **({} if self.segments is None else {"segments": self.segments}),
             "batches": self.batches,
             "messages": self.records,
             "bytes": self.size_bytes,
@@ -69,7 +69,7 @@ class Account:
             span = f"offsets {self.first_offset} to {self.next_offset - 1}"
         parts = [span, counted(self.batches, "batch", "batches"), counted(self.records, "record")]
         parts.append(shown_size(self.size_bytes))
-        if self.segments:
+        if self.segments is not None:
             parts.append(counted(self.segments, "segment"))
         verdict = counted(len(self.problems), "problem") if self.problems else "nothing wrong"
         return f"{self.where.topic}-{self.where.partition}: {', '.join(parts)}: {verdict}"
@@ -120,6 +120,5 @@ def opened(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:
 
 def tell(problems: Iterable[Problem]) -> None:
     """What is wrong, on standard error, each on a line of its own."""
-    sys.stdout.flush()
     for problem in problems:
-        sys.stderr.write(f"penstock: {problem}\n")
+        print_note(f"penstock: {problem}")

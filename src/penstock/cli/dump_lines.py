@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from penstock.cli.output import text_or_base64
+from penstock.cli.output import printable, text_or_base64
 from penstock.records.compression import Compression
 from penstock.records.header import BatchHeader
 from penstock.records.record import Record
@@ -43,7 +43,8 @@ def format_for(*, batches: bool, as_json: bool) -> Format:
 
 def record_line(where: Where, header: BatchHeader, record: Record) -> str:
     date, time = date_and_time(record.timestamp)
-    place = f"[{date}] [{time}] [{where.topic}] [{where.partition}] [{record.offset}]"
+    topic = escaped(where.topic.encode(errors="surrogateescape"))
+    place = f"[{date}] [{time}] [{topic}] [{where.partition}] [{record.offset}]"
     return f"{place} [{escaped(record.key)}] [{escaped(record.value)}] [{action(header, record)}]\n"
 
 
@@ -64,7 +65,7 @@ def record_document(where: Where, header: BatchHeader, record: Record) -> str:
 
 def batch_line(where: Where, header: BatchHeader) -> str:
     fields = {name: value for name, value in batch_fields(where, header).items() if value is not None}
-    return " ".join(f"{name}={value}" for name, value in fields.items()) + "\n"
+    return printable(" ".join(f"{name}={value}" for name, value in fields.items())) + "\n"
 
 
 def batch_document(where: Where, header: BatchHeader) -> str:

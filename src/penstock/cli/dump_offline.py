@@ -7,7 +7,7 @@ moment; it is looked at again before anything is said about it.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +16,10 @@ from uuid import UUID
 from penstock.cli.dump_account import Account, Printer, Problem, Wanted, opened
 from penstock.cli.dump_lines import Where
 from penstock.cli.dump_names import topic_names
-from penstock.cli.failures import usage_error
+from penstock.cli.failures import HintedError, usage_error
+from penstock.cli.nearest import did_you_mean
 from penstock.cli.read_only_disk import ReadOnlyDisk, ReadOnlyFile
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.model.names import PartitionKey
 from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
@@ -55,31 +57,61 @@ class Batch(NamedTuple):
 
 
 def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]:
-    """What lies at `path`: a segment file, the directory of a partition, or a data directory with many."""
+    """What lies at `path`, of this topic and these partitions, or of all: a segment file, the directory of a
+    partition, or a data directory with many. UNKNOWN_TOPIC_OR_PARTITION for what neither the files nor the catalog and
+    the checkpoint beside them know of."""
     if path.is_file():
         if path.suffix != SEGMENT_SUFFIX or not path.stem.isdecimal():
             raise usage_error(f"{path} is no segment file: their names are an offset and {SEGMENT_SUFFIX}")
         directory = path.absolute().parent
-        return [Log(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
-    if not path.is_dir():
+        logs = [Log(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
+        names: dict[str, str] = {}
+    elif not path.is_dir():
         raise usage_error(f"{path} is neither a segment file nor a directory")
-    if _segments(path):
+    elif _segments(path):
         whole = path.absolute()
-        return [Log(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
-    names = topic_names(path)
+        logs = [Log(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
+        names = {}
+    else:
+        names = topic_names(path)
+        logs = _logs_in(path, names)
+    flushed = [_where(log_directory_name(key), names) for key in _flushed(path) or ()]
+    _check_there(path, topic, partitions, [*(log.where for log in logs), *flushed], names.values())
+    return sorted(log for log in logs if _is_asked_for(log.where, topic, partitions))
+
+
+def _logs_in(path: Path, names: dict[str, str]) -> list[Log]:
     logs = [
         Log(_where(each.name, names), _segments(each), is_whole=True)
         for each in path.iterdir()
         if key_of(each.name) is not None
     ]
-    if not logs and key_of(path.name) is None:
+    if not logs and key_of(path.name) is None and _flushed(path) == {}:
         raise usage_error(f"{path} is no data directory: no partition has its messages there")
-    wanted = [
-        log
-        for log in logs
-        if (topic is None or log.where.topic == topic) and (not partitions or log.where.partition in partitions)
-    ]
-    return sorted(wanted)
+    return logs
+
+
+def _is_asked_for(where: Where, topic: str | None, partitions: Collection[int]) -> bool:
+    return topic in (None, where.topic) and (not partitions or where.partition in partitions)
+
+
+def _check_there(
+    path: Path, topic: str | None, partitions: list[int], there: Sequence[Where], names: Iterable[str]
+) -> None:
+    topics = sorted({where.topic for where in there} | set(names))
+    if topic is not None and topic not in topics:
+        raise _unknown(path, f"there is no topic {topic!r} in {path}{did_you_mean(topic, topics)}")
+    numbers = sorted({where.partition for where in there if topic in (None, where.topic)})
+    for number in partitions:
+        if number not in numbers:
+            of_topic = "" if topic is None else f" of topic {topic!r}"
+            known = f"the last is {numbers[-1]}" if numbers else "there is none"
+            raise _unknown(path, f"there is no partition {number}{of_topic} in {path}; {known}")
+
+
+def _unknown(path: Path, text: str) -> PenstockError:
+    hint = f"`penstock dump --offline {path} --verify` shows the topics and partitions there."
+    return HintedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, hint)
 
 
 def _where(name: str, names: dict[str, str]) -> Where:
@@ -127,7 +159,7 @@ class Examination:
     """Told of every file, once it has been gone through."""
 
     def run(self) -> Account:
-        account = Account(self.log.where)
+        account = Account(self.log.where, segments=0)
         due: int | None = None
         for path in self.log.segments:
             base = _base(path)
@@ -141,7 +173,7 @@ class Examination:
                 account.problems.append(Problem(str(path), "it was removed while its log was being looked at"))
                 due = None
                 continue
-            account.segments += 1
+            account.segments = (account.segments or 0) + 1
             due = self._segment(file, path, base, account)
             self.advance(file.size())
             if self.printer.is_done:
@@ -325,19 +357,25 @@ def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> lis
     return found
 
 
-def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+def _flushed(directory: Path) -> Mapping[PartitionKey, checkpoint.LogState] | None:
+    """The logs that the data directory's checkpoint knows; None where it is damaged, nothing where there is none."""
     disk, path = ReadOnlyDisk(), str(directory)
     if not disk.exists(f"{path}/{checkpoint.FILE_NAME}"):
-        return []
+        return {}
     own = sealed.read(disk, f"{path}/{identity.FILE_NAME}", identity.KIND)
     known = checkpoint.read(disk, path, UUID(bytes=own[:16])) if own else None
-    if known is None:
-        return [Problem(f"{path}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
+    return None if known is None else known.logs
+
+
+def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+    disk = ReadOnlyDisk()
+    logs = _flushed(directory)
+    if logs is None:
+        return [Problem(f"{directory}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
     names = topic_names(directory)
     found = []
-    for key, state in known.logs.items():
-        where = _where(log_directory_name(key), names)
-        if (topic is not None and where.topic != topic) or (partitions and where.partition not in partitions):
+    for key, state in logs.items():
+        if not _is_asked_for(_where(log_directory_name(key), names), topic, partitions):
             continue
         log_path = directory / log_directory_name(key)
         new = exchange.decided(disk, str(log_path))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
+from penstock.cli.output import printable
 from penstock.model.errors import ErrorCode, PenstockError
 
 EXIT_FAILED = 1
@@ -27,7 +28,7 @@ _HINTS = {
     ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and at the free space of its data directory.",
     ErrorCode.NETWORK_EXCEPTION: "Check that the broker runs and that the network between lets you through.",
     ErrorCode.UNSUPPORTED_VERSION: "Use versions of broker and client that are closer to each other.",
-    ErrorCode.INVALID_CONFIG: "`penstock config describe` shows the settings, their types and what they are for.",
+    ErrorCode.INVALID_CONFIG: "`penstock config describe topic` shows all settings of topics, with what they are for.",
     ErrorCode.RESOURCE_NOT_FOUND: "`penstock cluster info` shows the brokers.",
     ErrorCode.GROUP_ID_NOT_FOUND: "`penstock group list` shows the groups.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its consumers, or wait until they are given up; `penstock group describe` tells.",
@@ -40,9 +41,17 @@ _UNKNOWN_HINT = "It may be stored or not: read the topic's end before you send i
 _DISK_HINT = "Look at the broker's log and its disk's free space, and read the topic's end before you send it again."
 
 
-def usage_error(text: str) -> PenstockError:
+class HintedError(PenstockError):
+    """A failure that knows better what to do about it than the table of hints."""
+
+    def __init__(self, code: ErrorCode, detail: str, hint: str) -> None:
+        super().__init__(code, detail)
+        self.hint = hint
+
+
+def usage_error(text: str, hint: str = "") -> PenstockError:
     """What was asked for contradicts itself or cannot be read."""
-    return PenstockError(ErrorCode.INVALID_SETTING, text)
+    return HintedError(ErrorCode.INVALID_SETTING, text, hint)
 
 
 @contextmanager
@@ -59,8 +68,7 @@ def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
         if prints:
             sys.stdout.flush()
     except PenstockError as error:
-        _explain(error, as_json)
-        raise typer.Exit(_exit_code(error)) from None
+        raise typer.Exit(explain(error, as_json)) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
@@ -68,7 +76,7 @@ def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
     except OSError as error:
         _silence_output()
-        sys.stderr.write(f"penstock: {error.strerror or error}\n")
+        sys.stderr.write(f"penstock: {printable(error.strerror or str(error))}\n")
         raise typer.Exit(EXIT_FAILED) from None
 
 
@@ -77,15 +85,20 @@ def _silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _explain(error: PenstockError, as_json: bool) -> None:
+def explain(error: PenstockError, as_json: bool) -> int:
+    """Say on standard error what is wrong and what to do; which exit code that means."""
     hint = _hint(error)
     if as_json:
         sys.stderr.write(json.dumps({"error": error.code.name, "message": error.detail, "hint": hint}) + "\n")
     else:
-        sys.stderr.write(f"penstock: {error.detail}\n" + (f"  {hint}\n" if hint else ""))
+        detail = "\n".join(map(printable, error.detail.split("\n")))
+        sys.stderr.write(f"penstock: {detail}\n" + (f"  {printable(hint)}\n" if hint else ""))
+    return _exit_code(error)
 
 
 def _hint(error: PenstockError) -> str:
+    if isinstance(error, HintedError):
+        return error.hint
     if _is_unreachable(error):
         return _UNREACHABLE_HINT
     if _is_outcome_unknown(error):

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import print_bytes, shown, text_or_base64
+from penstock.cli.output import print_bytes, printable, shown, text_or_base64
 from penstock.cli.positions import EXPECTED, Offset, parse_position
 from penstock.model.clock import SystemClock
 
@@ -122,9 +122,9 @@ class Printer:
         return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
     def _verbose_line(self, partition: int, record: "Record") -> bytes:
-        headers = "".join(f" {name}={shown(value)}" for name, value in record.headers)
+        headers = "".join(f" {printable(name)}={shown(value)}" for name, value in record.headers)
         parts = (_time(record.timestamp), f"{partition}:{record.offset}", shown(record.key), shown(record.value))
-        return ("  ".join(parts) + headers + "\n").encode(errors="backslashreplace")
+        return ("  ".join(parts) + headers + "\n").encode()
 
 
 def _time(timestamp_ms: int) -> str:

@@ -8,7 +8,7 @@ import typer
 from penstock.cli.consent import ask
 from penstock.cli.failures import failures_explained
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, Yes
-from penstock.cli.output import counted, print_json, print_line, print_table
+from penstock.cli.output import counted, print_json, print_line, print_table, shortened
 from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
@@ -120,20 +120,20 @@ def _document(group: "GroupDescription", rows: "Sequence[Progress]") -> dict[str
 def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
     from penstock.cli.group_progress import total_lag
 
-    print_line(f"{group.group_id}: {group.state.lower()}, {counted(len(group.members), 'member')}")
+    print_line(f"{shortened(group.group_id)}: {group.state.lower()}, {counted(len(group.members), 'member')}")
     print_line(f"  protocol   {group.kind}{', ' + group.assignor if group.assignor else ''}")
     if group.epoch >= 0:
         print_line(f"  epoch      {group.epoch}")
     print_line(f"  lag        {counted(total_lag(rows), 'message')}")
     if group.members:
-        print_line("")
+        print_line()
         shown = [
             (_named(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
             for member in group.members
         ]
         print_table(("member", "host", "topics", "partitions"), shown, numbers=("partitions",))
     if rows:
-        print_line("")
+        print_line()
         table = [
             (
                 row.where.topic,
@@ -247,7 +247,8 @@ def _print_moves(name: str, rows: "Sequence[Move]", members: "Sequence[GroupMemb
     ]
     print_table(columns, shown, numbers=columns[1:4])
     again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
-    print_line(f"\n{counted(again, 'message')} will be read again, {skipped} skipped.")
+    print_line()
+    print_line(f"{counted(again, 'message')} will be read again, {skipped} skipped.")
 
 
 def _moves_document(name: str, rows: "Sequence[Move]", *, done: bool) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""For a topic that is not there: which names come nearest to it."""
+"""For a name that is not there: which names come nearest to it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from penstock.cli.session import Session
 from penstock.model.errors import ErrorCode, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.cli.session import Session
 
 LOOK_UP_S = 5.0
 _NAMES_MAX = 10_000
@@ -13,7 +16,7 @@ _NAMES_MAX = 10_000
 
 
 @contextmanager
-def topic_expected(session: Session, name: str) -> Iterator[None]:
+def topic_expected(session: "Session", name: str) -> Iterator[None]:
     """Add to UNKNOWN_TOPIC_OR_PARTITION, where the topic itself is missing, the names that look like the one given."""
     try:
         yield
@@ -23,19 +26,25 @@ def topic_expected(session: Session, name: str) -> Iterator[None]:
         names = _names(session)
         if names is None or name in names:
             raise
-        nearest = nearest_names(name, names)
-        if not nearest:
+        meant = did_you_mean(name, names)
+        if not meant:
             raise
-        raise PenstockError(error.code, f"there is no topic {name!r}; did you mean {' or '.join(nearest)}?") from error
+        raise PenstockError(error.code, f"there is no topic {name!r}{meant}") from error
 
 
-def nearest_names(name: str, names: list[str]) -> list[str]:
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """`; did you mean …?`, or nothing where no name is near."""
+    nearest = nearest_names(name, names)
+    return f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+
+
+def nearest_names(name: str, names: Sequence[str]) -> list[str]:
     """At most three of `names` that could have been meant."""
     folded = {each.casefold(): each for each in names}
     return [folded[each] for each in get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.6)]
 
 
-def _names(session: Session) -> list[str] | None:
+def _names(session: "Session") -> list[str] | None:
     try:
         views = session.run(session.client.list_topics(timeout_s=LOOK_UP_S))
     except PenstockError:

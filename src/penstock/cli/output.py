@@ -1,9 +1,33 @@
-"""What commands print: tables for people, JSON for programs."""
+"""What commands print: tables and lines for people, JSON for programs.
+
+What people read has no control characters in it, whoever wrote the text: a terminal would obey them. Only the values
+that `get` and `tail` hand on, and JSON, are as they are.
+"""
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unicodedata import category
+
+CELL_MAX = 300
+"""So many characters of a text are shown in a table; a topic's name fits in."""
+
+
+def printable(text: str) -> str:
+    """The text with an escape, such as `\\x1b`, for each character that a terminal might obey or not show."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or category(character) == "Zs":  # Spaces of all widths are what they seem.
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning with an ellipsis where it is longer than people read in a line."""
+    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 1] + "…"
 
 
 def print_json(document: Any) -> None:
@@ -11,8 +35,15 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def print_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def print_line(text: str = "") -> None:
+    sys.stdout.write(printable(text) + "\n")
+
+
+def print_note(text: str) -> None:
+    """A line on standard error, behind what was printed before."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    sys.stderr.write(printable(text) + "\n")
 
 
 def print_bytes(data: bytes) -> None:
@@ -28,17 +59,24 @@ def print_bytes(data: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:
-    """A table; the columns named in `numbers` are flush right. Into a pipe it is as wide as it needs to be."""
+    """A table; the columns named in `numbers` are flush right. Into a pipe it is as wide as it needs to be.
+
+    No cell is taken for markup, and one of more than CELL_MAX characters ends in an ellipsis.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        table.add_column(_cell(column), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False).print(table)
+        table.add_row(*map(_cell, row))
+    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False, emoji=False).print(table)
+
+
+def _cell(value: object) -> str:
+    return shortened(printable(str(value)))
 
 
 def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -70,4 +108,4 @@ def shown_size(size_bytes: int) -> str:
 
 def shown(data: bytes | None) -> str:
     """Bytes for a person's eye: text where it is text, escapes where it is not."""
-    return "-" if data is None else data.decode(errors="backslashreplace")
+    return "-" if data is None else printable(data.decode(errors="backslashreplace"))

@@ -57,7 +57,7 @@ class ProgressBar:
 
         amount = (DownloadColumn(), TransferSpeedColumn()) if self._in_bytes else (MofNCompleteColumn(),)
         progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             *amount,
             TimeElapsedColumn(),

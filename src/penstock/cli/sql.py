@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
-from penstock.cli.output import print_json, print_line, print_table
+from penstock.cli.output import print_json, print_line, print_note, print_table
 from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
@@ -105,7 +105,6 @@ def _print_result(result: "QueryResult", as_json: bool) -> None:
     if result.columns:
         print_table(result.columns, cells, numbers=numbers)
     if result.is_truncated:
-        sys.stdout.flush()
-        sys.stderr.write("penstock: there are more rows; --limit asks for more of them\n")
+        print_note("penstock: there are more rows; --limit asks for more of them")
     elif not result.rows:
         print_line("No rows.")

@@ -1,6 +1,5 @@
 """`penstock topic create | list | describe | alter | delete | empty`."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +17,7 @@ from penstock.cli.options import (
     TopicName,
     Yes,
 )
-from penstock.cli.output import counted, print_json, print_line, print_table, shown_size
+from penstock.cli.output import counted, print_json, print_line, print_note, print_table, shown_size
 from penstock.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
@@ -134,8 +133,7 @@ def list_topics(
         elif after is None:
             print_line("There are no topics yet. `penstock topic create NAME` makes one.")
         if more is not None:
-            sys.stdout.flush()
-            sys.stderr.write(f"There are more: --after {more} shows the next page, --all shows all.\n")
+            print_note(f"There are more: --after {more} shows the next page, --all shows all.")
 
 
 async def _page(

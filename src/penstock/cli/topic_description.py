@@ -51,11 +51,11 @@ class Description(NamedTuple):
     def print(self) -> None:
         count = counted(len(self.partitions), "partition")
         print_line(f"{self.view.name}: {count}, id {self.view.topic_id}{', internal' * self.view.is_internal}")
-        print_line("")
+        print_line()
         columns = ("partition", "leader", "replicas", "in sync", "first", "next", "size")
         numbers = ("partition", "leader", "first", "next", "size")
         print_table(columns, [_cells(row) for row in self.partitions], numbers=numbers)
-        print_line("")
+        print_line()
         if self.settings is None:
             print_line("The broker tells no settings.")
         elif self.settings:

@@ -31,6 +31,8 @@ EVERYTHING = Wanted(0, 2**63 - 1)
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=128)
 VALUES = [b"value %d" % number for number in range(200)]
 TOPIC_ID = "00000000000000000000000000000001"
+NAME = "00000000-0000-0000-0000-000000000001"
+"""What a topic is called where no catalog tells its name."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +134,33 @@ def test_a_part_can_be_asked_for(data: Path) -> None:
     assert [json.loads(line)["offset"] for line in lines] == [50, 51]
     _, lines, _ = dump("--offline", data, "--batches", "--from", "198")
     assert [line.split()[2] for line in lines] == ["base_offset=198", "base_offset=199"]
-    assert dump("--offline", data, "--partition", "7")[1] == []
-    assert dump("--offline", data, "another")[1] == []
+    assert len(dump("--offline", data, "--partition", "0")[1]) == len(VALUES)
+    assert len(dump("--offline", data, NAME)[1]) == len(VALUES)
+
+
+@pytest.mark.parametrize("flags", [(), ("--verify",), ("--batches",), ("--json",)])
+@pytest.mark.parametrize("at", ["data directory", "partition", "segment"])
+def test_a_topic_or_partition_that_is_not_there_is_an_error(data: Path, at: str, flags: tuple[str, ...]) -> None:
+    directory = data / f"{TOPIC_ID}-0"
+    path = {"data directory": data, "partition": directory, "segment": segments_of(data)[0]}[at]
+    near = NAME[:-1] + "2"
+    for asked, named in (
+        ((near,), f"there is no topic '{near}' in {path}; did you mean {NAME}?"),
+        (("another",), f"there is no topic 'another' in {path}"),
+        (("--partition", "0", "--partition", "9"), f"there is no partition 9 in {path}; the last is 0"),
+        ((NAME, "--partition", "9"), f"there is no partition 9 of topic '{NAME}' in {path}; the last is 0"),
+    ):
+        code, lines, errors = dump("--offline", path, *asked, *flags)
+        assert (code, lines) == (1, [])
+        assert named in errors
+
+
+def test_a_topic_of_which_only_the_checkpoint_knows_is_lost_and_not_unknown(data: Path, tmp_path: Path) -> None:
+    copy = copy_of(data, tmp_path / "copy")
+    shutil.rmtree(copy / f"{TOPIC_ID}-0")
+    code, _, errors = dump(NAME, "--offline", copy, "--verify")
+    assert code == EXIT_DAMAGED
+    assert "bytes were flushed, 0 are there" in errors
 
 
 def test_holes_and_empty_batches_of_a_compacted_log_are_no_damage(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from penstock.cli.failures import explain
 from penstock.cli.nearest import nearest_names
-from penstock.cli.output import counted, print_table, shown_size
+from penstock.cli.output import CELL_MAX, counted, print_line, print_note, print_table, printable, shown_size
+from penstock.model.errors import ErrorCode, PenstockError
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,40 @@ def test_sizes_have_as_many_digits_as_people_read(size_bytes: int, text: str) ->
 @pytest.mark.parametrize(("count", "text"), [(0, "0 batches"), (1, "1 batch"), (2, "2 batches")])
 def test_nouns_follow_their_numbers(count: int, text: str) -> None:
     assert counted(count, "batch", "batches") == text
+
+
+HOSTILE = "esc\x1b[31mRED\x1b]0;t\x07 \x9b1m\u202e\udcff\n[red]b[/red] :smile:"
+HARMLESS = r"esc\x1b[31mRED\x1b]0;t\x07 \x9b1m\u202e\udcff\n[red]b[/red] :smile:"
+
+
+def test_what_a_terminal_might_obey_is_escaped_in_lines_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(HOSTILE)
+    print_note(HOSTILE)
+    print_table(("name", HOSTILE), [(HOSTILE, 5)], numbers=(HOSTILE,))
+    ended = capsys.readouterr()
+    line, heading, _, row = ended.out.splitlines()
+    assert line == ended.err.rstrip("\n") == HARMLESS
+    assert heading.split("   ")[-1] == HARMLESS
+    assert row.startswith(HARMLESS)
+
+
+@pytest.mark.parametrize("text", ["plain", "grün", "日本\u3000語", "12\xa0€", "back\\slash"])
+def test_what_is_only_to_be_read_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_sends_nothing_to_the_terminal_but_text(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    explain(PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, f"it says {HOSTILE}"), as_json)
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert "[red]b[/red] :smile:" in told
+
+
+def test_a_cell_that_nobody_would_read_to_the_end_ends_in_an_ellipsis(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("group", "state"), [("g" * 32_000, "Empty")])
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.split() == ["g" * (CELL_MAX - 1) + "…", "Empty"]
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_it_needs_to_be(capsys: pytest.CaptureFixture[str]) -> None:
