@@ -10,6 +10,8 @@ from penstock.cli.output import print_json, print_line, print_table
 
 app = typer.Typer(help="Name clusters, so that --bootstrap need not be typed.", no_args_is_help=True)
 
+_MISSING = "not there: `penstock context use NAME` chooses another"
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.", show_default=False)]
 
 
@@ -20,11 +22,15 @@ def list_contexts(as_json: AsJson = False) -> None:
         from penstock.cli.contexts import read_contexts
 
         contexts = read_contexts()
-        rows = sorted(contexts.bootstraps.items())
+        rows: dict[str, str | None] = dict(sorted(contexts.bootstraps.items()))
+        if contexts.current is not None:
+            rows.setdefault(contexts.current, None)
         if as_json:
-            print_json([{"name": name, "bootstrap": at, "current": name == contexts.current} for name, at in rows])
+            print_json(
+                [{"name": name, "bootstrap": at, "current": name == contexts.current} for name, at in rows.items()]
+            )
         elif rows:
-            shown = [("*" if name == contexts.current else "", name, at) for name, at in rows]
+            shown = [("*" if name == contexts.current else "", name, at or _MISSING) for name, at in rows.items()]
             print_table(("", "context", "brokers"), shown)
         else:
             print_line("There are no contexts yet. `penstock context set NAME --bootstrap HOST:PORT` makes one.")
@@ -42,13 +48,13 @@ def show(
         from penstock.cli.contexts import file_path, read_contexts
 
         contexts = read_contexts()
-        chosen = name or contexts.current
-        if chosen is None:
+        bootstrap = contexts.chosen(name)
+        if bootstrap is None:
             raise usage_error("no context is the current one; `penstock context use NAME` makes one so")
         document = {
-            "name": chosen,
-            "bootstrap": contexts.bootstrap(chosen),
-            "current": chosen == contexts.current,
+            "name": name or contexts.current,
+            "bootstrap": bootstrap,
+            "current": name in (None, contexts.current),
             "file": str(file_path()),
         }
         if as_json:

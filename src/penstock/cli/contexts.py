@@ -20,7 +20,7 @@ NAME_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What the file says; `current` is one of `bootstraps`, or None."""
+    """What the file says; `current` is one of `bootstraps`, or None, unless somebody has edited the file."""
 
     bootstraps: dict[str, str] = field(default_factory=dict)
     current: str | None = None
@@ -31,6 +31,14 @@ class Contexts:
             return self.bootstraps[name]
         known = ", ".join(self.bootstraps) or "none yet; `penstock context set` makes one"
         raise usage_error(f"there is no context {name!r}; there are: {known}")
+
+    def chosen(self, name: str | None = None) -> str | None:
+        """The brokers of this context, else of the current one; None where none is."""
+        if name is None and self.current is not None and self.current not in self.bootstraps:
+            text = f"the current context {self.current!r} is not in the file of contexts {file_path()}"
+            raise usage_error(text, "`penstock context use NAME` chooses another, `penstock context list` shows them.")
+        name = name or self.current
+        return None if name is None else self.bootstrap(name)
 
     def with_context(self, name: str, bootstrap: str) -> "Contexts":
         """The same with this context added or changed; the first one becomes the current one."""
@@ -95,8 +103,6 @@ def _understood(document: dict[str, Any]) -> Contexts:
     for name, table in tables.items():
         if not isinstance(table, dict) or table.keys() != {"bootstrap"} or not isinstance(table["bootstrap"], str):
             raise ValueError(f"context {name!r} has to have one setting, bootstrap, a text")
-    if current is not None and current not in tables:
-        raise ValueError(f"the current context {current!r} is not in it")
     return Contexts({name: table["bootstrap"] for name, table in tables.items()}, current)
 
 

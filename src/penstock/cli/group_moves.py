@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from penstock.cli.failures import usage_error
 from penstock.cli.group_progress import Bounds, Move, clamped
 from penstock.cli.positions import EXPECTED, Beginning, Latest, Offset, Position, parse_position
-from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset
 from penstock.sdk.requests import BEGINNING, LATEST
@@ -35,10 +34,7 @@ def parse_target(text: str, now_ms: int) -> Target:
     """What `--to` says."""
     if _SHIFT.fullmatch(text.strip()):
         return Shift(int(text))
-    try:
-        return parse_position(text, "--to", now_ms)
-    except PenstockError as error:
-        raise usage_error(error.detail.replace(EXPECTED, TARGETS)) from None
+    return parse_position(text, "--to", now_ms, TARGETS)
 
 
 async def bounds_of(

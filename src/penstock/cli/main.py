@@ -9,20 +9,21 @@ import typer
 
 from penstock import __version__
 from penstock.cli import bench, cluster, config, context, group, serve, topic
+from penstock.cli.command_line import CommandLine
 from penstock.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion
 from penstock.cli.completion import prepare as prepare_completion
-from penstock.cli.context_option import ContextGroup
 from penstock.cli.dump import dump
 from penstock.cli.failures import EXIT_BUG, EXIT_INTERRUPTED
 from penstock.cli.get import get
 from penstock.cli.info import info
+from penstock.cli.output import printable
 from penstock.cli.put import put
 from penstock.cli.sql import sql
 from penstock.cli.tail import tail
 
 app = typer.Typer(
     name="penstock",
-    cls=ContextGroup,
+    cls=CommandLine,
     help="An event-streaming platform: one durable log, read as a stream or worked off as a queue.",
     no_args_is_help=True,
     add_completion=False,
@@ -91,6 +92,6 @@ def _tell_bug(error: Exception) -> int:
     """What nobody foresaw, in one line; with its traceback where that was asked for, and from a broker always."""
     if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] == ["serve"]:
         traceback.print_exception(error)
-    sys.stderr.write(f"penstock: this is a bug: {type(error).__name__}: {error}\n")
+    sys.stderr.write(f"penstock: this is a bug: {type(error).__name__}: {printable(str(error))}\n")
     sys.stderr.write(f"  With {DEBUG_VARIABLE}=1 in the environment it shows where; please report it with that.\n")
     return EXIT_BUG

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli.completion import complete_topic
-from penstock.model.errors import PenstockError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
@@ -30,12 +29,7 @@ def find_brokers(context: typer.Context, value: str) -> str:
         return value
     from penstock.cli.contexts import read_contexts
 
-    try:
-        contexts = read_contexts()
-        name = context.meta.get(CONTEXT_KEY) or contexts.current
-        return value if name is None else contexts.bootstrap(name)
-    except PenstockError as error:
-        raise typer.BadParameter(error.detail, param_hint="--context") from None
+    return read_contexts().chosen(context.meta.get(CONTEXT_KEY)) or value
 
 
 Bootstrap = Annotated[

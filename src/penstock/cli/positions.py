@@ -12,7 +12,8 @@ _AGO = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(DURATIONS_MS)})")
 OFFSET_MAX = 2**63 - 1
 """The largest number the protocol has for an offset or a time."""
 
-EXPECTED = "beginning, latest, an offset, a time such as 2025-01-31T12:00 or @1738324800000, or an age such as 10m"
+_TIMES = "a time such as 2025-01-31T12:00 or @1738324800000, or an age such as 10m"
+EXPECTED = f"beginning, latest, an offset, {_TIMES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,12 @@ class Time:
 Position = Beginning | Latest | Offset | Time
 
 
-def parse_position(text: str, flag: str, now_ms: int) -> Position:
-    """What `--from` and `--to` say; a time without a zone is this machine's."""
+def parse_position(text: str, flag: str, now_ms: int, expected: str = EXPECTED) -> Position:
+    """What `--from` and `--to` say; a time without a zone is this machine's. An error says what was `expected`."""
     try:
         position = _parse(text.strip(), now_ms)
     except (ValueError, OverflowError):
-        raise usage_error(f"{flag} {text!r}: expected {EXPECTED}") from None
+        raise usage_error(f"{flag} {text!r}: expected {expected}") from None
     if isinstance(position, Offset) and position.offset > OFFSET_MAX:
         raise usage_error(f"{flag} {text!r}: the largest offset there can be is {OFFSET_MAX}")
     if isinstance(position, Time) and not 0 <= position.timestamp_ms <= OFFSET_MAX:
@@ -54,9 +55,9 @@ def parse_position(text: str, flag: str, now_ms: int) -> Position:
 
 def parse_time(text: str, flag: str, now_ms: int) -> int:
     """The milliseconds of a time or an age."""
-    position = parse_position(text, flag, now_ms)
+    position = parse_position(text, flag, now_ms, _TIMES)
     if not isinstance(position, Time):
-        raise usage_error(f"{flag} {text!r}: expected a time such as 2025-01-31T12:00 or @1738324800000, or an age")
+        raise usage_error(f"{flag} {text!r}: expected {_TIMES}")
     return position.timestamp_ms
 
 

@@ -195,6 +195,42 @@ def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, 
     assert named in errors
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named", "helping"),
+    [
+        (("topic", "create", "a", "--partitions", "0"), "--partitions", "penstock topic create --help"),
+        (("topic", "create"), "TOPIC", "penstock topic create --help"),
+        (("topic", "crate", "a"), "crate", "penstock topic --help"),
+        (("get", "t", "--colour", "red"), "--colour", "penstock get --help"),
+        (("topic", "list", "--context", "nowhere"), "nowhere", ""),
+        (("get", "t", "--from", "yesterday"), "--from", ""),
+    ],
+)
+def test_a_mistake_in_the_flags_is_one_json_document_where_json_is_asked_for(
+    arguments: tuple[str, ...], named: str, helping: str
+) -> None:
+    code, output, errors = run(*arguments, "--json")
+    assert (code, output) == (2, "")
+    document = json.loads(errors)
+    assert document["error"] == "INVALID_SETTING"
+    assert named in document["message"]
+    assert helping in document["hint"]
+
+
+def test_a_message_that_looks_like_a_flag_does_not_make_errors_json() -> None:
+    code, _, errors = run("put", "t", "--partition", "x", "--", "--json")
+    assert code == 2
+    assert not errors.startswith("{")
+
+
+@pytest.mark.parametrize("time", ["@-5", "soon", "17", "latest"])
+def test_what_a_timestamp_can_be_is_told_and_nothing_else(time: str) -> None:
+    code, _, errors = run("put", "t", "m", "--timestamp", time)
+    assert code == 2
+    assert f"--timestamp '{time}': expected a time such as 2025-01-31T12:00" in errors
+    assert "an offset" not in errors
+
+
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """What a broker would have been started with."""
@@ -275,6 +311,13 @@ def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.Cap
     line = capfdbinary.readouterr().out.decode()
     assert "2:5  -  v h=\\xff n=-\n" in line
     assert "20.123" in line
+
+
+def test_a_verbose_line_has_escapes_for_what_a_terminal_might_obey(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    hostile = b"\x1b[31mRED\x07"
+    Printer("t", verbose=True).write(2, [Record(5, -1, hostile, hostile, ((hostile.decode(), hostile),))])
+    escaped = r"\x1b[31mRED\x07"
+    assert capfdbinary.readouterr().out.decode() == f"-  2:5  {escaped}  {escaped} {escaped}={escaped}\n"
 
 
 @pytest.mark.parametrize("timestamp_ms", [1_700_000_000_000_000, 2**63 - 1])

@@ -116,7 +116,6 @@ def test_a_mistake_is_named_and_changes_nothing(file: Path, arguments: tuple[str
     ("text", "named"),
     [
         ("current = ", "cannot be understood"),
-        ('current = "nobody"', "nobody"),
         ('colour = "red"', "colour"),
         ("[contexts.a]\nbootstrap = 7", "'a'"),
         ('[contexts.a]\nbootstrap = "h:1"\nuser = "me"', "'a'"),
@@ -131,6 +130,26 @@ def test_a_file_that_cannot_be_understood_says_why_and_is_left_alone(file: Path,
         assert code == 2
         assert named in errors.replace("\n", " ")
     assert file.read_text() == text
+
+
+def test_a_current_context_that_is_not_there_is_shown_and_can_be_mended(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('current = "gone"\n[contexts.a]\nbootstrap = "127.0.0.1:2"\n')
+    for command in (("topic", "list"), ("context", "show")):
+        code, _, errors = run(*command)
+        assert code == 2
+        assert "the current context 'gone' is not in the file" in errors
+        assert "penstock context use NAME" in errors
+        assert "--context" not in errors
+    assert "127.0.0.1:2" in asked("--context", "a")
+    assert json.loads(told("context", "list", "--json")) == [
+        {"name": "a", "bootstrap": "127.0.0.1:2", "current": False},
+        {"name": "gone", "bootstrap": None, "current": True},
+    ]
+    assert "not there" in told("context", "list")
+    told("context", "use", "a")
+    assert "127.0.0.1:2" in asked()
+    assert [row["name"] for row in json.loads(told("context", "list", "--json"))] == ["a"]
 
 
 def test_a_broken_file_does_not_matter_where_brokers_are_named(file: Path) -> None:
