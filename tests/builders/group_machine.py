@@ -76,7 +76,7 @@ class Driver:
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self._settings = {"initial_rebalance_delay_ms": 0} | settings
+        self._settings = {"initial_rebalance_delay_ms": 0, "consumer_assignment_interval_ms": 0} | settings
         self.topics = topics
         self.log: list[Record] = list(log)
         self._seed = seed

@@ -70,6 +70,11 @@ def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ShownSetti
 def group_settings(settings: GroupSettings) -> Iterator[ShownSetting]:
     """What holds for every group."""
     yield _default_int(
+        "consumer.assignment.interval.ms",
+        settings.consumer_assignment_interval_ms,
+        "Least time between two assignments of a group of the new group protocol.",
+    )
+    yield _default_int(
         "consumer.heartbeat.interval.ms",
         settings.consumer_heartbeat_interval_ms,
         "How often members of the new group protocol are told to send a heartbeat.",

@@ -31,6 +31,8 @@ class TimerKind(Enum):
     """A long search for the topics that an expression stands for goes on."""
     REBALANCE = auto()
     """A member of the new protocol did not give back its partitions in time."""
+    ASSIGN = auto()
+    """A group of the new protocol may share out its partitions again."""
 
 
 class Timer(NamedTuple):

@@ -20,3 +20,5 @@ class GroupSettings:
     """Partitions of `__consumer_offsets` when it is made."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 1_000
+    """How long a group of the new protocol waits before it shares out again; 0 not at all."""

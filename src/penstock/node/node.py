@@ -216,6 +216,7 @@ def group_settings(settings: Settings) -> GroupSettings:
         offsets_partitions=settings.offsets_partitions,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+        consumer_assignment_interval_ms=settings.consumer_assignment_interval_ms,
     )
 
 

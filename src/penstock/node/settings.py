@@ -102,6 +102,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_heartbeat_interval_ms: Annotated[
         int, _DURATION, Meta(ge=1, description="How often members of the new group protocol are to be heard of.")
     ] = 5_000
+    consumer_assignment_interval_ms: Annotated[
+        int, _DURATION, Meta(ge=0, description="Least time between two assignments of a group of the new protocol.")
+    ] = 1_000
     request_memory_bytes: Annotated[
         int, _SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all connections together.")
     ] = 512 * 2**20

@@ -24,6 +24,7 @@ _KAFKA_NAMES = {
     "offsets_partitions": "offsets.topic.num.partitions",
     "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
     "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
 }
 _TOPIC_DEFAULTS = frozenset({"retention_ms", "retention_bytes", "segment_bytes", "segment_ms"})
 """Shown with the other defaults of topics."""

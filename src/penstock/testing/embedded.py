@@ -32,7 +32,12 @@ T = TypeVar("T")
 
 START_TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
-DEFAULTS: dict[str, object] = {"http_port": "off", "group_initial_rebalance_delay_ms": 0, "offsets_partitions": 1}
+DEFAULTS: dict[str, object] = {
+    "http_port": "off",
+    "group_initial_rebalance_delay_ms": 0,
+    "consumer_assignment_interval_ms": 0,
+    "offsets_partitions": 1,
+}
 """What suits tests: nobody looks at the operator's port, or waits for more members of a group; groups are few."""
 
 

@@ -120,6 +120,7 @@ def test_loggers_groups_and_metrics_are_described_as_far_as_there_are_any(tmp_pa
         assert [(name, row["config_source"]) for name, row in loggers.items()] == [("root", 6)]
         groups = await shown(peer, GROUP, "readers", include_documentation=True)
         assert {name: row["value"] for name, row in groups.items()} == {
+            "consumer.assignment.interval.ms": "1000",
             "consumer.heartbeat.interval.ms": "7",
             "consumer.session.timeout.ms": "45000",
         }

@@ -71,6 +71,10 @@ class _Sharing:
         self._load = dict.fromkeys(subscribers, 0)
         self._unassigned = {topic_id: set(range(partitions[topic_id])) for topic_id in self._audience_of}
         self._to_give: dict[str, dict[_Audience, list[_ToGive]]] = {}
+        self._by_load: dict[_Audience, list[tuple[int, str]]] = {}
+        """Heaps for `_least_loaded`: each member has a place in them that is not higher than its load."""
+        self._audiences_with: dict[str, list[_Audience]] = {member_id: [] for member_id in subscribers}
+        """Those of `_by_load` that a member is in."""
 
     def keep_what_fits(self) -> None:
         for member_id in sorted(self._subscribers):
@@ -111,17 +115,35 @@ class _Sharing:
 
     def _give_one(self, giver: str) -> bool:
         """To the least loaded of those who read what the giver has, if that one has two less at least."""
-        if giver not in self._to_give:
-            self._to_give[giver] = self._topics_to_give(giver)
         best: tuple[int, str] | None = None
-        for audience in self._to_give[giver]:
-            taker = min((self._load[member_id], member_id) for member_id in audience.members)
+        for audience in self._to_give.get(giver) or self._read_with(giver):
+            taker = self._least_loaded(audience)
             if taker[0] + 2 <= self._load[giver] and (best is None or taker < best):
                 best, best_audience = taker, audience
         if best is None:
             return False
+        if giver not in self._to_give:
+            self._to_give[giver] = self._topics_to_give(giver)
         self._move(giver, best[1], best_audience)
         return True
+
+    def _read_with(self, giver: str) -> Iterable[_Audience]:
+        """Those who read what the giver has."""
+        return dict.fromkeys(self._audience_of[topic_id] for topic_id, held in self.held[giver].items() if held)
+
+    def _least_loaded(self, audience: _Audience) -> tuple[int, str]:
+        """Loads that have grown are noticed when they come up; one that shrinks must be put in by who makes it so."""
+        heap = self._by_load.get(audience)
+        if heap is None:
+            heap = self._by_load[audience] = [(self._load[member_id], member_id) for member_id in audience.members]
+            heapify(heap)
+            for member_id in audience.members:
+                self._audiences_with[member_id].append(audience)
+        load, member_id = heap[0]
+        while load != self._load[member_id]:
+            heapreplace(heap, (self._load[member_id], member_id))
+            load, member_id = heap[0]
+        return load, member_id
 
     def _topics_to_give(self, giver: str) -> dict[_Audience, list[_ToGive]]:
         """By who else reads them, in heaps: of which topic it has the most, it gives first, to keep topics spread."""
@@ -148,6 +170,8 @@ class _Sharing:
         self._to_give.pop(taker, None)
         self._load[giver] -= 1
         self._load[taker] += 1
+        for each in self._audiences_with[giver]:
+            heappush(self._by_load[each], (self._load[giver], giver))
 
 
 def range_(subscribers: Subscribers, partitions: Mapping[bytes, int]) -> dict[str, Assignment]:

@@ -2,7 +2,8 @@
 
 The broker shares out the partitions for them too. A join is answered at once, with nobody as leader; the sync after it
 brings the assignment, in the embedded protocol. Whenever there is a next step to take, a heartbeat sends the member to
-join again. Its generation is its member epoch.
+join again: not before the partitions have been shared out, or it would come for nothing. Its generation is its member
+epoch.
 """
 
 from penstock.groups.answers import Done, Joined, LeftMember, Synced
@@ -86,13 +87,14 @@ def _subscription(command: Join, told: EmbeddedSubscription) -> Subscription:
     )
 
 
-def sync(members: Membership, command: Sync, now: Now) -> Synced:
+def sync(members: Membership, command: Sync, now: Now, effects: Effects) -> Synced:
     """The member's part of what was shared out."""
     classic, holding = _check(members, command)
     protocol = classic.protocols[0]
     if command.protocol_type not in (None, PROTOCOL_TYPE) or command.protocol_name not in (None, protocol.name):
         raise PenstockError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if members.state.epoch > holding.epoch and holding.state is not MemberState.UNREVOKED:
+    members.assign(now, effects)
+    if members.state.target_epoch > holding.epoch and holding.state is not MemberState.UNREVOKED:
         _send_to_join(members, command.member_id, now)
         return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
     members.cancel(TimerKind.SYNC, command.member_id)
@@ -106,8 +108,9 @@ def heartbeat(members: Membership, command: Heartbeat, now: Now, effects: Effect
     _, holding = _check(members, command)
     members.heard_of(command.member_id, now)
     members.refresh(now, effects)
+    members.assign(now, effects)
     if (
-        holding.epoch < members.state.epoch
+        holding.epoch < members.state.target_epoch
         or holding.state is MemberState.UNREVOKED
         or (holding.state is MemberState.UNRELEASED and _can_get_more(members, command.member_id, holding))
     ):

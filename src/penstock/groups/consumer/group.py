@@ -119,7 +119,7 @@ class ConsumerGroup:
             case Join():
                 return classic_members.join(self._members, command, now, effects)
             case Sync():
-                return classic_members.sync(self._members, command, now)
+                return classic_members.sync(self._members, command, now, effects)
             case Heartbeat():
                 return classic_members.heartbeat(self._members, command, now, effects)
             case Leave():
@@ -175,6 +175,9 @@ class ConsumerGroup:
     def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
         if timer.kind is TimerKind.REGEX:
             self._members.refresh(now, effects)
+        elif timer.kind is TimerKind.ASSIGN:
+            self._members.refresh(now, effects)
+            self._members.assign(now, effects)
         elif timer.member_id in self.state.subscriptions:
             self._fence((timer.member_id,), now, effects)
 

@@ -4,10 +4,10 @@ Every method that changes something appends the records that say so. The timers 
 silent, or does not give back what it has to, is fenced when its timer comes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from penstock.groups.consumer.assignors import NOTHING
+from penstock.groups.consumer.assignors import NOTHING, Assignment, partition_count
 from penstock.groups.consumer.members import (
     AWAY_EPOCH,
     NEW_SUBSCRIPTION,
@@ -29,6 +29,12 @@ from penstock.model.errors import ErrorCode, PenstockError
 RESOLVE_AGAIN_MS = 1
 """How soon the next step of a long search for topics follows; others get their turn in between."""
 
+ASSIGN_US = 10
+"""What sharing out takes at most, roughly, for each member and for each partition."""
+
+ASSIGN_ONE_IN = 10
+"""Of the time, at most so much goes into sharing out what one group reads."""
+
 _MEMBER_TIMERS = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC)
 
 
@@ -41,6 +47,7 @@ class Membership:
         self._topics_seen: int | None = None
         self._resolved_at: dict[str, int] = {}
         self._is_resolving = False
+        self._assign_from_ms = 0
 
     # Who is meant.
 
@@ -140,14 +147,27 @@ class Membership:
         return has_changed
 
     def assign(self, now: Now, effects: Effects) -> None:
-        """Share out the partitions, if the group is at another epoch than when that was last done."""
+        """Share out the partitions, if the group is at another epoch than when that was last done.
+
+        Where that was done a moment ago it is left to a timer: so members that come together cost no more than one."""
         state = self.state
-        if state.epoch == state.target_epoch:
+        if state.epoch == state.target_epoch or not state.subscriptions:
             return
-        for member_id, target in compute_targets(state, self.context.topics).items():
+        if now.monotonic_ms < self._assign_from_ms:
+            self.begin_timer(TimerKind.ASSIGN, "", self._assign_from_ms - now.monotonic_ms, now)
+            return
+        targets = compute_targets(state, self.context.topics)
+        for member_id, target in targets.items():
             if state.targets.get(member_id) != target:
                 effects.records.append(state.write_target(member_id, target))
         effects.records.append(state.write_target_epoch(TargetEpoch(state.epoch, now.wall_ms)))
+        self._assign_from_ms = now.monotonic_ms + self._pause_ms(targets.values())
+
+    def _pause_ms(self, targets: Collection[Assignment]) -> int:
+        """Until these may be replaced: as long as the operator says, and longer for a very large group."""
+        interval_ms = self.context.settings.consumer_assignment_interval_ms
+        work_us = ASSIGN_US * (len(targets) + sum(map(partition_count, targets)))
+        return max(interval_ms, ASSIGN_ONE_IN * work_us // 1000) if interval_ms else 0
 
     def reconcile(self, member_id: str, owned: Owned | None, now: Now, effects: Effects) -> Holding:
         """Let the member take its next step, and give what it then has."""
@@ -234,6 +254,7 @@ class Membership:
         for member_id in self.state.subscriptions:
             self._cancel_all(member_id)
         self.cancel(TimerKind.REGEX, "")
+        self.cancel(TimerKind.ASSIGN, "")
 
     def _cancel_all(self, member_id: str) -> None:
         for kind in _MEMBER_TIMERS:

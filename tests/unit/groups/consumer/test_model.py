@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from builders.group_consumers import Consumer, describe
 from builders.group_machine import Driver
@@ -24,6 +24,10 @@ class Members(RuleBasedStateMachine):
         self.away: list[Consumer] = []
         self.group_epoch = 0
         self._named = 0
+
+    @initialize(interval_ms=st.sampled_from([0, 1_000, 20_000]))
+    def start(self, interval_ms: int) -> None:
+        self.driver = Driver(topics=Topics(t0=5, t1=3), consumer_assignment_interval_ms=interval_ms)
 
     @property
     def topics(self) -> Topics:
@@ -145,6 +149,7 @@ class Members(RuleBasedStateMachine):
             for consumer in self.consumers:
                 consumer.beat()
                 self.nobody_shares_a_partition()
+            self.pass_time(10)
         self._check_log()
         if self.consumers:
             self._check_that_all_is_read_evenly()
