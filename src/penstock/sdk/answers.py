@@ -80,6 +80,8 @@ class BrokerInfo(NamedTuple):
 
 
 def refusal(number: int, concerns: str, text: str | None = None) -> PenstockError:
-    """The error a broker answered with, saying what it concerned."""
-    code = ErrorCode.of(number)
-    return PenstockError.from_number(number, f"{concerns}: {text or code.meaning}")
+    """The error a broker answered with, saying what it concerned, unless the broker's text has that name in it."""
+    name = concerns[concerns.find("'") :] if "'" in concerns else None
+    if text and name and name in text:
+        return PenstockError.from_number(number, text)
+    return PenstockError.from_number(number, f"{concerns}: {text or ErrorCode.of(number).meaning}")

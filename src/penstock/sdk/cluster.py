@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock import __version__
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import check_topic_name
+from penstock.model.names import check_new_topic_name, check_topic_name
 from penstock.model.network import Network
 from penstock.sdk import requests
 from penstock.sdk.address import Address
@@ -146,6 +146,8 @@ class Cluster:
             if view is None:
                 raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, f"topic {name!r}")
             if view.error_number:
+                if view.error_number == ErrorCode.INVALID_TOPIC.number:
+                    check_new_topic_name(name)  # Such an answer has no room for what is wrong with it.
                 raise refusal(view.error_number, f"topic {name!r}")
         return view
 

@@ -172,6 +172,20 @@ def test_a_refusal_is_explained_and_exits_with_1(penstock: Command, arguments: t
     assert "Traceback" not in ended.errors
 
 
+def test_a_refusal_names_what_it_concerns_once(penstock: Command) -> None:
+    ended = penstock.run("topic", "create", "a", "--replication-factor", "3")
+    assert ended.errors.startswith("penstock: topic 'a': replication factor 3 is not possible with one broker\n")
+
+
+@pytest.mark.parametrize("arguments", [("topic", "create", "u.alice"), ("put", "u.alice", "hi")])
+def test_a_reserved_name_is_refused_with_the_same_words_everywhere(
+    penstock: Command, arguments: tuple[str, ...]
+) -> None:
+    ended = penstock.run(*arguments)
+    assert ended.code == 1
+    assert ended.errors == "penstock: bad topic name 'u.alice': names that begin with '__' or 'u.' are reserved\n"
+
+
 def test_a_message_that_is_too_large_is_refused_with_what_to_do(penstock: Command, topic: str) -> None:
     ended = penstock.run("put", topic, given=b"x" * 3_000_000)
     assert ended.code == 1
