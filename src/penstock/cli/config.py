@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.failures import HintedError, failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
 from penstock.cli.output import print_json, print_line, print_table
 from penstock.cli.setting_values import read_settings
@@ -43,7 +43,7 @@ def list_settings(
 ) -> None:
     """List the settings that are not at their defaults."""
     with failures_explained(as_json):
-        rows = _described(bootstrap, timeout, kind, name, None)
+        rows = _described(bootstrap, timeout, kind, name)
         rows = [row for row in rows if everything or row.source != "default"]
         if as_json:
             print_json(_documents(rows))
@@ -56,22 +56,26 @@ def list_settings(
 @app.command()
 def describe(
     kind: Kind,
-    name: Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="As for the others; of a topic it may be left out.", show_default=False),
+    ] = None,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[SETTING]…", help="Only these.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[SETTING]...", help="Only these.", show_default=False)
     ] = None,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings with their types, where their values come from, and what they are for."""
-    with failures_explained(as_json):
-        rows = _described(bootstrap, timeout, kind, name, names or None)
-        missing = sorted(set(names or ()) - {row.name for row in rows})
-        if missing:
-            from penstock.model.errors import ErrorCode, PenstockError
+    """Show settings with their types, where their values come from, and what they are for.
 
-            raise PenstockError(ErrorCode.INVALID_CONFIG, f"there is no setting {missing[0]!r} for a {kind.value}")
+    `penstock config describe topic`, without a name, asks no broker: it shows all that a topic can have, as Penstock
+    itself has it.
+    """
+    with failures_explained(as_json):
+        rows = _known(kind) if name is None else _described(bootstrap, timeout, kind, name)
+        _check_known(kind, name, names or (), [row.name for row in rows])
+        rows = [row for row in rows if not names or row.name in names]
         if as_json:
             print_json(_documents(rows))
             return
@@ -88,7 +92,7 @@ def set_settings(
     kind: Kind,
     name: Name,
     settings: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE…", help="Such as retention.ms=7d.", show_default=False)
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as retention.ms=7d.", show_default=False)
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would take them.")] = False,
     timeout: Timeout = 30.0,
@@ -110,7 +114,7 @@ def set_settings(
 def unset(
     kind: Kind,
     name: Name,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING…", show_default=False)],
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would do it.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -126,14 +130,36 @@ def unset(
                 print_line(f"{'Would unset' if dry_run else 'Unset'} {key} for {kind.value} {name}.")
 
 
-def _described(
-    bootstrap: str, timeout_s: float, kind: Owner, name: str, names: Sequence[str] | None
-) -> "list[Setting]":
+def _known(kind: Owner) -> "list[Setting]":
+    """What a topic can have, whichever it is."""
+    if kind is not Owner.topic:
+        raise usage_error(f"which {kind.value}? give its name, or a broker's number")
+    from penstock.partition.setting_table import TABLE
+    from penstock.sdk.admin_answers import Setting
+
+    return sorted(
+        Setting(row.name, row.default, row.kind.value, "default", False, False, False, row.doc)
+        for row in TABLE.values()
+    )
+
+
+def _check_known(kind: Owner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
+    from penstock.cli.nearest import did_you_mean
+    from penstock.model.errors import ErrorCode
+
+    for setting in settings:
+        if setting not in known:
+            text = f"there is no setting {setting!r} for a {kind.value}{did_you_mean(setting, known)}"
+            command = f"penstock config describe {kind.value} {name or ''}".rstrip()
+            raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` shows all of them.")
+
+
+def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
     resource = _resource(kind, name)
     from penstock.cli.session import connected
 
     with connected(bootstrap, timeout_s) as session:
-        return session.run(session.client.admin.describe_settings(*resource, names, timeout_s=timeout_s))
+        return session.run(session.client.admin.describe_settings(*resource, timeout_s=timeout_s))
 
 
 def _alter(

@@ -29,6 +29,22 @@ def test_a_setting_is_explained(penstock: Command, topic: str) -> None:
     assert len(lines) > 2
 
 
+def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_a_command_that_lists_them(
+    penstock: Command, topic: str
+) -> None:
+    ended = penstock.run("topic", "create", topic, "--set", "retentoin.ms=1")
+    assert ended.code == 1
+    assert "retentoin.ms: there is no such topic setting; did you mean retention.ms?\n" in ended.errors
+    ended = penstock.run("topic", "create", topic, "--set", "foo=1", "--json")
+    refused = json.loads(ended.errors)
+    assert refused["message"] == f"creating topic '{topic}': foo: there is no such topic setting"
+    assert b"retention.ms = " in penstock.succeed(*refused["hint"].split("`")[1].split()[1:]).output
+    penstock.succeed("topic", "create", topic)
+    ended = penstock.run("config", "describe", "topic", topic, "retentoin.ms")
+    assert "did you mean retention.ms" in ended.errors
+    assert f"`penstock config describe topic {topic}`" in ended.errors
+
+
 def test_a_setting_can_be_tried(penstock: Command, topic: str) -> None:
     penstock.succeed("topic", "create", topic)
     penstock.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
