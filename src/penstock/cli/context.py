@@ -81,7 +81,9 @@ def use(name: Name, as_json: AsJson = False) -> None:
 @app.command("set")
 def set_context(
     name: Name,
-    brokers: Annotated[str, typer.Option("--bootstrap", "-b", metavar="HOST:PORT,…", help="The brokers to ask first.")],
+    brokers: Annotated[
+        str, typer.Option("--bootstrap", "-b", metavar="HOST:PORT,...", help="The brokers to ask first.")
+    ],
     use_it: Annotated[bool, typer.Option("--use", help="Make it the current one; the first always is.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -273,7 +273,7 @@ def _moves_document(name: str, rows: "Sequence[Move]", *, done: bool) -> dict[st
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Groups to delete.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete.", show_default=False)],
     yes: Yes = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

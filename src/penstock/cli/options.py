@@ -38,7 +38,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
-        metavar="HOST:PORT,…",
+        metavar="HOST:PORT,...",
         help="Brokers to ask first; any one of them is enough. Otherwise those of the context.",
         callback=_find_brokers,
     ),

@@ -25,7 +25,9 @@ def put(
     values: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MESSAGE]…", help="Messages; without any, each line of standard input is one.", show_default=False
+            metavar="[MESSAGE]...",
+            help="Messages; without any, each line of standard input is one.",
+            show_default=False,
         ),
     ] = None,
     files: Annotated[

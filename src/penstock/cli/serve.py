@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 
     parameters = [_parameter("config", "--config", "FILE", "Settings in a TOML file.")]
     for name, row in FIELDS.items():
-        metavar = "|".join(row.choices) if row.choices else row.kind.upper()
-        parameters.append(_parameter(name, row.flag, metavar, row.help, _text(row.default)))
+        text = f"{row.help} One of {', '.join(row.choices)}." if row.choices else row.help
+        parameters.append(_parameter(name, row.flag, row.kind.upper(), text, _text(row.default)))
     # Typer reads flags off a signature, so that is what the table is turned into.
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
     serve.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -12,7 +12,7 @@ from penstock.model.clock import SystemClock
 
 
 def tail(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics to follow.", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to follow.", show_default=False)],
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", help="Share the topics with this group's members, and commit as it goes."),

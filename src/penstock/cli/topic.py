@@ -38,7 +38,7 @@ Settings = Annotated[
         "--setting", "--set", "-s", metavar="NAME=VALUE", help="A setting, such as retention.ms=7d (repeatable)."
     ),
 ]
-Compact = Annotated[bool, typer.Option("--compact", help="Keep the last message of each key: cleanup.policy=compact.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Keep the last message of each key.")]
 
 
 @app.command()
@@ -223,7 +223,7 @@ def alter(
 def delete(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC…", help="Topics to delete.", show_default=False, autocompletion=complete_topic),
+        typer.Argument(metavar="TOPIC...", help="Topics to delete.", show_default=False, autocompletion=complete_topic),
     ],
     yes: Yes = False,
     timeout: Timeout = 30.0,

@@ -4,9 +4,12 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock import __version__
@@ -82,6 +85,22 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     code, output, _ = run(*command[:2] if command[:1] and command[0] in GROUPS else command[:1], "--help")
     assert code == 0
     assert "Usage" in output
+
+
+def every_command(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    yield names
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, *names, name)
+
+
+# The broker's flags are as long as its settings' names; half a screen is not enough for them.
+@pytest.mark.parametrize("command", sorted(set(every_command(get_command(app))) - {("serve",)}), ids=" ".join)
+def test_no_help_is_cut_on_a_narrow_screen(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = run(*command, "--help")
+    assert code == 0
+    assert max(map(len, output.splitlines())) <= 80
+    assert "…" not in output
 
 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
@@ -177,6 +196,7 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("tail", "t", "--json", "--verbose"), "--verbose"),
         (("config", "set", "topic", "t", "retention.ms"), "NAME=VALUE"),
         (("config", "list", "broker", "first"), "first"),
+        (("config", "describe", "broker"), "which broker"),
         (("config", "list", "shelf", "t"), "shelf"),
         (("sql",), "--file"),
         (("sql", "SELECT 1", "--file", "f"), "--file"),
@@ -221,6 +241,14 @@ def test_a_message_that_looks_like_a_flag_does_not_make_errors_json() -> None:
     code, _, errors = run("put", "t", "--partition", "x", "--", "--json")
     assert code == 2
     assert not errors.startswith("{")
+
+
+def test_all_settings_that_a_topic_can_have_are_told_without_a_topic_or_a_broker() -> None:
+    code, output, _ = run("config", "describe", "topic", "--bootstrap", NOBODY)
+    assert code == 0
+    assert "retention.ms = 604800000\n    long, default\n    " in output
+    _, output, _ = run("config", "describe", "topic", "--json", "--bootstrap", NOBODY)
+    assert all(row["documentation"] and row["type"] for row in json.loads(output))
 
 
 @pytest.mark.parametrize("time", ["@-5", "soon", "17", "latest"])
