@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from builders.command import TIMEOUT_S, Command
 from builders.terminal import Terminal
@@ -52,6 +52,24 @@ def consuming(broker: RealBroker, group: str, topic: str, protocol: str) -> Iter
         yield consumer
     finally:
         consumer.close()
+
+
+def test_what_others_have_called_a_group_is_not_obeyed_by_the_terminal(
+    broker: RealBroker, penstock: Command, filled: str
+) -> None:
+    hostile, escaped = "esc\x1b[31mRED\x1b]0;t\x07[red]", r"esc\x1b[31mRED\x1b]0;t\x07[red]"
+    for name in (hostile, "g" * 30_000):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+        consumer.commit(offsets=[TopicPartition(filled, 0, 3)], asynchronous=False)
+        consumer.close()
+    listed = penstock.succeed("group", "list").output.decode()
+    assert escaped in listed
+    assert "\x1b" not in listed
+    assert max(map(len, listed.splitlines())) < 500
+    told = penstock.succeed("group", "describe", hostile).output.decode()
+    assert told.startswith(f"{escaped}: empty")
+    documents = penstock.succeed("group", "list", "--json").documents[0]
+    assert {hostile, "g" * 30_000} <= {row["group"] for row in documents}
 
 
 def described(penstock: Command, group: str) -> Any:
