@@ -91,6 +91,7 @@ class Coordinator:
         self._is_told = False
         self._is_closed = False
         self._projector = Projector(tables)
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Load the groups that are there; they can be asked when their part of the log was read."""
@@ -203,7 +204,7 @@ class Coordinator:
 
     async def _open_shards(self) -> None:
         shards = [
-            Shard(partition, self._machine, clock=self._clock, workers=self._workers)
+            Shard(partition, self._machine, clock=self._clock, workers=self._workers, turn=self._turn)
             for partition in self._partitions.of(TOPIC)
         ]
         await self._projector.adopt(shards)
@@ -215,9 +216,10 @@ class Coordinator:
     # Topics that come and go.
 
     def _topics_changed(self, deleted: Sequence[str]) -> None:
-        """Several changes of one turn of the event loop are told as one."""
+        """Several changes of one turn of the event loop are told as one. Of other topics, groups take note when a
+        member is heard of."""
         self._deleted += deleted
-        if not self._is_told:
+        if deleted and not self._is_told:
             self._is_told = True
             asyncio.get_running_loop().call_soon(self._tell_shards)
 
@@ -225,9 +227,7 @@ class Coordinator:
         self._is_told = False
         deleted, self._deleted = self._deleted, []
         for shard in self._shards:
-            if deleted:
-                shard.topics_deleted(deleted)
-            shard.topics_changed()
+            shard.topics_deleted(deleted)
 
 
 class _First:

@@ -33,6 +33,8 @@ class TimerKind(Enum):
     """A member of the new protocol did not give back its partitions in time."""
     ASSIGN = auto()
     """A group of the new protocol may share out its partitions again."""
+    GONE = auto()
+    """There are offsets left of topics that are gone; of no group."""
 
 
 class Timer(NamedTuple):

@@ -27,10 +27,6 @@ class Group(Protocol):
         """One of the group's own timers (all kinds but EXPIRY) has come; it is no longer set."""
         ...
 
-    def topics_changed(self, now: Now, effects: Effects) -> None:
-        """The image of topics has another version."""
-        ...
-
     def loaded(self, now: Now, effects: Effects) -> None:
         """Replay is over: set the timers that the members need."""
         ...

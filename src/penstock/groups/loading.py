@@ -1,7 +1,11 @@
-"""From the log of one partition back to the state it tells of: read and opened by workers, replayed in slices."""
+"""From the log of one partition back to the state it tells of: read and opened by workers, replayed in slices.
+
+Many partitions load at a start. They take turns, so that in each turn of the event loop one slice of one of them is
+replayed, and only one worker competes with the loop for the interpreter; reading goes on meanwhile.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.groups.effects import Record
@@ -14,8 +18,9 @@ from penstock.records.header import each_batch
 READ_BYTES = 1024 * 1024
 """So much of the log is read and opened at a time."""
 
-SLICE = 1_000
-"""So many records are replayed before others get their turn."""
+SLICE = 100
+SLICE_BYTES = 64 * 1024
+"""So many records are replayed before others get their turn, and not more than one beyond so many bytes."""
 
 Replay = Callable[[Record, int], None]
 """Takes a record and its offset."""
@@ -26,8 +31,8 @@ class _Opened(NamedTuple):
     next_offset: int
 
 
-async def replay_log(partition: Partition, workers: Workers, replay: Replay) -> int:
-    """Replay everything, in order, and give the offset at which the log ends.
+async def replay_log(partition: Partition, workers: Workers, replay: Replay, turn: asyncio.Lock) -> int:
+    """Replay everything, in order, and give the offset at which the log ends. `turn` is held while it is replayed.
 
     Raises KAFKA_STORAGE_ERROR when the log cannot be read now, or was cut or not wholly durable when its end was
     reached; PARTITION_QUARANTINED or CorruptBatch when it is damaged. What was replayed by then is worth nothing.
@@ -38,15 +43,25 @@ async def replay_log(partition: Partition, workers: Workers, replay: Replay) -> 
         data = await partition.read_cold(offset, READ_BYTES)
         if not data:
             raise _unsettled(partition)
-        opened = await workers.run(lambda data=data, offset=offset: _open(data, offset))  # type: ignore[misc]
-        for first in range(0, len(opened.records), SLICE):
-            for at, record in opened.records[first : first + SLICE]:
-                replay(record, at)
-            await asyncio.sleep(0)
+        async with turn:
+            opened = await workers.run(lambda data=data, offset=offset: _open(data, offset))  # type: ignore[misc]
+            for records in _slices(opened.records):
+                for at, record in records:
+                    replay(record, at)
+                await asyncio.sleep(0)
         offset = opened.next_offset
     if partition.is_suspended or partition.cuts != cuts or partition.log.end_offset != end:
         raise _unsettled(partition)
     return end
+
+
+def _slices(records: Sequence[tuple[int, Record]]) -> Iterator[Sequence[tuple[int, Record]]]:
+    first = size = 0
+    for at, (_, record) in enumerate(records):
+        size += len(record.value or b"")
+        if at - first + 1 == SLICE or size >= SLICE_BYTES or at == len(records) - 1:
+            yield records[first : at + 1]
+            first, size = at + 1, 0
 
 
 def _open(data: bytes, offset: int) -> _Opened:

@@ -5,7 +5,7 @@ records that say so are made together, so replaying every record that was ever r
 durable state. If an append fails, the machine is thrown away and another one replays the log.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from penstock.groups.answers import (
     Answer,
@@ -40,6 +40,7 @@ from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed
+from penstock.groups.gone import GoneTopics
 from penstock.groups.group import Group, MemberCommand
 from penstock.groups.records import (
     GROUP_KEY,
@@ -58,11 +59,19 @@ from penstock.groups.topics import TopicImage
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode
 
-TIMERS_PER_TICK = 1_000
+TIMERS_PER_TICK = 100
 """So that many groups that are due at once do not hold up everybody else; the rest is due at once, in the next tick."""
 
-WORK_PER_TICK = 5_000
+WORK_PER_TICK = 1_000
 """Offsets that a tick looks at before it leaves the rest to the next one."""
+
+FORGOTTEN_AT_ONCE = 100
+"""Offsets of topics that are gone are forgotten so many at a time."""
+
+LOADED_AT_ONCE = 100
+"""Groups that begin to live after a replay, before others get their turn."""
+
+_GONE = Timer(TimerKind.GONE, "")
 
 
 class Machine:
@@ -71,6 +80,7 @@ class Machine:
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
+        self._gone = GoneTopics(self._offsets)
 
     # The log.
 
@@ -99,14 +109,24 @@ class Machine:
     def loaded(self, now: Now) -> Effects:
         """Replay is over: groups go on where they were, and members get a whole session to be heard of."""
         effects = Effects()
-        for group_id in self._offsets.group_ids():
+        for _ in self.loading(lambda: now, effects):
+            pass
+        return effects
+
+    def loading(self, now: Callable[[], Now], effects: Effects) -> Iterator[None]:
+        """As `loaded`, in steps; nothing else may be asked of the machine before the last. Groups are looked at one
+        after another for what has expired meanwhile."""
+        for at, group_id in enumerate(self._offsets.group_ids()):
             if group_id not in self._groups:
                 self._groups[group_id] = ClassicGroup(group_id, self._context)
-        for group in list(self._groups.values()):
-            group.loaded(now, effects)
-            wait_ms = 0 if group.group_id in self._offsets else LOOK_EVERY_MS
-            self._context.look_at(group.group_id, now.monotonic_ms + wait_ms)
-        return effects
+            if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
+                yield
+        for at, group in enumerate(list(self._groups.values())):
+            group.loaded(now(), effects)
+            wait_ms = at % LOOK_EVERY_MS if group.group_id in self._offsets else LOOK_EVERY_MS
+            self._context.look_at(group.group_id, now().monotonic_ms + wait_ms)
+            if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
+                yield
 
     def dump(self) -> Iterator[Record]:
         """The durable state as records: a machine that replays them has the same."""
@@ -203,6 +223,8 @@ class Machine:
                 errors[topic, partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = OffsetKey(command.group_id, topic, partition)
+            for gone in self._gone.take_of(command.group_id, topic):
+                self._forget(gone, effects)
             committed = CommittedOffset(offset, leader_epoch, metadata, now.wall_ms)
             self._offsets.put(key, committed)
             effects.records.append(offset_record(key, committed))
@@ -222,6 +244,8 @@ class Machine:
         else:
             asked = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
             found = {place: committed for place, committed in asked if committed is not None}
+        if self._gone:
+            found = {place: each for place, each in found.items() if not self._gone.has(command.group_id, place[0])}
         return Offsets(offsets=found)
 
     def _delete_offsets(self, command: DeleteOffsets, effects: Effects) -> PartitionErrors:
@@ -244,12 +268,19 @@ class Machine:
         return [name for name in self._offsets.topics() if self._context.topics.get(name) is None]
 
     def topics_deleted(self, names: Collection[str], now: Now) -> Effects:
-        """Topics are gone: so are the offsets that groups have in them."""
+        """Topics are gone: so are the offsets that groups have in them. Nobody is told of these from now on; the log
+        may hear of it in later effects."""
         effects = Effects()
         for name in sorted(names):
-            for key in list(self._offsets.of_topic(name)):
-                self._forget(key, effects)
+            self._gone.add(name)
+        self._forget_gone(now, effects)
         return effects
+
+    def _forget_gone(self, now: Now, effects: Effects) -> None:
+        for key in self._gone.take(FORGOTTEN_AT_ONCE):
+            self._forget(key, effects)
+        if self._gone:
+            self._deadlines.set(_GONE, now.monotonic_ms + 1)
 
     def _forget(self, key: OffsetKey, effects: Effects) -> None:
         if self._offsets.remove(key):
@@ -310,6 +341,9 @@ class Machine:
         effects = Effects()
         work = 0
         for timer in self._deadlines.due(now.monotonic_ms, TIMERS_PER_TICK):
+            if timer == _GONE:
+                self._forget_gone(now, effects)
+                continue
             group = self._groups.get(timer.group_id)
             if group is None:
                 continue
@@ -319,13 +353,6 @@ class Machine:
                 group.timer_due(timer, now, effects)
             if work >= WORK_PER_TICK:
                 break
-        return effects
-
-    def topics_changed(self, now: Now) -> Effects:
-        """The image of topics has another version."""
-        effects = Effects()
-        for group in list(self._groups.values()):
-            group.topics_changed(now, effects)
         return effects
 
     def _expire(self, group: Group, now: Now, effects: Effects) -> int:

@@ -62,10 +62,17 @@ class _Held(NamedTuple):
 
 
 class Shard:
-    """Made for a partition that this broker leads; `open` before the first question, `close` after the last."""
+    """Made for a partition that this broker leads; `open` before the first question, `close` after the last. Shards
+    that have the same `turn` hold the event loop one after another while they load."""
 
     def __init__(
-        self, partition: Partition, make_machine: Callable[[], Machine], *, clock: Clock, workers: Workers
+        self,
+        partition: Partition,
+        make_machine: Callable[[], Machine],
+        *,
+        clock: Clock,
+        workers: Workers,
+        turn: asyncio.Lock,
     ) -> None:
         self.partition = partition
         self.changes = Changes()
@@ -75,6 +82,7 @@ class Shard:
         self._make_machine = make_machine
         self._clock = clock
         self._workers = workers
+        self._turn = turn
         self._machine: Machine | None = None
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._asked: dict[Token, _Asked] = {}
@@ -105,7 +113,7 @@ class Shard:
         nothing to load, so that a new partition can be asked at once."""
         self.changes.begin(projected_offset)
         if self.partition.log.end_offset == self.partition.log.start_offset and not self.partition.is_suspended:
-            self._begin(self._make_machine())
+            self._begin(self._make_machine(), Effects())
         else:
             self._load_soon(0)
 
@@ -139,12 +147,6 @@ class Shard:
         self._asked[token] = _Asked(command, reply)
         self._run(lambda now: machine.handle(command, token, now), token, at_once=isinstance(command, Heartbeat))
         return partial(self._hurry, token)
-
-    def topics_changed(self) -> None:
-        """The topics are not the same as before."""
-        machine = self._machine
-        if machine is not None:
-            self._run(machine.topics_changed)
 
     def topics_deleted(self, names: Sequence[str]) -> None:
         """These topics are gone, and so is what was committed for them."""
@@ -267,17 +269,17 @@ class Shard:
             await asyncio.sleep(delay_s)
             await self.settled()
             try:
-                machine = await self._loaded()
+                machine, effects = await self._loaded()
             except (PenstockError, CorruptBatch, OSError) as error:
                 why = {"partition": str(self.partition), "why": str(error)}
                 _log.warning("the state of groups could not be loaded; trying again", extra=why)
                 delay_s = min(max(2 * delay_s, RETRY_FIRST_S), RETRY_MOST_S)
             else:
                 self._loading = None
-                self._begin(machine)
+                self._begin(machine, effects)
                 return
 
-    async def _loaded(self) -> Machine:
+    async def _loaded(self) -> tuple[Machine, Effects]:
         machine, wall_ms = self._make_machine(), self._clock.wall_ms()
 
         def replay(record: Record, offset: int) -> None:
@@ -288,13 +290,17 @@ class Shard:
                 why = {"partition": str(self.partition), "offset": offset, "why": error.detail}
                 _log.error("a record of groups cannot be read and is passed over", extra=why)
 
-        self.changes.reached = await replay_log(self.partition, self._workers, replay)
-        return machine
+        self.changes.reached = await replay_log(self.partition, self._workers, replay, self._turn)
+        effects = Effects()
+        async with self._turn:
+            for _ in machine.loading(self._now, effects):
+                await asyncio.sleep(0)
+        return machine, effects
 
-    def _begin(self, machine: Machine) -> None:
+    def _begin(self, machine: Machine, effects: Effects) -> None:
         self._durable_appends = self._appends
         self._machine = machine
-        self._run(machine.loaded)
+        self._run(lambda now: effects)
         if gone := machine.topics_gone():
             self.topics_deleted(gone)
 

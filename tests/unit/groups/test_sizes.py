@@ -76,7 +76,7 @@ def test_what_members_tell_is_counted_only_as_long_as_they_tell_it() -> None:
 
 def test_ids_that_were_given_out_count_until_they_are_forgotten() -> None:
     driver = Driver()
-    long = {"client_id": "c" * 30_000, "knows_member_id_required": True}
+    long: dict[str, Any] = {"client_id": "c" * 30_000, "knows_member_id_required": True}
     errors = [driver.join(**long).error for _ in range(300)]
     assert errors[0] is ErrorCode.MEMBER_ID_REQUIRED
     assert errors[-1] is ErrorCode.GROUP_MAX_SIZE_REACHED

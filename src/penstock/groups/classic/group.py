@@ -165,9 +165,6 @@ class ClassicGroup:
         self.rebalance.drop(member, effects)
         self.rebalance.gather(now, effects)
 
-    def topics_changed(self, now: Now, effects: Effects) -> None:
-        """The members watch their topics themselves."""
-
     def loaded(self, now: Now, effects: Effects) -> None:
         for member in self.members:
             self.rebalance.heard_of(member, now)

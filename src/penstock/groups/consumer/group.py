@@ -170,7 +170,7 @@ class ConsumerGroup:
         self._members.cancel_all()
         self._context.groups[self.group_id] = to_classic(self.state, self._context, now, effects)
 
-    # Time and topics.
+    # Time.
 
     def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
         if timer.kind is TimerKind.REGEX:
@@ -180,9 +180,6 @@ class ConsumerGroup:
             self._members.assign(now, effects)
         elif timer.member_id in self.state.subscriptions:
             self._fence((timer.member_id,), now, effects)
-
-    def topics_changed(self, now: Now, effects: Effects) -> None:
-        """Looked at with the next heartbeat, the first occasion to tell a member: until then it costs nothing."""
 
     def loaded(self, now: Now, effects: Effects) -> None:
         self._members.loaded(now)

@@ -110,7 +110,7 @@ class Membership:
     def refresh(self, now: Now, effects: Effects, has_changed: bool = False) -> None:
         """Go on to the next epoch if members read other topics (`has_changed`) or the topics are no longer the same.
 
-        Costs nothing if neither is so."""
+        Costs nothing if neither is so. Done with every heartbeat, the first occasion to tell a member."""
         version = self.context.topics.version
         if not (has_changed or self._is_resolving or self._topics_seen != version):
             return

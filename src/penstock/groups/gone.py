@@ -1,0 +1,48 @@
+"""Topics that are gone while groups still have offsets in them: these are forgotten little by little.
+
+Many groups may have read one topic, and to forget all their offsets at once would hold up everybody else. What is
+still to be forgotten counts as forgotten already: nobody is told of it, and a commit for a topic that was made anew
+under the same name does not mix with it. After a restart topics that are not there are found again.
+"""
+
+from collections.abc import Sequence
+
+from penstock.groups.offsets import OffsetStore
+from penstock.groups.records import OffsetKey
+
+
+class GoneTopics:
+    def __init__(self, offsets: OffsetStore) -> None:
+        self._offsets = offsets
+        self._groups: dict[str, dict[str, None]] = {}
+        """Groups that have offsets to be forgotten, by topic; none that has none."""
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add(self, topic: str) -> None:
+        """Whatever groups have in this topic now is to be forgotten."""
+        groups = dict.fromkeys(self._offsets.groups_of(topic))
+        if groups:
+            self._groups.setdefault(topic, {}).update(groups)
+
+    def has(self, group_id: str, topic: str) -> bool:
+        """Whether what the group has in the topic is to be forgotten."""
+        return group_id in self._groups.get(topic, ())
+
+    def take(self, most: int) -> list[OffsetKey]:
+        """Some of what is to be forgotten, which the caller forgets now; of the last group taken, all."""
+        keys: list[OffsetKey] = []
+        while self._groups and len(keys) < most:
+            topic = next(iter(self._groups))
+            keys += self.take_of(next(iter(self._groups[topic])), topic)
+        return keys
+
+    def take_of(self, group_id: str, topic: str) -> Sequence[OffsetKey]:
+        """As `take`, for one group and topic."""
+        if not self.has(group_id, topic):
+            return ()
+        del self._groups[topic][group_id]
+        if not self._groups[topic]:
+            del self._groups[topic]
+        return self._offsets.of_group_in(group_id, topic)
