@@ -221,14 +221,21 @@ class KafkaPythonMember(PolledMember):
             "partition_assignment_strategy": (chosen,),
         }
         self._topic = topic
+        self._consumer: Any = None
         super().__init__()
 
+    def assigned(self) -> frozenset[int]:
+        """Also while a poll is under way, since one may take long."""
+        self._check()
+        return frozenset() if self._consumer is None else self._current()
+
     def _open(self) -> None:
-        self._consumer: Any = KafkaConsumer(self._topic, **self._settings)
+        self._consumer = KafkaConsumer(self._topic, **self._settings)
 
     def _poll(self) -> Sequence[Received]:
         try:
-            answer = self._consumer.poll(timeout_ms=100)
+            # A poll whose time is over while the group is being joined may lose what it was assigned.
+            answer = self._consumer.poll(timeout_ms=200 if self._assigned else 2_000)
         except KafkaError as failure:
             # It leaves it to its user to try again.
             if not failure.retriable:

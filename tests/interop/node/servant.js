@@ -16,7 +16,7 @@ function client(order) {
   return new Kafka({
     brokers: [order.bootstrap],
     logLevel: logLevel.NOTHING,
-    retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 30 },
+    retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 100 },
   });
 }
 
@@ -110,7 +110,7 @@ async function join(order) {
     groupId: order.group,
     maxWaitTimeInMs: 100,
     heartbeatInterval: 300,
-    retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 30 },
+    retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 100 },
   });
   const member = { consumer, topic: order.topic, assigned: [], received: [], next: new Map(), crash: null };
   consumer.on(consumer.events.GROUP_JOIN, (event) => {
