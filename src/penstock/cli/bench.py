@@ -8,9 +8,19 @@ import typer
 
 from penstock.cli.completion import complete_topic
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout
+from penstock.cli.options import (
+    ACKS,
+    COMPRESSIONS,
+    DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
+    Acks,
+    AsJson,
+    Bootstrap,
+    Compression,
+    Timeout,
+    check_choice,
+)
 from penstock.cli.output import print_json, print_line, print_table
-from penstock.cli.put import ACKS, COMPRESSIONS, check_choice
 from penstock.model.limits import MESSAGE_BYTES_MAX
 from penstock.model.units import read_size_bytes
 
@@ -41,8 +51,6 @@ Partitions = Annotated[
 Producers = Annotated[
     int, typer.Option("--producers", min=1, max=PRODUCERS_MAX, help="Clients that write side by side.")
 ]
-Compression = Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))]
-Acks = Annotated[str, typer.Option("--acks", metavar="|".join(ACKS), help="Who must have it before it counts.")]
 Topic = Annotated[
     str | None,
     typer.Option(
@@ -132,7 +140,7 @@ def _asked(
     count: int, size: str, batch: int | None, producers: int, compression: str, acks: str, timeout_s: float
 ) -> "Load":
     check_choice("--compression", compression, COMPRESSIONS)
-    check_choice("--acks", acks, tuple(ACKS))
+    check_choice("--acks", acks, ACKS)
     try:
         size_bytes = read_size_bytes(size)
     except ValueError as error:

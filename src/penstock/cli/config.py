@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.failures import HintedError, failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, Timeout
 from penstock.cli.output import print_json, print_line, print_table
 from penstock.cli.setting_values import read_settings
 
@@ -94,7 +94,7 @@ def set_settings(
     settings: Annotated[
         list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as retention.ms=7d.", show_default=False)
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would take them.")] = False,
+    dry_run: DryRun = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -115,7 +115,7 @@ def unset(
     kind: Kind,
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would do it.")] = False,
+    dry_run: DryRun = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

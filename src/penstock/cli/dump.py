@@ -8,9 +8,9 @@ import typer
 
 from penstock.cli.completion import complete_topic
 from penstock.cli.failures import EXIT_DAMAGED, failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, From, OnlyPartitions, Timeout
 from penstock.cli.output import print_json, print_line
-from penstock.cli.positions import EXPECTED, OFFSET_MAX, Beginning, Latest, Offset, Position, parse_position
+from penstock.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Position, parse_position
 from penstock.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -30,13 +30,8 @@ def dump(
             help="Read files instead of asking a broker: a segment, a partition's directory, or a data directory.",
         ),
     ] = None,
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one (repeatable); otherwise all."),
-    ] = None,
-    start: Annotated[
-        str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")
-    ] = "beginning",
+    partitions: OnlyPartitions = None,
+    start: From = "beginning",
     end: Annotated[
         str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not printed itself.")
     ] = None,

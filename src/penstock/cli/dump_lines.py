@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from penstock.cli.output import printable, text_or_base64
+from penstock.cli.output import printable, record_document
 from penstock.records.compression import Compression
 from penstock.records.header import BatchHeader
 from penstock.records.record import Record
@@ -37,8 +37,8 @@ class Format(NamedTuple):
 
 
 def format_for(*, batches: bool, as_json: bool) -> Format:
-    record = record_document if as_json else record_line
-    return Format(None if batches else record, batch_document if as_json else batch_line)
+    record = record_json if as_json else record_line
+    return Format(None if batches else record, batch_json if as_json else batch_line)
 
 
 def record_line(where: Where, header: BatchHeader, record: Record) -> str:
@@ -48,19 +48,8 @@ def record_line(where: Where, header: BatchHeader, record: Record) -> str:
     return f"{place} [{escaped(record.key)}] [{escaped(record.value)}] [{action(header, record)}]\n"
 
 
-def record_document(where: Where, header: BatchHeader, record: Record) -> str:
-    return _json_line(
-        {
-            "topic": where.topic,
-            "partition": where.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            **text_or_base64("key", record.key),
-            **text_or_base64("value", record.value),
-            "headers": [{"name": name, **text_or_base64("value", value)} for name, value in record.headers],
-            "action": action(header, record),
-        }
-    )
+def record_json(where: Where, header: BatchHeader, record: Record) -> str:
+    return _json_line({**record_document(*where, record), "action": action(header, record)})
 
 
 def batch_line(where: Where, header: BatchHeader) -> str:
@@ -68,7 +57,7 @@ def batch_line(where: Where, header: BatchHeader) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in fields.items())) + "\n"
 
 
-def batch_document(where: Where, header: BatchHeader) -> str:
+def batch_json(where: Where, header: BatchHeader) -> str:
     return _json_line(batch_fields(where, header))
 
 

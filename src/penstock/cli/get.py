@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
-from penstock.cli.output import print_bytes, printable, shown, text_or_base64
-from penstock.cli.positions import EXPECTED, Offset, parse_position
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, From, OnlyPartitions, Timeout, TopicName, Verbose
+from penstock.cli.output import print_bytes, printable, record_document, shown
+from penstock.cli.positions import Offset, parse_position
 from penstock.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
 def get(
     topic: TopicName,
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one (repeatable); otherwise all."),
-    ] = None,
-    start: Annotated[
-        str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")
-    ] = "beginning",
+    partitions: OnlyPartitions = None,
+    start: From = "beginning",
     end: Annotated[
         str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not read itself.")
     ] = None,
@@ -37,9 +32,7 @@ def get(
         typer.Option("--header", "-H", metavar="NAME[=VALUE]", help="Only messages with this header (repeatable)."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="At the end, wait for more; Ctrl-C ends it.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show time, partition, offset, key and headers too.")
-    ] = False,
+    verbose: Verbose = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the values' bytes and nothing else, not even line ends.")
     ] = False,
@@ -110,15 +103,7 @@ class Printer:
         return (record.value or b"") + b"\n"
 
     def _json_line(self, partition: int, record: "Record") -> bytes:
-        document = {
-            "topic": self._topic,
-            "partition": partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            **text_or_base64("key", record.key),
-            **text_or_base64("value", record.value),
-            "headers": [{"name": name, **text_or_base64("value", value)} for name, value in record.headers],
-        }
+        document = record_document(self._topic, partition, record)
         return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
     def _verbose_line(self, partition: int, record: "Record") -> bytes:

@@ -9,6 +9,7 @@ from penstock.cli.consent import ask
 from penstock.cli.failures import failures_explained
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, Yes
 from penstock.cli.output import counted, print_json, print_line, print_table, shortened
+from penstock.cli.positions import TARGETS
 from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look after groups: who reads what, and how far they are.", no_args_is_help=True)
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
-
-_TARGET = "beginning, latest, an offset, a time, an age such as 10m, or a shift such as -100"
 
 
 @app.command("list")
@@ -162,7 +161,7 @@ def _host(member: "GroupMember") -> str:
 @app.command()
 def reset(
     name: GroupName,
-    target: Annotated[str, typer.Option("--to", "-t", metavar="PLACE", help=f"Where to go on: {_TARGET}.")],
+    target: Annotated[str, typer.Option("--to", "-t", metavar="PLACE", help=f"Where to go on: {TARGETS}.")],
     topics: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="TOPIC", help="Only this one (repeatable); otherwise all it has read."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.failures import usage_error
 from penstock.cli.group_progress import Bounds, Move, clamped
-from penstock.cli.positions import EXPECTED, Beginning, Latest, Offset, Position, parse_position
+from penstock.cli.positions import TARGETS, Beginning, Latest, Offset, Position, parse_position
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset
 from penstock.sdk.requests import BEGINNING, LATEST
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.sdk.client import AsyncClient
 
 _SHIFT = re.compile(r"[+-]\d{1,18}")
-
-TARGETS = f"{EXPECTED}; +N or -N shifts it by so many"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Options that several commands share."""
 
 import math
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
 from penstock.cli.completion import complete_topic
+from penstock.cli.failures import usage_error
+from penstock.cli.positions import EXPECTED
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
@@ -65,9 +68,32 @@ Timeout = Annotated[
     ),
 ]
 
+OnlyPartitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one (repeatable); otherwise all."),
+]
+
+From = Annotated[str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")]
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show time, partition, offset, key and headers too.")]
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+Compression = Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))]
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+Acks = Annotated[str, typer.Option("--acks", metavar="|".join(ACKS), help="Who must have it before it counts.")]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would do it.")]
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 TopicName = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=complete_topic),
 ]
+
+
+def check_choice(flag: str, value: str, choices: Collection[str]) -> None:
+    """An error that names the flag and what it takes, unless this is one of them."""
+    if value not in choices:
+        raise usage_error(f"{flag} {value!r}: expected one of {', '.join(choices)}")

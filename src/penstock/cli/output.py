@@ -7,8 +7,11 @@ that `get` and `tail` hand on, and JSON, are as they are.
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from penstock.records.record import Record
 
 CELL_MAX = 300
 """So many characters of a text are shown in a table; a topic's name fits in."""
@@ -89,6 +92,19 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         from base64 import b64encode
 
         return {f"{name}_base64": b64encode(data).decode()}
+
+
+def record_document(topic: str, partition: int, record: "Record") -> dict[str, Any]:
+    """A message as programs get it, and as `put --json-lines` takes it."""
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **text_or_base64("key", record.key),
+        **text_or_base64("value", record.value),
+        "headers": [{"name": name, **text_or_base64("value", value)} for name, value in record.headers],
+    }
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

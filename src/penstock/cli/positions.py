@@ -14,6 +14,7 @@ OFFSET_MAX = 2**63 - 1
 
 _TIMES = "a time such as 2025-01-31T12:00 or @1738324800000, or an age such as 10m"
 EXPECTED = f"beginning, latest, an offset, {_TIMES}"
+TARGETS = f"{EXPECTED}; +N or -N shifts it by so many"
 
 
 @dataclass(frozen=True, slots=True)

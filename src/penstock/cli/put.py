@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import failures_explained, usage_error
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, TopicName
+from penstock.cli.options import (
+    ACKS,
+    COMPRESSIONS,
+    DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
+    Acks,
+    AsJson,
+    Bootstrap,
+    Compression,
+    Timeout,
+    TopicName,
+    check_choice,
+)
 from penstock.cli.positions import parse_time
 from penstock.model.clock import SystemClock
 
 if TYPE_CHECKING:
     from penstock.cli.messages import Header, Message, Parse, Portion
-
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-ACKS = {"all": -1, "1": 1, "0": 0}
 
 
 def put(
@@ -62,10 +71,8 @@ def put(
         str | None,
         typer.Option("--timestamp", metavar="TIME", help="Time of every message: ISO 8601, @milliseconds, or an age."),
     ] = None,
-    compression: Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))] = "none",
-    acks: Annotated[
-        str, typer.Option("--acks", metavar="|".join(ACKS), help="Who must have it before it counts.")
-    ] = "all",
+    compression: Compression = "none",
+    acks: Acks = "all",
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -76,7 +83,7 @@ def put(
     """
     with failures_explained(as_json):
         check_choice("--compression", compression, COMPRESSIONS)
-        check_choice("--acks", acks, tuple(ACKS))
+        check_choice("--acks", acks, ACKS)
         _check_key(key, key_separator, json_lines=json_lines, tombstone=tombstone)
         if sum((bool(values), bool(files), tombstone)) > 1:
             raise usage_error("messages come from arguments, from --file or from --tombstone, not from several of them")
@@ -174,9 +181,3 @@ def _header(text: str) -> "Header":
     if not sign or not name or not name.isprintable():
         raise usage_error(f"--header {text!r}: expected NAME=VALUE")
     return name, os.fsencode(value)
-
-
-def check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
-    """An error that names the flag and what it takes, unless this is one of them."""
-    if value not in choices:
-        raise usage_error(f"{flag} {value!r}: expected one of {', '.join(choices)}")

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from penstock.cli.positions import Beginning, Latest, Offset, Position
+from penstock.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Position
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
 from penstock.sdk.client import AsyncClient
@@ -13,7 +13,6 @@ from penstock.sdk.requests import BEGINNING, LATEST
 
 FOLLOW_WAIT_MS = 5_000
 END_WAIT_MS = 500
-_NO_END = 2**63 - 1
 
 Write = Callable[[int, Sequence[Record]], None]
 Select = Callable[[Record], bool]
@@ -57,7 +56,7 @@ class Reading:
         spans = await find_spans(
             self._client, self._topic, partitions, first, last, self._timeout_s, follow=self._follow
         )
-        left = _NO_END if count is None else count
+        left = OFFSET_MAX if count is None else count
         together = self._follow and len(spans) > 1
         async with aclosing(self._side_by_side(spans) if together else self._in_turn(spans)) as portions:
             async for number, records in portions:
@@ -122,7 +121,7 @@ async def find_spans(
     view = await client.describe_topic(topic, timeout_s=timeout_s)
     numbers = list(dict.fromkeys(partitions)) or [row.number for row in view.partitions]
     starts = await _offsets(client, topic, numbers, first, timeout_s)
-    ends = dict.fromkeys(numbers, _NO_END)
+    ends = dict.fromkeys(numbers, OFFSET_MAX)
     if last is not None:
         ends = await _offsets(client, topic, numbers, last, timeout_s)
     if not follow:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.failures import HintedError, failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
 from penstock.cli.output import print_json, print_line, print_note, print_table
 from penstock.model.errors import ErrorCode, PenstockError
@@ -69,8 +69,8 @@ async def _result(client: "AsyncClient", text: str, rows_max: int, timeout_s: fl
         return await client.admin.query(text, rows_max=rows_max, timeout_s=timeout_s)
     except PenstockError as error:
         if error.code is ErrorCode.INVALID_REQUEST and "no such" in error.detail:
-            hint = "`penstock sql --tables` shows the tables and their columns"
-            raise PenstockError(error.code, f"{error.detail}; {hint}") from None
+            hint = "`penstock sql --tables` shows the tables and their columns."
+            raise HintedError(error.code, error.detail, hint) from None
         raise
 
 

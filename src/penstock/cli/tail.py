@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.get import Printer
-from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
 from penstock.cli.positions import EXPECTED, Offset, parse_position
 from penstock.model.clock import SystemClock
 
@@ -23,16 +23,11 @@ def tail(
             "--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}. A group goes on where it was."
         ),
     ] = "latest",
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one (repeatable); otherwise all."),
-    ] = None,
+    partitions: OnlyPartitions = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "--count", "-c", min=1, help="End after so many messages.")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show time, partition, offset, key and headers too.")
-    ] = False,
+    verbose: Verbose = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

@@ -1,10 +1,10 @@
 """Follows topics as messages arrive: by itself, or as a member of a group that commits as it goes."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.cli.positions import Beginning, Latest, Position, Time
-from penstock.cli.reading import Reading
+from penstock.cli.reading import Reading, Write
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
@@ -12,8 +12,6 @@ from penstock.sdk.client import AsyncClient
 from penstock.sdk.group_consumer import OUTSIDE, GroupBatch, GroupConsumer, GroupOptions
 
 COMMIT_EVERY_S = 1.0
-
-Write = Callable[[int, Sequence[Record]], None]
 
 
 class Limit:

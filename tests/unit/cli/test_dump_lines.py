@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from penstock.cli.dump_lines import (
     Where,
-    batch_document,
+    batch_json,
     batch_line,
     date_and_time,
     escaped,
-    record_document,
+    record_json,
     record_line,
 )
 from penstock.records.batch import decode_batch, encode_batch
@@ -106,7 +106,7 @@ def test_a_time_that_no_calendar_has_is_a_number(timestamp_ms: int) -> None:
 
 def test_json_has_the_headers_too() -> None:
     record = Record(1, 2, None, b"\xff", (("h", b"x"),))
-    assert json.loads(record_document(WHERE, PLAIN, record)) == {
+    assert json.loads(record_json(WHERE, PLAIN, record)) == {
         "topic": "orders",
         "partition": 3,
         "offset": 1,
@@ -125,6 +125,6 @@ def test_a_batch_is_described_by_its_header_alone() -> None:
     assert "compression=zstd base_timestamp=5 max_timestamp=9 " in line
     assert "producer_id=7" in line
     assert "flags" not in line
-    document = json.loads(batch_document(WHERE, CONTROL))
+    document = json.loads(batch_json(WHERE, CONTROL))
     assert document["flags"] == "transactional,control"
     assert document["records"] == len(decode_batch(encode_batch([b"v"], timestamps=0)))
