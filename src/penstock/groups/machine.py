@@ -65,7 +65,7 @@ TIMERS_PER_TICK = 100
 WORK_PER_TICK = 1_000
 """Offsets that a tick looks at before it leaves the rest to the next one."""
 
-FORGOTTEN_AT_ONCE = 100
+FORGOTTEN_AT_ONCE = 25
 """Offsets of topics that are gone are forgotten so many at a time."""
 
 LOADED_AT_ONCE = 100
