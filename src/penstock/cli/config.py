@@ -1,6 +1,7 @@
 """`penstock config list | describe | set | unset`: settings of topics, brokers and groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from penstock.cli.output import print_json, print_line, print_table
 from penstock.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
+    from penstock.cli.session import Session
     from penstock.sdk.admin_answers import ResourceKind, Setting
 
 app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
@@ -154,11 +156,20 @@ def _check_known(kind: Owner, name: str | None, settings: Sequence[str], known: 
             raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` shows all of them.")
 
 
-def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
-    resource = _resource(kind, name)
+@contextmanager
+def _asked(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "Iterator[Session]":
+    """A session to ask about this; for a topic that is not there, the error tells the nearest names."""
+    from penstock.cli.nearest import topic_expected
     from penstock.cli.session import connected
 
     with connected(bootstrap, timeout_s) as session:
+        with topic_expected(session, name) if kind is Owner.topic else nullcontext():
+            yield session
+
+
+def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
+    resource = _resource(kind, name)
+    with _asked(bootstrap, timeout_s, kind, name) as session:
         return session.run(session.client.admin.describe_settings(*resource, timeout_s=timeout_s))
 
 
@@ -172,9 +183,7 @@ def _alter(
     dry_run: bool,
 ) -> None:
     resource = _resource(kind, name)
-    from penstock.cli.session import connected
-
-    with connected(bootstrap, timeout_s) as session:
+    with _asked(bootstrap, timeout_s, kind, name) as session:
         session.run(
             session.client.admin.alter_settings(
                 *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s

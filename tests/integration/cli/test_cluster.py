@@ -45,6 +45,14 @@ def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_a_command_that
     assert f"`penstock config describe topic {topic}`" in ended.errors
 
 
+def test_settings_of_a_topic_that_is_not_there_are_refused_with_the_nearest_name(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    for command in (("list",), ("describe",), ("set", "retention.ms=1"), ("unset", "retention.ms")):
+        ended = penstock.run("config", command[0], "topic", f"{topic}x", *command[1:])
+        assert ended.code == 1
+        assert f"did you mean {topic}?" in ended.errors
+
+
 def test_a_setting_can_be_tried(penstock: Command, topic: str) -> None:
     penstock.succeed("topic", "create", topic)
     penstock.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
