@@ -55,7 +55,6 @@ from penstock.groups.records import (
     read_offset_key,
 )
 from penstock.groups.settings import GroupSettings
-from penstock.groups.sizes import COMMITTED_AT_ONCE
 from penstock.groups.topics import TopicImage
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode
@@ -206,8 +205,6 @@ class Machine:
     # Offsets.
 
     def _commit(self, command: CommitOffsets, now: Now, effects: Effects) -> PartitionErrors:
-        if len(command.offsets) > COMMITTED_AT_ONCE:
-            return PartitionErrors(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         group = self._groups.get(command.group_id)
         if group is not None:
             error = group.check_commit(command, now)

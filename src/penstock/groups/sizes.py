@@ -19,9 +19,6 @@ to come are counted too."""
 ASSIGNED_BYTES_MAX = 15 * 1024 * 1024 // 2
 """What the leader of a classic group gives to the members."""
 
-COMMITTED_AT_ONCE = 20_000
-"""Offsets that one commit may hold: more than fit into a message of Kafka's internal topic."""
-
 _OVERHEAD_BYTES = 64
 """More than a member takes in a record beside its texts, and more than a text does."""
 

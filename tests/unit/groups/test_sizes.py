@@ -11,7 +11,7 @@ from builders.group_site import GroupSite, commit, join, run_groups, settled_mem
 from builders.group_topics import Topics
 from penstock.groups.answers import ConsumerHeartbeatAnswer, Joined, PartitionErrors, Synced
 from penstock.groups.commands import AssignedBytes
-from penstock.groups.sizes import ASSIGNED_BYTES_MAX, COMMITTED_AT_ONCE, RECORD_BYTES_MAX, TOLD_BYTES_MAX
+from penstock.groups.sizes import ASSIGNED_BYTES_MAX, RECORD_BYTES_MAX, TOLD_BYTES_MAX
 from penstock.model.errors import ErrorCode
 
 OK = ErrorCode.NONE
@@ -93,15 +93,6 @@ def test_an_assignment_that_is_too_large_is_refused_and_the_group_gathers_again(
     assert driver.answer(waiting, Synced) == Synced(ErrorCode.REBALANCE_IN_PROGRESS)
     assert driver.state() == "PreparingRebalance"
     assert not driver.log
-
-
-def test_a_commit_holds_so_many_offsets_and_no_more() -> None:
-    driver = Driver()
-    offsets = [("orders", number, 1) for number in range(COMMITTED_AT_ONCE + 1)]
-    assert driver.commit(*offsets) == PartitionErrors(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    assert not driver.machine.group_ids()
-    assert driver.commit(*offsets[1:]) == PartitionErrors()
-    assert len(driver.offsets()) == COMMITTED_AT_ONCE
 
 
 def consumer_driver() -> Driver:
