@@ -162,9 +162,11 @@ def _asked(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "Iterato
     from penstock.cli.nearest import topic_expected
     from penstock.cli.session import connected
 
-    with connected(bootstrap, timeout_s) as session:
-        with topic_expected(session, name) if kind is Owner.topic else nullcontext():
-            yield session
+    with (
+        connected(bootstrap, timeout_s) as session,
+        topic_expected(session, name) if kind is Owner.topic else nullcontext(),
+    ):
+        yield session
 
 
 def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
