@@ -33,6 +33,9 @@ JOINED = [
     _join("a group with other protocols", CLASSIC, protocols=[{"name": "other", "metadata": SUBSCRIPTION}]),
     _join("a group of the new protocol with a protocol it does not know", MODERN),
     _join("as an unknown static member", "new group", member_id="nobody", group_instance_id="static"),
+    _join("with an empty static id", "group of nameless", group_instance_id=""),
+    _join("with a static id that no client would send", "group of odd ones", group_instance_id="a b/\x00é" + "x" * 300),
+    _join("with dots for a static id", "group of dots", group_instance_id=".."),
 ]
 
 
