@@ -86,7 +86,7 @@ class Driver:
         self.waiting: dict[Token, Command] = {}
         self.last_token = 0
         for record in self.log:
-            self.machine.replay(record, self.now.wall_ms)
+            self.machine.replay(record)
         self._take(self.machine.loaded(self.now))
 
     @property

@@ -29,7 +29,6 @@ class Join:
     """Whether a new dynamic member is first told its id, and comes again with it (versions from 4)."""
     can_skip_assignment: bool
     """Whether a static leader that returns may be told that the assignment stays as it was (versions from 9)."""
-    reason: str = ""
 
 
 class AssignedBytes(NamedTuple):
@@ -63,7 +62,6 @@ class LeavingMember(NamedTuple):
 
     member_id: str
     instance_id: str | None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Machine:
 
     # The log.
 
-    def replay(self, record: Record, wall_ms: int) -> None:
+    def replay(self, record: Record) -> None:
         """Take in one record of the log; records must come in order, all before `loaded`. Keys of other kinds are
         passed over; MalformedError for one that is not laid out as it says."""
         version = key_version(record.key)

@@ -280,11 +280,11 @@ class Shard:
                 return
 
     async def _loaded(self) -> tuple[Machine, Effects]:
-        machine, wall_ms = self._make_machine(), self._clock.wall_ms()
+        machine = self._make_machine()
 
         def replay(record: Record, offset: int) -> None:
             try:
-                machine.replay(record, wall_ms)
+                machine.replay(record)
                 self.changes.note(record, offset)
             except PenstockError as error:
                 why = {"partition": str(self.partition), "offset": offset, "why": error.detail}

@@ -29,14 +29,14 @@ def test_all_partitions_together_replay_one_slice_in_a_turn_of_the_loop(monkeypa
         nonlocal is_counting
         is_counting = False
 
-    def replay(machine: Machine, record: Record, wall_ms: int) -> None:
+    def replay(machine: Machine, record: Record) -> None:
         nonlocal is_counting
         if not is_counting:
             is_counting = True
             replayed.append(0)
             asyncio.get_running_loop().call_soon(next_turn)
         replayed[-1] += 1
-        really_replay(machine, record, wall_ms)
+        really_replay(machine, record)
 
     monkeypatch.setattr(Machine, "replay", replay)
 

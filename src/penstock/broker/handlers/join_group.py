@@ -39,7 +39,6 @@ def _command(request: Request, fields: Fields) -> Join:
         protocols=tuple(OfferedProtocol(each["name"], bytes(each["metadata"])) for each in fields["protocols"]),
         knows_member_id_required=version >= _MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
-        reason=fields["reason"] or "",
     )
 
 

@@ -19,10 +19,7 @@ class LeaveGroupHandler:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         if version >= _MANY_FROM:
-            members = tuple(
-                LeavingMember(each["member_id"], each["group_instance_id"], each["reason"] or "")
-                for each in fields["members"]
-            )
+            members = tuple(LeavingMember(each["member_id"], each["group_instance_id"]) for each in fields["members"])
         else:
             members = (LeavingMember(fields["member_id"], None),)
         command = Leave(fields["group_id"], members)

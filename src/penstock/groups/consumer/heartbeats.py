@@ -19,9 +19,6 @@ def heartbeat(members: Membership, command: ConsumerHeartbeat, now: Now, effects
     member_id = command.member_id or str(random_uuid(members.context.entropy))
     members.check_room(member_id)
     replaced_id = _find(members, member_id, command)
-    if command.subscribed_regex:
-        members.context.regexes.check(command.subscribed_regex)
-
     place = replaced_id if replaced_id is not None else member_id
     updated = _updated(members.state.subscriptions.get(place, NEW_SUBSCRIPTION), command)
     members.check_told(place, updated)
