@@ -105,7 +105,10 @@ class EmbeddedBroker:
         return self.start()
 
     def pause(self) -> None:
-        """Stand still, as a process does that is stopped or swapped out: connections stay open, nobody is answered."""
+        """Stand still, as a process does that is stopped or swapped out: connections stay open, nobody is answered.
+
+        The clock may be moved meanwhile; what is due by then happens after `resume`.
+        """
         self._running().pause()
 
     def resume(self) -> None:
@@ -119,14 +122,16 @@ class EmbeddedBroker:
 
     def close(self) -> None:
         """Stop if it runs, and remove the data if the directory was made here."""
-        if self._process is not None:
-            self.stop()
-        if self._is_own_directory:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
+        try:
+            if self._process is not None:
+                self.stop()
+        finally:
+            if self._is_own_directory:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _catch_up(self) -> None:
         """The clock was moved: what is due by now happens before the test goes on."""
-        if self._process is not None:
+        if self._process is not None and not self._process.is_paused:
             self._process.look_again()
             self.upkeep()
 
@@ -202,6 +207,10 @@ class _Process:
         self._network.die()
         await self._catalog.close()
         self._disk.release()
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._going_on.is_set()
 
     def pause(self) -> None:
         self._going_on.clear()

@@ -133,6 +133,14 @@ def test_a_broker_that_stands_still_answers_when_it_goes_on(broker: EmbeddedBrok
     assert put(broker, "b") == [None]
 
 
+def test_time_may_pass_while_the_broker_stands_still(broker: EmbeddedBroker) -> None:
+    put(broker, "a")
+    broker.pause()
+    broker.clock.advance(timedelta(days=1))
+    broker.resume()
+    assert put(broker, "b") == [None]
+
+
 def test_settings_are_those_of_serve() -> None:
     with EmbeddedBroker(default_partitions=3) as broker:
         put(broker, "a")
