@@ -132,6 +132,8 @@ def list_topics(
             print_table(columns, cells, numbers=columns[1:])
         elif after is None:
             print_line("There are no topics yet. `penstock topic create NAME` makes one.")
+        else:
+            print_line(f"There are no topics behind {after}.")
         if more is not None:
             print_note(f"There are more: --after {more} shows the next page, --all shows all.")
 
@@ -269,6 +271,9 @@ def empty(
             client = session.client
             view = session.run(client.describe_topic(name, timeout_s=timeout))
             spans = session.run(extents(client, [view], timeout))
+            for where, span in spans.items():
+                if span is None:
+                    raise _damaged(where)
             filled = {where: span for where, span in spans.items() if span is not None and span.messages}
             count = sum(span.messages for span in filled.values())
             if filled and not yes:
@@ -284,6 +289,12 @@ def empty(
             print_line(f"Deleted {counted(count, 'message')} of topic {name}.")
         else:
             print_line(f"Topic {name} is empty already.")
+
+
+def _damaged(where: "TopicPartition") -> Exception:
+    from penstock.model.errors import ErrorCode, PenstockError
+
+    return PenstockError(ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged, so that it cannot be emptied")
 
 
 async def _delete_records(

@@ -27,6 +27,7 @@ def test_topics_are_listed_by_pages(tmp_path_factory: pytest.TempPathFactory) ->
         assert names(penstock, "--limit", "2", "--after", every[1]) == (every[2:4], every[3])
         assert names(penstock, "--limit", "2", "--after", every[3]) == (every[4:], None)
         assert names(penstock, "--limit", "2", "--all") == (every, None)
+        assert penstock.succeed("topic", "list", "--after", "c").output == b"There are no topics behind c.\n"
         ended = penstock.run("topic", "list", "--limit", "2")
         assert (ended.code, ended.errors) == (
             0,

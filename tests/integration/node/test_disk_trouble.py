@@ -122,6 +122,9 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
             "logs": None,
             "sound": 1,
         }
+        emptied = Command(broker.bootstrap).run("topic", "empty", "logs", "--yes")
+        assert (emptied.code, emptied.output) == (1, b"")
+        assert "logs-0 is damaged" in emptied.errors
         told = [line for line in broker.log_text().splitlines() if "quarantined" in line]
         assert len(told) == 1
         assert str(victim) in told[0]
