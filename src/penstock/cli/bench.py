@@ -211,8 +211,9 @@ def _tell(what: str, load: "Load", measured: "Measured", *, as_json: bool) -> No
     if as_json:
         print_json({"bench": what, "load": load._asdict(), **document})
         return
+    size_bytes = round(measured.size_bytes / max(1, measured.messages))  # A topic that is there has sizes of its own.
     print_line(
-        f"{document['messages']} messages of {load.size_bytes} B in {document['seconds']:.3f} s: "
+        f"{document['messages']} messages of {size_bytes} B in {document['seconds']:.3f} s: "
         f"{document['messages_per_s']:.0f} messages/s, {document['mb_per_s']:.2f} MB/s."
     )
     columns = ["ms", *next(iter(document["latency_ms"].values()))]

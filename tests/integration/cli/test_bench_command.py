@@ -44,6 +44,14 @@ def test_a_topic_that_is_named_is_used_and_left(penstock: Command, topic: str) -
     assert len(penstock.succeed("get", topic).lines) == 100
 
 
+def test_what_is_read_is_told_by_its_own_size_and_not_by_the_one_that_would_be_written(
+    penstock: Command, topic: str
+) -> None:
+    penstock.succeed("put", topic, "three", "words", "there")
+    lines = penstock.succeed("bench", "consume", "--topic", topic).output.decode().splitlines()
+    assert lines[0].startswith("3 messages of 5 B in ")
+
+
 def test_after_ctrl_c_the_topic_is_removed(penstock: Command) -> None:
     def bench_topics() -> list[str]:
         (page,) = penstock.succeed("topic", "list", "--all", "--json").documents
