@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.completion import complete_topic
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.get import Printer
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
@@ -12,7 +13,10 @@ from penstock.model.clock import SystemClock
 
 
 def tail(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to follow.", show_default=False)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="Topics to follow.", show_default=False, autocompletion=complete_topic),
+    ],
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", help="Share the topics with this group's members, and commit as it goes."),

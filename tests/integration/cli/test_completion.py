@@ -40,7 +40,9 @@ def test_bash_completes_commands_and_options(penstock: Command) -> None:
     assert "--key-separator" in in_bash(penstock, "put", "--key")
 
 
-@pytest.mark.parametrize("command", [("get",), ("put",), ("dump",), ("topic", "describe"), ("topic", "delete")])
+@pytest.mark.parametrize(
+    "command", [("get",), ("put",), ("tail",), ("dump",), ("topic", "describe"), ("topic", "delete")]
+)
 def test_bash_completes_topics_from_the_broker(penstock: Command, topic: str, command: tuple[str, ...]) -> None:
     penstock.succeed("topic", "create", topic)
     assert in_bash(penstock, *command, topic[:-2]) == [topic]
