@@ -24,7 +24,7 @@ _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`penstock topic list` shows the topics and how many partitions they have.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Choose another name, or delete it first with `penstock topic delete`.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "Read with `--from beginning`, or from a later offset.",
-    ErrorCode.MESSAGE_TOO_LARGE: "Send less at once, or create the topic with a larger `--set max.message.bytes=…`.",
+    ErrorCode.MESSAGE_TOO_LARGE: "Send less at once, or `penstock topic alter` the topic's `max.message.bytes`.",
     ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and at the free space of its data directory.",
     ErrorCode.NETWORK_EXCEPTION: "Check that the broker runs and that the network between lets you through.",
     ErrorCode.UNSUPPORTED_VERSION: "Use versions of broker and client that are closer to each other.",
