@@ -29,7 +29,7 @@ def test_a_suite_that_knows_nothing_of_penstock_can_use_its_fixtures(tmp_path: P
 
 
 def test_brokers_with_settings_are_made_as_the_page_says(tmp_path: Path) -> None:
-    program = example("from penstock.testing import EmbeddedBroker").replace("/tmp/some-data", str(tmp_path / "data"))
+    program = example("from penstock.testing import EmbeddedBroker").replace("some-data", str(tmp_path / "data"))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert [line.split(":")[0] for line in run.stdout.splitlines()] == ["127.0.0.1", "127.0.0.1"]
 
