@@ -189,7 +189,11 @@ class DataDirectory:
                 first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
                 succeeded = await self.flush_dirty(closed_only=closed_only)
                 can_cut = succeeded and not self.keeps_journals
-                exchanged = [log for log in self.logs.values() if log.exchange_stage is Stage.DONE]
+                exchanged = [
+                    log
+                    for log in self.logs.values()
+                    if log.exchange_stage is Stage.DONE and log.key not in self.kept_states
+                ]
                 doomed = await self._write(
                     # After a clean close nothing is looked at, so a log that needs looking at forbids one.
                     is_clean=is_clean and succeeded and not self._needs_look(),
