@@ -380,7 +380,7 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
         log_path = directory / log_directory_name(key)
         new = exchange.decided(disk, str(log_path))
         files = _by_offset(log_path)
-        for segment in state.segments if new is None else exchange.merged(state.segments, new):
+        for segment in state.segments if new is None else exchange.merged(state, new):
             file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
             size = file.stat().st_size if file.exists() else 0
             if size < segment.size_bytes:

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.storage import sealed
+from penstock.storage.checkpoint import LogState
 from penstock.storage.disk import Disk
 from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
 
@@ -107,11 +108,12 @@ def bases_of(names: list[str]) -> list[int]:
     return sorted(int(name.removesuffix(SEGMENT_SUFFIX)) for name in names if name.endswith(SEGMENT_SUFFIX))
 
 
-def merged(known: tuple[SegmentState, ...], new: SegmentState) -> tuple[SegmentState, ...]:
+def merged(known: LogState, new: SegmentState) -> tuple[SegmentState, ...]:
     """What a checkpoint that may be older than the exchange knows of a log's segments, with the exchange done."""
-    if known and new.next_offset <= known[0].base_offset:
-        return known  # Forgotten since.
-    others = [state for state in known if not new.base_offset <= state.base_offset < new.next_offset]
+    first = known.segments[0].base_offset if known.segments else known.end_offset
+    if new.next_offset <= first:
+        return known.segments  # Forgotten since.
+    others = [state for state in known.segments if not new.base_offset <= state.base_offset < new.next_offset]
     return tuple(sorted([*others, new]))
 
 

@@ -145,7 +145,7 @@ def _plan(
         exchanged = exchange.finish(directory.disk, path)
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
         if exchanged is not None and known is not None:
-            known = known._replace(segments=exchange.merged(known.segments, exchanged))
+            known = known._replace(segments=exchange.merged(known, exchanged))
         plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
         plan.is_exchanged = exchanged is not None
     except OSError as error:

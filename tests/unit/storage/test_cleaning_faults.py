@@ -16,6 +16,7 @@ from builders.keyed import (
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.record import Record
+from penstock.storage.exchange import Stage
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
@@ -169,6 +170,67 @@ def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
     assert nth > 1
     if fault != "remove":
         assert "a log could not be cleaned" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_exchange_of_segments_that_were_forgotten_since_means_nothing_after_a_power_loss(seed: int) -> None:
+    disk, table = SimulatedDisk(Random(seed)), Table()
+
+    async def forget_all() -> None:
+        """The checkpoint is written while the name of the one segment that is left could not be flushed."""
+        store = await open_store(disk)
+        log = await log_of(store)
+        for number in range(40):
+            await table.write(store, log, number % KEYS)
+        log.roll()
+        await clean(store, log)
+        assert log.exchange_stage is Stage.DONE
+        await table.write(store, log, 0)
+        log.trim(log.end_offset)
+        table.trimmed = log.end_offset
+
+        def before(operation: Operation) -> None:
+            if operation.kind == "flush directory" and operation.path == log.path:
+                raise OSError(5, "simulated", operation.path)
+
+        disk.before = before
+        await store.checkpoint()
+        disk.before = None
+
+    async def look() -> None:
+        table.check(await log_of(await open_store(disk)))
+
+    run(forget_all())
+    disk.power_loss()
+    run(look())
+
+
+def test_a_log_that_was_quarantined_after_an_exchange_comes_back_with_what_it_lacked() -> None:
+    disk, table = SimulatedDisk(Random(0)), Table()
+
+    async def exchange() -> str:
+        store = await open_store(disk)
+        log = await log_of(store)
+        for number in range(40):
+            await table.write(store, log, number % KEYS)
+        await clean(store, log)
+        assert log.exchange_stage is Stage.DONE
+        return log.segments[-1].path
+
+    async def look(*, is_whole: bool) -> None:
+        log = await log_of(await open_store(disk))
+        assert (log.quarantined is None) == is_whole, log.quarantined
+        if is_whole:
+            table.check(log)
+
+    last = run(exchange())
+    disk.power_loss()
+    disk.rename(last, last + ".away")
+    for _ in range(2):
+        run(look(is_whole=False))
+        disk.locks.clear()
+    disk.rename(last + ".away", last)
+    run(look(is_whole=True))
 
 
 def only(error: PenstockError, *codes: ErrorCode) -> None:
