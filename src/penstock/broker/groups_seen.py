@@ -1,5 +1,6 @@
 """Groups as handlers see them, and how a question to them becomes an answer on the wire."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -11,11 +12,6 @@ from penstock.groups.commands import ListGroups
 from penstock.groups.coordinator import GroupCommand
 
 A = TypeVar("A", bound=Answer)
-
-ALL_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""What one can do with a group: read, delete, describe, and the same for its settings, as Kafka numbers them."""
-
-OPERATIONS_NOT_ASKED = -(2**31)
 
 
 class Groups(Protocol):
@@ -50,8 +46,10 @@ def answer_later(groups: Groups, command: GroupCommand, kind: type[A], encode: C
     return later
 
 
-async def request(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
-    """Put one question and wait for its answer, which is of this kind."""
+async def answer_to(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
+    """Put one question and wait for its answer, which is of this kind. Others get their turn before: the answer may be
+    there at once, and a request may name many groups."""
+    await asyncio.sleep(0)
     answer = await groups.request(command)
     assert isinstance(answer, kind), f"{command} was answered with {answer}"
     return answer

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.groups_seen import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, Groups, request
+from penstock.broker.groups_seen import Groups, answer_to
+from penstock.broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from penstock.broker.request import Request, Result, Work
 from penstock.groups.answers import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
 from penstock.groups.commands import DescribeConsumerGroup
 from penstock.model.errors import ErrorCode
-from penstock.wire.messages import read_request, write_response
+from penstock.wire.messages import read_request, response_element_writer, write_response
 from penstock.wire.reader import Fields
+from penstock.wire.writer import EncodedArray
 
 API = "ConsumerGroupDescribe"
 _CLASSIC, _CONSUMER = 0, 1
@@ -25,20 +27,23 @@ class ConsumerGroupDescribeHandler:
         return Work(self._answer(request.version, fields))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
-        operations = ALL_OPERATIONS if fields["include_authorized_operations"] else OPERATIONS_NOT_ASKED
-        rows = []
-        for group_id in fields["group_ids"]:
+        operations = GROUP_OPERATIONS if fields["include_authorized_operations"] else NOT_ASKED
+        # Whoever names a group often gets it once: the answer would otherwise be as large as they like.
+        group_ids = dict.fromkeys(fields["group_ids"])
+        write = response_element_writer(API, version, "groups")
+        out = bytearray()
+        for group_id in group_ids:
             described = await self._described(group_id)
             row = {"group_id": group_id, **_row(described)}
             if described.error is ErrorCode.NONE:
                 row["authorized_operations"] = operations
-            rows.append(row)
-        return write_response(API, version, {"groups": rows})
+            write(out, row)
+        return write_response(API, version, {"groups": EncodedArray(len(group_ids), out)})
 
     async def _described(self, group_id: str) -> ConsumerGroupDescription:
         if not group_id:
             return ConsumerGroupDescription(ErrorCode.INVALID_GROUP_ID)
-        return await request(self._groups, DescribeConsumerGroup(group_id), ConsumerGroupDescription)
+        return await answer_to(self._groups, DescribeConsumerGroup(group_id), ConsumerGroupDescription)
 
 
 def _row(group: ConsumerGroupDescription) -> dict[str, Any]:

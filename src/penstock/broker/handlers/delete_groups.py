@@ -1,6 +1,6 @@
 """DeleteGroups: groups without members, with all their offsets."""
 
-from penstock.broker.groups_seen import Groups, request
+from penstock.broker.groups_seen import Groups, answer_to
 from penstock.broker.request import Request, Result, Work
 from penstock.groups.answers import Done
 from penstock.groups.commands import DeleteGroup
@@ -20,6 +20,6 @@ class DeleteGroupsHandler:
     async def _answer(self, version: int, names: list[str]) -> bytes:
         rows = []
         for name in dict.fromkeys(names):
-            done = await request(self._groups, DeleteGroup(name), Done)
+            done = await answer_to(self._groups, DeleteGroup(name), Done)
             rows.append({"group_id": name, "error_code": done.error.number})
         return write_response(API, version, {"results": rows})

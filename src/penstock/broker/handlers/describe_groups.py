@@ -5,13 +5,15 @@ A group that is not there, or is not a classic one, is Dead and no error up to v
 
 from typing import Any
 
-from penstock.broker.groups_seen import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, Groups, request
+from penstock.broker.groups_seen import Groups, answer_to
+from penstock.broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from penstock.broker.request import Request, Result, Work
 from penstock.groups.answers import GroupDescription
 from penstock.groups.commands import DescribeGroup
 from penstock.model.errors import ErrorCode
-from penstock.wire.messages import read_request, write_response
+from penstock.wire.messages import read_request, response_element_writer, write_response
 from penstock.wire.reader import Fields
+from penstock.wire.writer import EncodedArray
 
 API = "DescribeGroups"
 _NOT_FOUND_FROM = 6
@@ -26,12 +28,15 @@ class DescribeGroupsHandler:
         return Work(self._answer(request.version, fields))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
-        operations = ALL_OPERATIONS if fields["include_authorized_operations"] else OPERATIONS_NOT_ASKED
-        rows = []
-        for group_id in fields["groups"]:
-            described = await request(self._groups, DescribeGroup(group_id), GroupDescription)
-            rows.append({"group_id": group_id, "authorized_operations": operations, **_row(version, described)})
-        return write_response(API, version, {"groups": rows})
+        operations = GROUP_OPERATIONS if fields["include_authorized_operations"] else NOT_ASKED
+        # Whoever names a group often gets it once: the answer would otherwise be as large as they like.
+        group_ids = dict.fromkeys(fields["groups"])
+        write = response_element_writer(API, version, "groups")
+        out = bytearray()
+        for group_id in group_ids:
+            described = await answer_to(self._groups, DescribeGroup(group_id), GroupDescription)
+            write(out, {"group_id": group_id, "authorized_operations": operations, **_row(version, described)})
+        return write_response(API, version, {"groups": EncodedArray(len(group_ids), out)})
 
 
 def _row(version: int, group: GroupDescription) -> dict[str, Any]:

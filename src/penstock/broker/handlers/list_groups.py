@@ -1,5 +1,6 @@
 """ListGroups: the groups of this broker, of all states and kinds or of some."""
 
+from penstock.broker.answer_rows import encode_rows
 from penstock.broker.groups_seen import Groups
 from penstock.broker.request import Request, Result, Work
 from penstock.groups.commands import ListGroups
@@ -20,7 +21,7 @@ class ListGroupsHandler:
     async def _answer(self, version: int, fields: Fields) -> bytes:
         command = ListGroups(tuple(fields["states_filter"]), tuple(fields["types_filter"]))
         listed = await self._groups.list_groups(command)
-        rows = [
+        rows = (
             {
                 "group_id": each.group_id,
                 "protocol_type": each.protocol_type,
@@ -28,5 +29,6 @@ class ListGroupsHandler:
                 "group_type": each.type,
             }
             for each in listed.groups
-        ]
-        return write_response(API, version, {"error_code": listed.error.number, "groups": rows})
+        )
+        groups = await encode_rows(API, version, ("groups",), rows)
+        return write_response(API, version, {"error_code": listed.error.number, "groups": groups})

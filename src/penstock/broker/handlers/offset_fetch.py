@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.broker.groups_seen import Groups, TopicNames, request
+from penstock.broker.groups_seen import Groups, TopicNames, answer_to
 from penstock.broker.request import Request, Result, Work
 from penstock.groups.answers import CommittedOffset, Offsets
 from penstock.groups.commands import FetchOffsets
@@ -55,7 +55,7 @@ class OffsetFetchHandler:
             places = tuple((each.name, number) for each in wanted if each.name for number in each.partitions)
         member_id = asked.get("member_id")
         command = FetchOffsets(asked["group_id"], places, member_id, asked.get("member_epoch", -1))
-        found = await request(self._groups, command, Offsets)
+        found = await answer_to(self._groups, command, Offsets)
         if found.error is not ErrorCode.NONE and version >= _ERROR_FROM:
             return {"error_code": found.error.number}
         if wanted is None:
