@@ -6,7 +6,7 @@ partitions that the topic really has. So tools that work it out by themselves fi
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from penstock.groups.image import ServedTopics
 from penstock.groups.machine import Machine
 from penstock.groups.projector import Projector
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Hurry, Reply, Shard
+from penstock.groups.shard import Hurry, Reply, Shard, nobody_waits
 from penstock.groups.sizes import RECORD_BYTES_MAX
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
@@ -147,7 +147,7 @@ class Coordinator:
         shards = self._shards
         if self._is_closed:
             reply(failed(command, ErrorCode.NOT_COORDINATOR))
-            return _nothing
+            return nobody_waits
         if shards:
             return shards[partition_of(command.group_id, len(shards))].ask(command, reply)
         first = _First()
@@ -234,7 +234,7 @@ class _First:
     """How a question is hurried that may not have been put yet."""
 
     def __init__(self) -> None:
-        self.inner: Callable[[], None] | None = None
+        self.inner: Hurry | None = None
 
     def hurry(self) -> None:
         if self.inner is not None:
@@ -261,7 +261,3 @@ def _java_hash(text: str) -> int:
 def _fulfil(future: "asyncio.Future[Answer]", answer: Answer) -> None:
     if not future.done():
         future.set_result(answer)
-
-
-def _nothing() -> None:
-    pass

@@ -32,7 +32,7 @@ class Group(Protocol):
         ...
 
     def check_commit(self, command: CommitOffsets, now: Now) -> ErrorCode:
-        """Whether this commit may be made; one that may also counts as a sign of life."""
+        """Whether this commit may be made; of a member of a classic group it is a sign of life then."""
         ...
 
     def check_fetch(self, command: FetchOffsets) -> ErrorCode:

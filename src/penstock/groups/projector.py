@@ -16,7 +16,7 @@ from penstock.groups.changes import Changed
 from penstock.groups.commands import Command, DescribeConsumerGroup, DescribeGroup, FetchOffsets
 from penstock.groups.effects import Now
 from penstock.groups.machine import Machine
-from penstock.groups.records import read_offset_key
+from penstock.groups.records import CONSUMERS, read_offset_key
 from penstock.groups.shard import Shard
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
@@ -29,7 +29,6 @@ AT_ONCE_MAX = 5_000
 SLICE = 200
 """So many are looked up before others get their turn."""
 
-CONSUMERS = "consumer"
 _NOBODY = -1
 _NO_TIME = Now(0, 0)
 

@@ -13,6 +13,9 @@ from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import read_versioned, write_versioned
 from penstock.wire.reader import Fields
 
+CONSUMERS = "consumer"
+"""The protocol type of groups of consumers: of these it is known how they say what they read."""
+
 OFFSET_KEYS = frozenset({0, 1})
 GROUP_KEY = 2
 _VALUE_VERSION = 3

@@ -19,11 +19,12 @@ from typing import NamedTuple
 from penstock.groups.answers import OK, Answer, PartitionErrors
 from penstock.groups.changes import Changes
 from penstock.groups.commands import Command, CommitOffsets, Heartbeat
+from penstock.groups.consumer.records import GROUP
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed, not_available, refused_by_log
 from penstock.groups.loading import replay_log
 from penstock.groups.machine import Machine
-from penstock.groups.records import key_version
+from penstock.groups.records import GROUP_KEY, key_version
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.workers import Workers
@@ -38,7 +39,7 @@ RETRY_MOST_S = 5.0
 _RECORD_OVERHEAD_BYTES = 32
 """More than a record takes in a batch beside its key and its value."""
 
-_GENERATION_KEYS = frozenset({2, 3})
+_GENERATION_KEYS = frozenset({GROUP_KEY, GROUP})
 """The versions of keys whose records say that a group has a new generation, or epoch."""
 
 Reply = Callable[[Answer], None]
@@ -141,7 +142,7 @@ class Shard:
         machine = self._machine
         if machine is None:
             reply(failed(command, self._refusal))
-            return _nothing
+            return nobody_waits
         token = self._next_token
         self._next_token += 1
         self._asked[token] = _Asked(command, reply)
@@ -356,5 +357,5 @@ def _reply(asked: _Asked, answer: Answer) -> None:
         )
 
 
-def _nothing() -> None:
-    pass
+def nobody_waits() -> None:
+    """Hurries a question that was answered already."""

@@ -20,12 +20,9 @@ from penstock.groups.context import Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.group import MemberCommand
-from penstock.groups.records import group_key, subscribed_topics
+from penstock.groups.records import CONSUMERS, group_key, subscribed_topics
 from penstock.groups.sizes import ASSIGNED_BYTES_MAX
 from penstock.model.errors import ErrorCode
-
-CONSUMER = "consumer"
-"""The protocol type of consumers: of these it is known how they say what they read."""
 
 
 class ClassicGroup:
@@ -58,7 +55,7 @@ class ClassicGroup:
 
     @property
     def _speaks_for_consumers(self) -> bool:
-        return self.rebalance.protocol_type == CONSUMER
+        return self.rebalance.protocol_type == CONSUMERS
 
     # What members say.
 

@@ -9,7 +9,6 @@ epoch.
 from penstock.groups.answers import Done, Joined, LeftMember, Synced
 from penstock.groups.commands import Heartbeat, Join, Leave, LeavingMember, Sync
 from penstock.groups.consumer.embedded_records import (
-    PROTOCOL_TYPE,
     EmbeddedSubscription,
     read_subscription,
     write_assignment,
@@ -18,6 +17,7 @@ from penstock.groups.consumer.members import ClassicTerms, Holding, MemberState,
 from penstock.groups.consumer.membership import Membership
 from penstock.groups.deadlines import TimerKind
 from penstock.groups.effects import Effects, Now
+from penstock.groups.records import CONSUMERS
 from penstock.model.entropy import random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
 
@@ -26,7 +26,7 @@ def check_join(members: Membership, command: Join) -> EmbeddedSubscription:
     """What a join says, if it may be made as far as the request and the group as a whole are concerned."""
     holder = members.state.static_ids.get(command.instance_id) if command.instance_id is not None else None
     members.check_room(command.member_id or holder or "")
-    if command.protocol_type != PROTOCOL_TYPE or not _is_supported(members, command):
+    if command.protocol_type != CONSUMERS or not _is_supported(members, command):
         raise PenstockError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
         told = read_subscription(command.protocols, members.context.topics)
@@ -69,7 +69,7 @@ def join(members: Membership, command: Join, now: Now, effects: Effects) -> Join
     members.set_timer(TimerKind.SYNC, member_id, command.rebalance_timeout_ms, now)
     return Joined(
         generation=holding.epoch,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=CONSUMERS,
         protocol_name=command.protocols[0].name,
         member_id=member_id,
     )
@@ -91,7 +91,7 @@ def sync(members: Membership, command: Sync, now: Now, effects: Effects) -> Sync
     """The member's part of what was shared out."""
     classic, holding = _check(members, command)
     protocol = classic.protocols[0]
-    if command.protocol_type not in (None, PROTOCOL_TYPE) or command.protocol_name not in (None, protocol.name):
+    if command.protocol_type not in (None, CONSUMERS) or command.protocol_name not in (None, protocol.name):
         raise PenstockError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     members.assign(now, effects)
     if members.state.target_epoch > holding.epoch and holding.state is not MemberState.UNREVOKED:
@@ -100,7 +100,7 @@ def sync(members: Membership, command: Sync, now: Now, effects: Effects) -> Sync
     members.cancel(TimerKind.SYNC, command.member_id)
     members.heard_of(command.member_id, now)
     assignment = write_assignment(holding.assigned, classic.protocols, members.context.topics)
-    return Synced(protocol_type=PROTOCOL_TYPE, protocol_name=protocol.name, assignment=assignment)
+    return Synced(protocol_type=CONSUMERS, protocol_name=protocol.name, assignment=assignment)
 
 
 def heartbeat(members: Membership, command: Heartbeat, now: Now, effects: Effects) -> Done:

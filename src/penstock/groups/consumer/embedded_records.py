@@ -7,7 +7,6 @@ from penstock.groups.consumer.assignors import Assignment
 from penstock.groups.topics import TopicImage
 from penstock.wire.messages import read_versioned, write_versioned
 
-PROTOCOL_TYPE = "consumer"
 _VERSION_MAX = 3
 
 

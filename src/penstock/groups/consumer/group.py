@@ -16,7 +16,6 @@ from penstock.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffs
 from penstock.groups.consumer import classic_members
 from penstock.groups.consumer.assignors import NOTHING
 from penstock.groups.consumer.checks import LEAVE_EPOCH, check_heartbeat
-from penstock.groups.consumer.embedded_records import PROTOCOL_TYPE
 from penstock.groups.consumer.heartbeats import assigned_topics, heartbeat
 from penstock.groups.consumer.members import AWAY_EPOCH, MemberState
 from penstock.groups.consumer.membership import Membership
@@ -29,7 +28,7 @@ from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed
 from penstock.groups.group import MemberCommand
-from penstock.groups.records import key_version
+from penstock.groups.records import CONSUMERS, key_version
 from penstock.model.errors import ErrorCode, PenstockError
 
 
@@ -248,7 +247,7 @@ class ConsumerGroup:
         return "Reconciling"
 
     def listed(self) -> ListedGroup:
-        return ListedGroup(self.group_id, PROTOCOL_TYPE, self.state_name, "consumer")
+        return ListedGroup(self.group_id, CONSUMERS, self.state_name, "consumer")
 
     def describe(self) -> ConsumerGroupDescription:
         state = self.state

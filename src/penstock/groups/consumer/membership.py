@@ -195,7 +195,7 @@ class Membership:
         state = self.state
         subscription, target, holding = state.subscriptions[old_id], state.targets.get(old_id), self.holding(old_id)
         effects.records += state.drop_member(old_id)
-        self._cancel_all(old_id)
+        self._cancel_timers_of(old_id)
         effects.records.append(state.write_subscription(new_id, subscription))
         if target is not None:
             effects.records.append(state.write_target(new_id, target))
@@ -213,7 +213,7 @@ class Membership:
         """They are no longer members; the caller sees to what that means for the others."""
         for member_id in member_ids:
             effects.records += self.state.drop_member(member_id)
-            self._cancel_all(member_id)
+            self._cancel_timers_of(member_id)
 
     def share_out_anew(self, now: Now, effects: Effects) -> None:
         """Members are gone. The partitions are shared out when the next one is heard of."""
@@ -252,10 +252,10 @@ class Membership:
     def cancel_all(self) -> None:
         """The group goes, or becomes one of the other kind."""
         for member_id in self.state.subscriptions:
-            self._cancel_all(member_id)
+            self._cancel_timers_of(member_id)
         self.cancel(TimerKind.REGEX, "")
         self.cancel(TimerKind.ASSIGN, "")
 
-    def _cancel_all(self, member_id: str) -> None:
+    def _cancel_timers_of(self, member_id: str) -> None:
         for kind in _MEMBER_TIMERS:
             self.cancel(kind, member_id)

@@ -16,7 +16,6 @@ from penstock.groups.classic.members import Member
 from penstock.groups.classic.rebalance import State
 from penstock.groups.consumer.assignors import Assignment
 from penstock.groups.consumer.embedded_records import (
-    PROTOCOL_TYPE,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -26,6 +25,7 @@ from penstock.groups.consumer.records import GroupEpoch, TargetEpoch
 from penstock.groups.consumer.state import GroupState
 from penstock.groups.context import Context
 from penstock.groups.effects import Effects, Now
+from penstock.groups.records import CONSUMERS
 from penstock.groups.sizes import ASSIGNED_BYTES_MAX
 from penstock.groups.topics import TopicImage
 from penstock.model.errors import ErrorCode, PenstockError
@@ -59,7 +59,7 @@ def to_consumer(classic: ClassicGroup, context: Context, now: Now, effects: Effe
 
 
 def _check_can_move(classic: ClassicGroup, context: Context) -> None:
-    if classic.rebalance.protocol_type != PROTOCOL_TYPE:
+    if classic.rebalance.protocol_type != CONSUMERS:
         raise _cannot_move(classic, "its members are no consumers")
     if len(classic.members) >= context.settings.members_max:
         raise PenstockError(
@@ -144,7 +144,7 @@ def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) 
             member.assignment = b""
     rebalance.state = State.STABLE
     rebalance.since_ms = now.wall_ms
-    rebalance.protocol_type = PROTOCOL_TYPE
+    rebalance.protocol_type = CONSUMERS
     rebalance.protocol_name = rebalance.members.choose_protocol()
     generation = state.epoch
     effects.records += state.drop_all()

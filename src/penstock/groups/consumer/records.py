@@ -4,6 +4,7 @@ Version 4, the partitions of subscribed topics, is no longer written by Kafka no
 them. Lists in values are sorted, so equal state gives equal bytes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,8 +17,6 @@ from penstock.wire.messages import read_versioned, write_versioned
 from penstock.wire.reader import Fields
 
 GROUP, MEMBER, TARGET_EPOCH, TARGET, HOLDING, REGEX = 3, 5, 6, 7, 8, 16
-KEYS = frozenset({GROUP, MEMBER, TARGET_EPOCH, TARGET, HOLDING, REGEX})
-
 _NAMES = {
     GROUP: "ConsumerGroupMetadata",
     MEMBER: "ConsumerGroupMemberMetadata",
@@ -26,7 +25,7 @@ _NAMES = {
     HOLDING: "ConsumerGroupCurrentMemberAssignment",
     REGEX: "ConsumerGroupRegularExpression",
 }
-
+KEYS = frozenset(_NAMES)
 
 _STATES = frozenset(MemberState)
 
@@ -133,18 +132,7 @@ def member_record(group_id: str, member_id: str, subscription: Subscription) -> 
 def read_value(version: int, value: bytes) -> Value:
     """What a record of this key version says; MalformedError if it is not laid out so."""
     fields = read_versioned(f"{_NAMES[version]}Value", value)
-    match version:
-        case 3:
-            return GroupEpoch(fields["epoch"], fields["metadata_hash"])
-        case 5:
-            return _subscription(fields)
-        case 6:
-            return TargetEpoch(fields["assignment_epoch"], fields["assignment_timestamp"])
-        case 7:
-            return _assignment(fields["topic_partitions"])
-        case 8:
-            return _holding(fields)
-    return ResolvedRegex(tuple(fields["topics"]), fields["version"], fields["timestamp"])
+    return _READERS[version](fields)
 
 
 def _subscription(fields: Fields) -> Subscription:
@@ -187,3 +175,13 @@ def _partition_fields(assignment: Assignment) -> list[Fields]:
 
 def _assignment(rows: list[Fields]) -> Assignment:
     return {row["topic_id"].bytes: frozenset(row["partitions"]) for row in rows if row["partitions"]}
+
+
+_READERS: dict[int, Callable[[Fields], Value]] = {
+    GROUP: lambda fields: GroupEpoch(fields["epoch"], fields["metadata_hash"]),
+    MEMBER: _subscription,
+    TARGET_EPOCH: lambda fields: TargetEpoch(fields["assignment_epoch"], fields["assignment_timestamp"]),
+    TARGET: lambda fields: _assignment(fields["topic_partitions"]),
+    HOLDING: _holding,
+    REGEX: lambda fields: ResolvedRegex(tuple(fields["topics"]), fields["version"], fields["timestamp"]),
+}
