@@ -80,7 +80,7 @@ def batch_fields(where: Where, header: BatchHeader) -> dict[str, Any]:
         "last_offset": header.last_offset,
         "records": header.record_count,
         "bytes": header.size_bytes,
-        "compression": Compression(header.compression).name.lower(),
+        "compression": _compression(header.compression),
         "base_timestamp": header.base_timestamp,
         "max_timestamp": header.max_timestamp,
         "leader_epoch": header.leader_epoch,
@@ -90,6 +90,14 @@ def batch_fields(where: Where, header: BatchHeader) -> dict[str, Any]:
         "crc": f"{header.crc:08x}",
         "flags": ",".join(flags) or None,
     }
+
+
+def _compression(number: int) -> str:
+    """Its name; for a number that means nothing, as a damaged header may have, the number itself."""
+    try:
+        return Compression(number).name.lower()
+    except ValueError:
+        return str(number)
 
 
 def action(header: BatchHeader, record: Record) -> str:

@@ -118,6 +118,10 @@ def test_json_has_the_headers_too() -> None:
     }
 
 
+def test_a_batch_with_a_compression_that_does_not_exist_is_described_all_the_same() -> None:
+    assert "compression=7 " in batch_line(WHERE, PLAIN._replace(attributes=7))
+
+
 def test_a_batch_is_described_by_its_header_alone() -> None:
     batch = encode_batch([b"a", b"b"], timestamps=[5, 9], compression="zstd", producer_id=7, producer_epoch=1)
     line = batch_line(WHERE, read_header(batch))
