@@ -42,6 +42,9 @@ _RECORD_OVERHEAD_BYTES = 32
 _GENERATION_KEYS = frozenset({GROUP_KEY, GROUP})
 """The versions of keys whose records say that a group has a new generation, or epoch."""
 
+_UNREADABLE = (PenstockError, CorruptBatch, OSError)
+"""What may become of reading a log."""
+
 Reply = Callable[[Answer], None]
 Hurry = Callable[[], None]
 """Called when nobody will wait any longer: whoever waits for other members is answered now."""
@@ -271,9 +274,11 @@ class Shard:
             await self.settled()
             try:
                 machine, effects = await self._loaded()
-            except (PenstockError, CorruptBatch, OSError) as error:
+            except Exception as error:
+                # A fault in the machine too: the partition would otherwise be loading for ever, without a word.
+                fault = None if isinstance(error, _UNREADABLE) else error
                 why = {"partition": str(self.partition), "why": str(error)}
-                _log.warning("the state of groups could not be loaded; trying again", extra=why)
+                _log.warning("the state of groups could not be loaded; trying again", extra=why, exc_info=fault)
                 delay_s = min(max(2 * delay_s, RETRY_FIRST_S), RETRY_MOST_S)
             else:
                 self._loading = None

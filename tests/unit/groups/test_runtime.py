@@ -10,10 +10,12 @@ import pytest
 
 from builders.group_site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.partitions import read_all
-from penstock.groups.answers import Done, GroupDescription, Joined, Offsets, PartitionErrors, Synced
+from penstock.groups.answers import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from penstock.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
 from penstock.groups.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
+from penstock.groups.effects import Record
 from penstock.groups.loading import READ_BYTES
+from penstock.groups.machine import Machine
 from penstock.model.errors import ErrorCode
 from penstock.records.header import each_batch
 from penstock.storage.store import FlushPolicy
@@ -48,7 +50,7 @@ def test_the_first_group_makes_the_internal_topic_once() -> None:
 
 def test_listing_groups_does_not_make_the_topic() -> None:
     async def story(site: GroupSite) -> None:
-        assert await site.groups.list_groups(ListGroups()) == (await site.groups.list_groups(ListGroups()))
+        assert await site.groups.list_groups(ListGroups()) == GroupList()
         assert site.partitions.topic(TOPIC) is None
 
     run_groups(story)
@@ -261,6 +263,27 @@ def test_while_the_log_is_read_groups_are_being_loaded() -> None:
         assert len(await site.committed()) == 4
 
     run_groups(story)
+
+
+def test_a_fault_of_the_machine_while_it_is_loaded_is_told_and_loading_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    really_replay, faults = Machine.replay, [ZeroDivisionError("nobody thought of it")]
+
+    def replay(machine: Machine, record: Record) -> None:
+        if faults:
+            raise faults.pop()
+        really_replay(machine, record)
+
+    async def story(site: GroupSite) -> None:
+        assert await site.commit(5) is OK
+        monkeypatch.setattr(Machine, "replay", replay)
+        await site.restart()
+        assert await site.committed() == {0: 5}
+
+    run_groups(story)
+    assert not faults
+    assert "nobody thought of it" in caplog.text
 
 
 def test_two_thousand_groups_are_there_after_a_restart() -> None:
