@@ -102,6 +102,7 @@ class Partition:
         self._refusal: PenstockError | None = None
         self.is_closed = False
         self.unsaved_batches = 0  # Those that came after the last snapshot was taken.
+        self._saving = asyncio.Lock()  # Retention and compaction both save, into the same file.
         self._last: state.LastBatch | BatchHeader = state.NO_BATCH
         self._take_over(derived or state.nothing(state.ProducerLimits()))
         log.on_durable = self._on_durable
@@ -308,18 +309,19 @@ class Partition:
 
         A failure is no harm: the next start takes longer, and the next round tries again.
         """
-        unsaved, log = self.unsaved_batches, self.log
-        if not unsaved or self._refusal is not None:
-            return
-        last = state.LastBatch.of(self._last)
-        frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
-        try:
-            await self._workers.run(lambda: state.save(log, frozen))
-        except OSError as error:
-            if not self.is_closed:
-                _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
-        else:
-            self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
+        async with self._saving:
+            unsaved, log = self.unsaved_batches, self.log
+            if not unsaved or self._refusal is not None:
+                return
+            last = state.LastBatch.of(self._last)
+            frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
+            try:
+                await self._workers.run(lambda: state.save(log, frozen))
+            except OSError as error:
+                if not self.is_closed:
+                    _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
+            else:
+                self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
 
     def upkeep(self) -> None:
         """Retention, and forgetting silent producers. Cheap, on the event loop; raises KAFKA_STORAGE_ERROR."""
