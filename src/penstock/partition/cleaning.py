@@ -52,11 +52,16 @@ class Cleaning:
             if partition.settings.compact and not partition.is_closed and not partition.is_suspended:
                 wanted[partition.log] = partition
         changed = await self._store.clean([partition.cleaning_job() for partition in wanted.values()])
-        for log in changed:
-            if not wanted[log].is_closed:
-                await wanted[log].cleaned()
+        for partition in (wanted[log] for log in changed):
+            if partition.is_closed:
+                continue
+            try:
+                await partition.cleaned()
+            except PenstockError as error:
+                _log.warning("no snapshot of what was cleaned", extra={"partition": str(partition), "why": str(error)})
 
     async def _run(self) -> None:
+        """Whatever fails is reported and tried again in the next round; it must not end the rounds."""
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._interval_s)
@@ -64,5 +69,5 @@ class Cleaning:
                 return
             try:
                 await self.round()
-            except (OSError, PenstockError) as error:
-                _log.warning("cleaning failed, will be tried again", extra={"why": str(error)})
+            except Exception as error:
+                _log.warning("cleaning failed, will be tried again", extra={"why": repr(error)})
