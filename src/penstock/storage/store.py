@@ -235,13 +235,16 @@ class Store:
     async def move_start(self, log: Log, offset: int) -> None:
         """Forget what lies before `offset`, which is durable when this returns; an earlier one changes nothing.
 
-        Raises OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR when the disk refuses: then a crash may do it.
+        Raises OFFSET_OUT_OF_RANGE beyond the end, UNKNOWN_TOPIC_OR_PARTITION when the log was deleted meanwhile,
+        KAFKA_STORAGE_ERROR when the disk refuses: then a crash may do it.
         """
         await to_the_end(self._move_start(log, offset))
 
     async def _move_start(self, log: Log, offset: int) -> None:
         try:
             async with log.exchanging:
+                if log.is_deleted:
+                    raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.path} was deleted")
                 if log.start_offset < offset <= log.end_offset:
                     await self._workers.run(partial(log.save_snapshot, snapshot.START, offset, b""))
         except OSError as error:

@@ -1,7 +1,9 @@
 """Compaction of a partition: its readers, its producers and its snapshots are none the wiser."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -9,9 +11,11 @@ from builders.batches import batch
 from builders.partitions import Site, committed, read_all
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition import state
+from penstock.partition.cleaning import Cleaning
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 
+T = TypeVar("T")
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "16384"}
 
 
@@ -188,5 +192,87 @@ def test_records_beyond_the_high_watermark_cannot_be_deleted() -> None:
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.is_full = False
         assert await partition.delete_records(-1) == 1
+
+    Site().run(story)
+
+
+def test_a_start_that_waits_while_the_topic_is_deleted_moves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("events")
+        (partition,) = partitions.of("events")
+        await committed(partition, batch(b"a"))
+        async with partition.log.exchanging:
+            moving = asyncio.create_task(partition.delete_records(1))
+            deleting = asyncio.create_task(partitions.delete("events"))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert partition.log.is_deleted
+        with pytest.raises(PenstockError) as error:
+            await moving
+        assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await deleting
+        assert not caplog.records, "no disk has refused anything"
+
+    Site().run(story)
+
+
+class SlowWorkers:
+    """Workers that take their time, and know how much was under way beside one another."""
+
+    def __init__(self) -> None:
+        self.busy = self.busiest = 0
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.ensure_future(self._do(work))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        self.busy += 1
+        self.busiest = max(self.busiest, self.busy)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.busy -= 1
+        return work()
+
+    def close(self) -> None:
+        pass
+
+
+def test_one_snapshot_of_a_partition_is_written_at_a_time() -> None:
+    async def story(site: Site) -> None:
+        partition = await events(await site.start())
+        await committed(partition, batch(b"a", keys=[b"k"]))
+        workers = partition._workers = SlowWorkers()
+        await asyncio.gather(partition.save_state(), partition.save_state())
+        assert (workers.busiest, partition.unsaved_batches) == (1, 0)
+
+    Site().run(story)
+
+
+class Failing:
+    """A registry that cannot tell its partitions at first."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.was_asked_again = asyncio.Event()
+
+    def all(self) -> list[Partition]:
+        self.asked += 1
+        if self.asked == 1:
+            raise RuntimeError("not what anybody thought of")
+        self.was_asked_again.set()
+        return []
+
+
+def test_rounds_of_cleaning_go_on_whatever_one_of_them_meets(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        await site.start()
+        assert site.store is not None
+        kept = Failing()
+        cleaning = Cleaning(kept, site.store, interval_s=0.001)
+        cleaning.start()
+        await asyncio.wait_for(kept.was_asked_again.wait(), 30)
+        await cleaning.stop()
+        assert "cleaning failed" in caplog.text
 
     Site().run(story)
