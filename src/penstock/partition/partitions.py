@@ -8,9 +8,9 @@ that differ only in dots and underscores count as one, since only one of them ma
 What a crash leaves is put right by `open` (the states are the catalog's, see `penstock.catalog.catalog`): a topic
 that was being created gets the logs it lacks, one that was being deleted loses those it has left, one that was being
 given more partitions has them (see `growth`). Settings are changed in the catalog first, then in memory, so a crash in
-between leaves the new ones, which the next start serves. What no crash can
-explain is refused and left alone: a ready topic without its log (a data directory is missing), a log without its topic
-or ahead of its epoch (the catalog is another one, or an older copy).
+between leaves the new ones, which the next start serves. What no crash can explain is refused and left alone: a ready
+topic without its log (a data directory is missing), a log without its topic or ahead of its epoch (the catalog is
+another one, or an older copy).
 """
 
 import asyncio

@@ -32,7 +32,8 @@ PER_PARTITION_MIN = 5
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
-NOWHERE = 2**63
+_NOWHERE = 2**63
+"""An offset beyond any that a batch can have."""
 
 _KIND = b"PROD"
 _VERSION = 1
@@ -168,7 +169,7 @@ class Producers:
         As long as their headers are in the log, reading it gives this state.
         """
         first = {producer_id: producer.batches[0].base_offset for producer_id, producer in self._known.items()}
-        return lambda header: header.base_offset >= first.get(header.producer_id, NOWHERE)
+        return lambda header: header.base_offset >= first.get(header.producer_id, _NOWHERE)
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
         """The state as it is now; calling the result packs it, which may happen in a worker while appends go on."""

@@ -1,9 +1,8 @@
 """Starting on a data directory: what the checkpoint, the journals and the segments together say the logs are.
 
 First everything is read (after exchanges of segments that had been decided were done to their end), then everything is
-repaired, in workers and side by side. Only then is a new checkpoint
-written and are the old journals removed; a crash before that begins again from the same files and comes to the same
-end. After a clean close only the checkpoint is read.
+repaired, in workers and side by side. Only then is a new checkpoint written and are the old journals removed; a crash
+before that begins again from the same files and comes to the same end. After a clean close only the checkpoint is read.
 """
 
 import asyncio
