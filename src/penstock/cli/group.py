@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import complete_topic
 from penstock.cli.consent import ask
 from penstock.cli.failures import failures_explained
 from penstock.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, Yes
@@ -138,7 +139,7 @@ def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
                 row.where.topic,
                 row.where.partition,
                 row.committed.offset if row.committed else "-",
-                row.bounds.end if row.bounds else "gone",
+                row.bounds.end if row.bounds else "damaged" if row.is_damaged else "gone",
                 "-" if row.lag is None else row.lag,
                 _named(row.member) if row.member else "-",
             )
@@ -164,7 +165,12 @@ def reset(
     target: Annotated[str, typer.Option("--to", "-t", metavar="PLACE", help=f"Where to go on: {TARGETS}.")],
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="Only this one (repeatable); otherwise all it has read."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only this one (repeatable); otherwise all it has read.",
+            autocompletion=complete_topic,
+        ),
     ] = None,
     partitions: Annotated[
         list[int] | None,

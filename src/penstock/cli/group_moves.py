@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from penstock.cli.failures import usage_error
 from penstock.cli.group_progress import Bounds, Move, clamped
 from penstock.cli.positions import TARGETS, Beginning, Latest, Offset, Position, parse_position
+from penstock.cli.topic_sizes import extents
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset
-from penstock.sdk.requests import BEGINNING, LATEST
 
 if TYPE_CHECKING:
     from penstock.sdk.client import AsyncClient
@@ -37,17 +38,19 @@ def parse_target(text: str, now_ms: int) -> Target:
 
 async def bounds_of(
     client: "AsyncClient", places: Sequence[TopicPartition], timeout_s: float
-) -> dict[TopicPartition, Bounds]:
-    """Beginning and end of those partitions that are there."""
+) -> dict[TopicPartition, Bounds | None]:
+    """Beginning and end of those partitions that are there; None where one is quarantined."""
     names = list(dict.fromkeys(where.topic for where in places))
     if not names:
         return {}
     view = await client.metadata(names, timeout_s=timeout_s)
-    there = {TopicPartition(topic.name, row.number) for topic in view.topics.values() for row in topic.partitions}
-    kept = [where for where in places if where in there]
-    first = await client.list_offsets(dict.fromkeys(kept, BEGINNING), timeout_s=timeout_s)
-    last = await client.list_offsets(dict.fromkeys(kept, LATEST), timeout_s=timeout_s)
-    return {where: Bounds(first[where].offset, last[where].offset) for where in kept}
+    asked = set(places)
+    topics = [
+        topic._replace(partitions=tuple(row for row in topic.partitions if (topic.name, row.number) in asked))
+        for topic in view.topics.values()
+    ]
+    spans = await extents(client, topics, timeout_s)
+    return {where: None if (span := spans[where]) is None else Bounds(*span) for where in places if where in spans}
 
 
 async def choose_places(
@@ -80,8 +83,15 @@ async def moves(
     target: Target,
     timeout_s: float,
 ) -> list[Move]:
-    """Where each partition is taken, never beyond what is there; partitions that are gone are left out."""
-    bounds = await bounds_of(client, places, timeout_s)
+    """Where each partition is taken, never beyond what is there; partitions that are gone are left out.
+
+    PARTITION_QUARANTINED where one is damaged: nobody knows what there is to go on from.
+    """
+    bounds: dict[TopicPartition, Bounds] = {}
+    for where, found_bounds in (await bounds_of(client, places, timeout_s)).items():
+        if found_bounds is None:
+            raise PenstockError(ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged, so that no place in it is known")
+        bounds[where] = found_bounds
     times: dict[TopicPartition, int] = {}
     if not isinstance(target, Shift | Beginning | Latest | Offset):
         found = await client.list_offsets(dict.fromkeys(bounds, target.timestamp_ms), timeout_s=timeout_s)

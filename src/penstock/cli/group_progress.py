@@ -17,12 +17,13 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One partition of a group. `bounds` is None for one that is gone, `committed` where nothing is committed."""
+    """One partition of a group. `bounds` is None for one that is gone or damaged, `committed` where nothing is."""
 
     where: TopicPartition
     committed: CommittedOffset | None
     bounds: Bounds | None
     member: GroupMember | None
+    is_damaged: bool = False
 
     @property
     def lag(self) -> int | None:
@@ -35,12 +36,21 @@ class Progress:
 def progress(
     committed: Mapping[TopicPartition, CommittedOffset],
     members: Iterable[GroupMember],
-    bounds: Mapping[TopicPartition, Bounds],
+    bounds: Mapping[TopicPartition, Bounds | None],
 ) -> list[Progress]:
-    """A row for each partition that is committed or owned, in order."""
+    """A row for each partition that is committed or owned, in order; bounds are None of one that is damaged."""
     owners = {where: member for member in members for where in member.partitions}
     places = sorted(committed.keys() | owners.keys())
-    return [Progress(where, committed.get(where), bounds.get(where), owners.get(where)) for where in places]
+    return [
+        Progress(
+            where,
+            committed.get(where),
+            bounds.get(where),
+            owners.get(where),
+            is_damaged=where in bounds and bounds[where] is None,
+        )
+        for where in places
+    ]
 
 
 def total_lag(rows: Iterable[Progress]) -> int:

@@ -107,9 +107,12 @@ def truncate(path: Path) -> None:
 def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
         asyncio.run(fill(broker))
+        victim = segments(broker.data_dir)[1]
+        Command(broker.bootstrap).succeed(
+            "group", "reset", "readers", "--topic", "logs", "--partition", "0", "--to", "beginning", "--yes"
+        )
         broker.restart()  # So that it holds no file open.
         assert health(broker) == ("ok", 0)
-        victim = segments(broker.data_dir)[1]
         damage(victim)
         for _ in range(2):
             with pytest.raises(PenstockError) as refused:
@@ -122,6 +125,11 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
             "logs": None,
             "sound": 1,
         }
+        described = Command(broker.bootstrap).succeed("group", "describe", "readers").output.decode()
+        assert described.splitlines()[-1].split() == ["logs", "0", "0", "damaged", "-", "-"]
+        moved = Command(broker.bootstrap).run("group", "reset", "readers", "--to", "latest", "--yes")
+        assert (moved.code, moved.output) == (1, b"")
+        assert "logs-0 is damaged" in moved.errors
         emptied = Command(broker.bootstrap).run("topic", "empty", "logs", "--yes")
         assert (emptied.code, emptied.output) == (1, b"")
         assert "logs-0 is damaged" in emptied.errors
