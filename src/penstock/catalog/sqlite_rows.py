@@ -50,7 +50,7 @@ def read_topics(sql: sqlite3.Connection) -> list[Topic]:
             settings.get(topic_id, {}),
             TopicState(state),
             time_ms(created),
-            held[topic_id] if held[topic_id] > count else 0,
+            growing_to if (growing_to := held.get(topic_id, 0)) > count else 0,
         )
         for name, topic_id, count, state, created in sql.execute(
             "SELECT name, topic_id, partitions, state, created FROM topics ORDER BY rowid"

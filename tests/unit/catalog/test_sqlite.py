@@ -154,6 +154,26 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     _with_workers(work, path)
 
 
+def test_a_topic_whose_partitions_somebody_took_out_by_hand_is_still_told(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        await catalog.create_topic("orders", 2, {}, [[1], [1]])
+        await catalog.close()
+        by_hand = sqlite3.connect(path)
+        by_hand.execute("DELETE FROM partitions")
+        by_hand.commit()
+        by_hand.close()
+        again = new()
+        await again.open()
+        (topic,) = await again.topics()
+        assert (topic.name, topic.partitions, topic.growing_to) == ("orders", 2, 0)
+
+    _with_workers(work, path)
+
+
 def test_a_transaction_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
