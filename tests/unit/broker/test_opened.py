@@ -1,5 +1,6 @@
 """Batches that a topic wants opened: keys, compression and times are as it says, and order is as they came."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from builders.batches import SOME_TIME_MS, batch
 from builders.partitions import read_all
 from builders.requests import request_frame
-from builders.served import ServedBroker, produce, serve
+from builders.served import LONG_S, ServedBroker, produce, serve
+from penstock.broker.handlers.produce import ProduceHandler
+from penstock.broker.request import Request, Work
 from penstock.model.errors import ErrorCode
 from penstock.partition.opened import Opener
 from penstock.records.batch import encode_batch, seal
@@ -153,5 +156,21 @@ def test_a_write_that_wants_no_answer_and_cannot_be_taken_ends_the_connection(tm
         await peer.lost()
         _, records = await stored(broker)
         assert [record.key for record in records] == [b"k"]
+
+    serve(tmp_path, story)
+
+
+def test_a_write_that_nobody_waits_for_any_longer_does_not_hold_up_those_behind_it(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(cleanup_policy="compact")
+        handler = ProduceHandler(broker.partitions)
+        body = write_produce_request(9, [("events", [(0, batch(b"v", keys=[b"k"]))])], acks=0, timeout_ms=1000)
+        works = [handler(Request(9, 1, memoryview(bytearray().join(body)), 0)) for _ in range(3)]
+        first, second, third = (asyncio.ensure_future(work.run) for work in works if isinstance(work, Work))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([first, second, third], timeout=LONG_S)
+        assert [first.done(), second.cancelled(), third.done()] == [True] * 3
+        assert len((await stored(broker))[1]) == 3
 
     serve(tmp_path, story)

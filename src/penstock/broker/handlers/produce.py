@@ -109,10 +109,10 @@ def _failed(number: int, error: PenstockError) -> ProduceResult:
 
 
 async def _hear(results: Results, under_way: _UnderWay) -> None:
-    """Wait until batches that nobody is to be told of were appended."""
+    """Wait until batches that nobody is to be told of were appended. Who no longer waits does not call them off."""
     for future, place in under_way.opening.items():
         try:
-            place.fill(await future)
+            place.fill(await asyncio.shield(future))
         except PenstockError as error:
             place.fail(error)
     _hang_up_after_failure(results)
