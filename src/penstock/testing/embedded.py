@@ -224,6 +224,8 @@ class _Process:
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
         """Run a coroutine on the broker's event loop, and wait for what it gives."""
+        if self.is_paused:
+            raise RuntimeError("the broker stands still; resume it first")
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout_s)
 
     def _run(self) -> None:

@@ -129,6 +129,8 @@ def test_a_broker_that_stands_still_answers_when_it_goes_on(broker: EmbeddedBrok
     broker.pause()
     with pytest.raises(KafkaException):
         Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=0.5)
+    with pytest.raises(RuntimeError, match="resume it first"):
+        broker.upkeep()
     broker.resume()
     assert put(broker, "b") == [None]
 
