@@ -6,6 +6,7 @@ replayed, and only one worker competes with the loop for the interpreter; readin
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.groups.effects import Record
@@ -44,7 +45,7 @@ async def replay_log(partition: Partition, workers: Workers, replay: Replay, tur
         if not data:
             raise _unsettled(partition)
         async with turn:
-            opened = await workers.run(lambda data=data, offset=offset: _open(data, offset))  # type: ignore[misc]
+            opened = await workers.run(partial(_open, data, offset))
             for records in _slices(opened.records):
                 for at, record in records:
                     replay(record, at)

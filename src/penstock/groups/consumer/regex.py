@@ -13,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-import re2
-
 from penstock.groups.topics import TopicImage
 from penstock.model.errors import ErrorCode, PenstockError
 
@@ -32,6 +30,8 @@ def compile_expression(expression: str) -> Any:
 
     Raises INVALID_REGULAR_EXPRESSION, with RE2's reason, for one that cannot be used.
     """
+    import re2  # Most brokers never meet an expression: they need not load its library.
+
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise _invalid(expression, f"it has {len(expression)} characters, {EXPRESSION_CHARS_MAX} are allowed")
     options = re2.Options()
