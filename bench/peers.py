@@ -107,6 +107,9 @@ class Penstock(Peer):
     flush_settings: Mapping[str, str] = {}
 
     def prepare(self) -> None:
+        # As an installation does: a start would otherwise compile every module again where Python is told not to keep
+        # what it compiled.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "src")], check=True)
         (self.directory / "data").mkdir()
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
