@@ -149,6 +149,8 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
             data = await partition.read_cold(position, max_bytes)
         if not data:
             return records
+        if not isinstance(data, bytes | bytearray):
+            data = data.read(len(data))
         records += [record for record in decode_batches(data) if record.offset >= position]
         *_, (_, last) = each_batch(data)
         position = last.next_offset

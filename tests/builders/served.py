@@ -118,7 +118,7 @@ class ServedBroker:
             **options,
         )
         self.table = build_table(served)
-        self.listener = Listener(self.table, ground.clock, memory)
+        self.listener = Listener(self.table, ground.clock, memory, ground.workers)
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:

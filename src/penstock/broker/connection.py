@@ -54,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
-        self._outbox = Outbox(shared.memory)
+        self._outbox = Outbox(shared.memory, shared.workers, self)
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
         self._reading = True
@@ -93,6 +93,10 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.watch.add(self)
 
     def eof_received(self) -> bool:
+        """The peer sends no more; the answer that it is being sent still goes out."""
+        if self._outbox.is_sending:
+            self.drain()
+            return True
         return False
 
     def pause_writing(self) -> None:
@@ -102,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.resume()
         self._go_on()
+        self._close_when_drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -319,7 +324,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.pause_reading()
 
     def _close_when_drained(self) -> None:
-        if self._draining and not self._pending and self._transport is not None:
+        is_answered = not self._pending and not self._outbox.is_sending
+        if self._draining and is_answered and self._transport is not None:
             self._transport.close()
 
     def _cut(self, event: str, why: str) -> None:

@@ -9,13 +9,14 @@ from penstock.broker.shared import Counters, Shared
 from penstock.broker.table import Table
 from penstock.model.clock import Clock
 from penstock.model.network import Listening, Network
+from penstock.model.workers import Workers
 
 MEMORY_PERIOD_S = 1.0
 
 
 class Listener:
-    def __init__(self, table: Table, clock: Clock, memory: Memory) -> None:
-        self.shared = Shared(table, memory, PeerLog(clock))
+    def __init__(self, table: Table, clock: Clock, memory: Memory, workers: Workers) -> None:
+        self.shared = Shared(table, memory, PeerLog(clock), workers)
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = 0.0

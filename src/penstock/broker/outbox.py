@@ -2,16 +2,30 @@
 
 A large answer goes to the socket itself, in two writes, while the transport has nothing else to send; the transport
 gets what the socket does not take, and meets whatever error there is.
+
+An answer with parts of files in it goes to the socket only, which takes them from the page cache. When that takes no
+more, the transport gets a bite of what is left: with that bite gone, it tells that there is room again.
+
+Invariant: while `_rest` holds anything, `is_paused` is set, and the transport has a bite or a worker reads one.
 """
 
 import asyncio
 import os
+from collections import deque
+from functools import partial
+from typing import cast
 
 from penstock.broker.memory import Memory
 from penstock.broker.request import Answer
-from penstock.wire.framing import Buffer, frame_response
+from penstock.model.file_part import PART_BYTES_MIN, FilePart
+from penstock.model.workers import Workers
+from penstock.wire.framing import Buffer, Piece, frame_response
 
 HIGH_WATER_BYTES = 64 * 1024
+BITE_BYTES = 4 * 1024
+COLD_BYTES = 1024 * 1024
+"""Read at once of a part that is not in memory any more."""
+
 READER_SILENCE_S = 60.0
 _JOIN_BELOW_BYTES = 8 * 1024
 _FIRST_WRITE_BYTES = 32 * 1024 - 31
@@ -29,15 +43,21 @@ everything behind it to where copies are fast. Where none of this holds, the cut
 class Outbox:
     """Invariant: `_unsent_bytes` is its connection's part of `Memory.outgoing_bytes`, 0 unless its reader is behind."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, workers: Workers, protocol: asyncio.BaseProtocol) -> None:
+        """`protocol` is told to resume writing as by a transport."""
         self.is_paused = False
-        """The transport has enough; nothing should be added that can wait."""
+        """The peer has enough; nothing should be added that can wait."""
         self._memory = memory
+        self._workers = workers
+        self._protocol = protocol
         self._transport: asyncio.Transport | None = None
-        self._pieces: list[Buffer] = []
+        self._pieces: list[Piece] = []
         self._bytes = 0
+        self._has_parts = False
+        self._rest: deque[Piece] = deque()
         self._socket_fd: int | None = None
         self._unsent_bytes = 0
+        self._left_bytes = 0
         self._taken_at = 0.0
 
     def open(self, transport: asyncio.Transport) -> None:
@@ -51,12 +71,18 @@ class Outbox:
         self._transport = None
         self._socket_fd = None
         self._pieces.clear()
+        self._rest.clear()
         self._count_unsent()
 
     @property
     def is_full(self) -> bool:
         """Large answers leave one by one, so that the transport can say when it has enough."""
         return self._bytes > HIGH_WATER_BYTES
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether there is something that the transport does not know of."""
+        return bool(self._rest)
 
     def put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
         size = size_of(answer)
@@ -65,6 +91,8 @@ class Outbox:
         if not isinstance(answer, bytes):
             self._pieces.append(head)
             self._pieces += answer
+            if size > PART_BYTES_MIN and not self._has_parts:
+                self._has_parts = not all(isinstance(piece, Buffer) for piece in answer)
         elif size < _JOIN_BELOW_BYTES:
             self._pieces.append(head + answer)
         else:
@@ -75,19 +103,26 @@ class Outbox:
         pieces, transport = self._pieces, self._transport
         if not pieces:
             return
-        is_large = self.is_full
+        is_large, has_parts = self.is_full, self._has_parts or bool(self._rest)
         self._pieces = []
         self._bytes = 0
+        self._has_parts = False
         if transport is None or transport.is_closing():
             return
+        if has_parts:
+            self._rest += pieces
+            if not self.is_paused:
+                self._send_rest(transport)
+            return
+        buffers = cast("list[Buffer]", pieces)
         if is_large and self._socket_fd is not None and not transport.get_write_buffer_size():
-            pieces = _write_now(self._socket_fd, pieces)
-            if not pieces:
+            buffers = _write_now(self._socket_fd, buffers)
+            if not buffers:
                 return
-        if len(pieces) == 1:
-            transport.write(pieces[0])
+        if len(buffers) == 1:
+            transport.write(buffers[0])
         else:
-            transport.writelines(pieces)
+            transport.writelines(buffers)
         if self.is_paused:
             self._count_unsent()
 
@@ -97,24 +132,112 @@ class Outbox:
         self._count_unsent()
 
     def resume(self) -> None:
+        """There is room again; afterwards it may have been filled."""
         self.is_paused = False
+        if self._rest and self._transport is not None:
+            part = self._rest[0]
+            if isinstance(part, Buffer) or part.is_cached():
+                self._send_rest(self._transport)
+            else:
+                self._read_first(part)
         self._count_unsent()
 
     def is_stuck(self, now: float) -> bool:
         """Whether the peer has taken no byte for too long."""
         if not self.is_paused:
             return False
-        before = self._unsent_bytes
+        before = self._left_bytes
         self._count_unsent()
-        if self._unsent_bytes < before:
+        if self._left_bytes < before:
             self._taken_at = now
         return now - self._taken_at > READER_SILENCE_S
 
+    def _send_rest(self, transport: asyncio.Transport) -> None:
+        """Send until all is gone or the socket takes no more."""
+        rest, fd = self._rest, self._socket_fd
+        if fd is None:
+            pieces = [piece if isinstance(piece, Buffer) else piece.read(len(piece)) for piece in rest]
+            rest.clear()
+            transport.writelines(pieces)
+            return
+        try:
+            while rest:
+                if not transport.get_write_buffer_size() and not _send_first(fd, rest):
+                    transport.write(_take_bite(rest))
+                if transport.get_write_buffer_size():
+                    transport.set_write_buffer_limits(high=0)
+                    return
+        except OSError:
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+
+    def _read_first(self, part: FilePart) -> None:
+        """Have the beginning of a part that is not in memory any more read by a worker."""
+        self.is_paused = True
+        work = self._workers.run(partial(part.read, COLD_BYTES))
+        work.add_done_callback(self._was_read)
+
+    def _was_read(self, work: "asyncio.Future[bytes]") -> None:
+        if self._transport is None or work.cancelled():
+            return
+        if work.exception() is not None:
+            self._transport.abort()
+            return
+        part, data = self._rest[0], work.result()
+        assert not isinstance(part, Buffer), "what is being read stays where it is"
+        if len(data) == len(part):
+            self._rest[0] = data
+        else:
+            self._rest[0] = part.behind(len(data))
+            self._rest.appendleft(data)
+        self._protocol.resume_writing()
+
     def _count_unsent(self) -> None:
-        transport = self._transport
-        now = transport.get_write_buffer_size() if transport is not None and self.is_paused else 0
+        transport, now = self._transport, 0
+        if transport is not None and self.is_paused:
+            self._left_bytes = transport.get_write_buffer_size()
+            now = self._left_bytes + sum(len(piece) for piece in self._rest if isinstance(piece, Buffer))
+            self._left_bytes += sum(map(len, self._rest))
         self._memory.outgoing_bytes += now - self._unsent_bytes
         self._unsent_bytes = now
+
+
+def _send_first(fd: int, rest: deque[Piece]) -> bool:
+    """Send what is first in `rest`, up to the end of its first part; whether the socket took all of it."""
+    buffers: list[Buffer] = []
+    while rest:
+        piece = rest[0]
+        if not isinstance(piece, Buffer):
+            return _send_part(fd, b"".join(buffers), piece, rest)
+        buffers.append(piece)
+        rest.popleft()
+    unsent = _write_now(fd, buffers)
+    rest.extendleft(reversed(unsent))
+    return not unsent
+
+
+def _send_part(fd: int, head: bytes, part: FilePart, rest: deque[Piece]) -> bool:
+    sent = part.send(head, fd)
+    if sent == len(head) + len(part):
+        rest.popleft()
+        return True
+    if sent < len(head):
+        rest.appendleft(head[sent:])
+    else:
+        rest[0] = part.behind(sent - len(head))
+    return False
+
+
+def _take_bite(rest: deque[Piece]) -> Buffer:
+    """A few of the next bytes, for the transport to wait with."""
+    piece = rest.popleft()
+    if isinstance(piece, Buffer):
+        return piece
+    bite = piece.read(BITE_BYTES)
+    if len(bite) < len(piece):
+        rest.appendleft(piece.behind(len(bite)))
+    return bite
 
 
 def _write_now(fd: int, pieces: list[Buffer]) -> list[Buffer]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.file_part import FilePart
 from penstock.partition.partition import Partition
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.topic_ref import TopicRef
@@ -72,7 +73,7 @@ class Reading:
         self._take(topic, want, partition, data)
         return True
 
-    def _take(self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes) -> None:
+    def _take(self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes | FilePart) -> None:
         size = len(data)
         if size > self._left and self.size_bytes:
             data, size = b"", 0
@@ -100,7 +101,7 @@ class Reading:
         self.fetched.append((topic, fetched))
 
 
-def _nothing(partition: Partition, offset: int) -> bytes | None:
+def _nothing(partition: Partition, offset: int) -> bytes | FilePart | None:
     """What a partition has for a full answer: no data, but an offset out of its range is still an error."""
     if partition.log.start_offset <= offset <= partition.high_watermark:
         return b""

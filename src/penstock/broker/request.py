@@ -4,9 +4,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from penstock.model.errors import PenstockError
-from penstock.wire.framing import Buffer, read_request_header
+from penstock.wire.framing import Piece, read_request_header
 
-Answer = bytes | list[Buffer]
+Answer = bytes | list[Piece]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
 
 

@@ -10,6 +10,7 @@ from penstock.broker.peer_log import PeerLog
 from penstock.broker.receiver import Staging
 from penstock.broker.table import Table
 from penstock.broker.watch import Watch
+from penstock.model.workers import Workers
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Shared:
     table: Table
     memory: Memory
     peers: PeerLog
+    workers: Workers
     staging: Staging = field(default_factory=Staging)
     watch: Watch = field(default_factory=Watch)
     counters: Counters = field(default_factory=Counters)

@@ -27,6 +27,9 @@ class ReadOnlyFile:
     def read_cached(self, size: int, position: int) -> bytes | None:
         return self.read(size, position)
 
+    def part(self, size: int, position: int) -> None:
+        return None
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 

@@ -117,7 +117,7 @@ class Node:
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
-        listener = Listener(table, self._clock, memory)
+        listener = Listener(table, self._clock, memory, self._workers)
         self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
         await self._open_http(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)

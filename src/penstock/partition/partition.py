@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from penstock.catalog.catalog import Placement
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.file_part import FilePart
 from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
@@ -190,16 +191,16 @@ class Partition:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int) -> bytes | None:
-        """Whole batches from the one that contains `offset`; b"" when there is nothing yet; None: use `read_cold`.
-
-        At most `max_bytes`, but always the first batch. OFFSET_OUT_OF_RANGE before the start or beyond the end.
+    def read(self, offset: int, max_bytes: int) -> bytes | FilePart | None:
+        """Whole batches from the one that contains `offset`, many of them unread; b"" when there is nothing yet; None:
+        use `read_cold`. At most `max_bytes`, but always the first batch. OFFSET_OUT_OF_RANGE before the start or beyond
+        the end.
         """
         self._check_offset(offset)
         high_watermark = self.high_watermark
         if offset >= high_watermark:
             return b""
-        return self.log.read(offset, max_bytes, high_watermark)
+        return self.log.lend(offset, max_bytes, high_watermark)
 
     async def read_cold(self, offset: int, max_bytes: int) -> bytes:
         """As `read`, waiting for the disk where it must."""

@@ -4,7 +4,7 @@ Only this file and its two siblings, for groups and for administration, know how
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from penstock.model.errors import PenstockError
@@ -122,7 +122,7 @@ def fetch(
         ((_, (row,)),) = answer.topics
         if row.error:
             return refusal(row.error, f"reading {where} at offset {offset}")
-        return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(row.records))
+        return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
     return Request(FETCH, encode, decode)
 
@@ -149,7 +149,9 @@ def fetch_many(
         for topic, parts in answer.topics:
             for row in parts:
                 where = TopicPartition(str(topic), row.partition)
-                found[where] = FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(row.records))
+                found[where] = FetchedBatches(
+                    row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records))
+                )
                 if row.error:
                     found[where] = refusal(row.error, f"reading {where} at offset {places.get(where)}")
         return found

@@ -12,6 +12,8 @@ What a caller may rely on after power was lost:
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.model.file_part import FilePart
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -35,6 +37,10 @@ class DiskFile(Protocol):
 
     def read_cached(self, size: int, position: int) -> bytes | None:
         """As `read`, but never waits for the device: None when part of it is not in memory."""
+        ...
+
+    def part(self, size: int, position: int) -> FilePart | None:
+        """Those bytes, unread; None when they are not all in memory, or when this disk has no such thing."""
         ...
 
     def flush(self) -> None:

@@ -12,6 +12,7 @@ from typing import cast
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.storage.disk import Buffer, Space
+from penstock.storage.local_part import LocalPart
 
 _IOV_MAX = 1024
 _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -20,41 +21,41 @@ _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 class LocalFile:
     """A file descriptor that is closed with its last reference."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("fd", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
-        self._fd = fd
+        self.fd = fd
 
     def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
         if isinstance(data, (bytes, bytearray, memoryview)):
-            written = os.pwrite(self._fd, data, position)
+            written = os.pwrite(self.fd, data, position)
             if written != len(data):
                 self._write_rest(memoryview(data).cast("B"), written, position)
             return
         for first in range(0, len(data), _IOV_MAX):
             part = data[first : first + _IOV_MAX]
             size = sum(map(len, part))
-            written = os.pwritev(self._fd, part, position)
+            written = os.pwritev(self.fd, part, position)
             if written != size:
                 self._write_rest(memoryview(b"".join(part)), written, position)
             position += size
 
     def _write_rest(self, data: memoryview, done: int, position: int) -> None:
         while done < len(data):
-            written = os.pwrite(self._fd, data[done:], position + done)
+            written = os.pwrite(self.fd, data[done:], position + done)
             if written == 0:
                 raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
             done += written
 
     def read(self, size: int, position: int) -> bytes:
-        data = os.pread(self._fd, size, position)
+        data = os.pread(self.fd, size, position)
         if len(data) == size or not data:
             return data
         parts = [data]
         missing = size - len(data)
         while missing and data:
-            data = os.pread(self._fd, missing, position + size - missing)
+            data = os.pread(self.fd, missing, position + size - missing)
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
@@ -62,7 +63,7 @@ class LocalFile:
     def read_cached(self, size: int, position: int) -> bytes | None:
         buffer = bytearray(size)
         try:
-            count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+            count = os.preadv(self.fd, [buffer], position, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno in _NOT_NOW:
                 return None
@@ -72,17 +73,21 @@ class LocalFile:
         # Nobody else holds this buffer, so it serves as bytes; a copy would cost as much as the read itself.
         return cast(bytes, buffer)
 
+    def part(self, size: int, position: int) -> "LocalPart | None":
+        part = LocalPart(self, position, size)
+        return part if part.is_cached() else None
+
     def flush(self) -> None:
-        os.fdatasync(self._fd)
+        os.fdatasync(self.fd)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return os.fstat(self.fd).st_size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        os.ftruncate(self.fd, size)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 

@@ -14,9 +14,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.file_part import FilePart
 from penstock.model.names import PartitionKey
 from penstock.records.header import BatchHeader
 from penstock.storage import snapshot
@@ -341,13 +343,17 @@ class Log:
         At most `max_bytes`, but always the first batch; b"" at the end; None when it is not in memory (see
         `read_cold`). Raises OFFSET_OUT_OF_RANGE, PARTITION_QUARANTINED, KAFKA_STORAGE_ERROR.
         """
-        return self._reader.read(offset, max_bytes, end_offset, cold=False)
+        return cast("bytes | None", self._reader.read(offset, max_bytes, end_offset))
+
+    def lend(self, offset: int, max_bytes: int, end_offset: int) -> bytes | FilePart | None:
+        """As `read`, but many bytes are left where they are, to be sent from there."""
+        return self._reader.read(offset, max_bytes, end_offset, unread=True)
 
     def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """As `read`, waiting for the disk, and each batch's checksum is counted: for workers."""
         data = self._reader.read(offset, max_bytes, end_offset, cold=True)
         assert data is not None, "a cold read has no reason to give up"
-        return data
+        return cast(bytes, data)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, time stamp) of the first record at or after the time, or None. Blocking: for workers."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.file_part import PART_BYTES_MIN, FilePart
 from penstock.records.batch import decode_batch
 from penstock.records.header import HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch, check, each_batch
 from penstock.records.record import Record
@@ -83,8 +84,10 @@ class LogReader:
         self._log = log
         self._hints: dict[int, tuple[Segment, int]] = {}
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, *, cold: bool) -> bytes | None:
-        """See `Log.read`; with `cold`, never None."""
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, cold: bool = False, unread: bool = False
+    ) -> bytes | FilePart | None:
+        """See `Log.read`; with `cold`, never None; only with `unread`, perhaps a part of a file."""
         log = self._log
         if log.quarantined is not None:
             log.refuse()
@@ -103,11 +106,11 @@ class LogReader:
             if position == segment.end.position and segment.is_closed:
                 segment, position = self._find(offset, cold)
             try:
-                return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
+                return self._read_from(segment, position, offset, max_bytes, end_offset, cold, unread)
             except MisplacedError:
                 self._distrust(segment, offset, cold)
             segment, position = self._find(offset, cold)
-            return self._read_from(segment, position, offset, max_bytes, end_offset, cold)
+            return self._read_from(segment, position, offset, max_bytes, end_offset, cold, unread)
         except NotInMemory:
             return None
         except MisplacedError as error:
@@ -116,16 +119,23 @@ class LogReader:
             raise log.read_failed(error) from error
 
     def _read_from(
-        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool
-    ) -> bytes:
+        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, unread: bool
+    ) -> bytes | FilePart:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if limit - position > max_bytes:
             place = segment.index.last_at_position(position + max_bytes)
             if place is None or place.position <= position:
                 return self._read_few(segment, position, offset, max_bytes, limit, cold)
             next_offset, limit = place
-        data = self._bytes(segment, limit - position, position, cold)
-        _check_first(data, segment, offset, len(data))
+        size = limit - position
+        if unread and size >= PART_BYTES_MIN and segment.failed is None:
+            part = segment.open().part(size, position)
+            if part is not None:
+                _check_first(self._bytes(segment, HEADER_BYTES, position, cold), segment, offset, size)
+                self._remember(next_offset, segment, limit)
+                return part
+        data = self._bytes(segment, size, position, cold)
+        _check_first(data, segment, offset, size)
         if cold:
             _check_all(data, position)
         self._remember(next_offset, segment, limit)

@@ -7,6 +7,7 @@ import errno
 import time
 from collections.abc import Sequence
 
+from penstock.model.file_part import FilePart
 from penstock.storage.disk import Buffer, Closeable, Disk, DiskFile, Space
 
 
@@ -46,6 +47,10 @@ class _FaultyFile:
     def read_cached(self, size: int, position: int) -> bytes | None:
         self._disk.check_read(self._path)
         return self._file.read_cached(size, position)
+
+    def part(self, size: int, position: int) -> FilePart | None:
+        self._disk.check_read(self._path)
+        return self._file.part(size, position)
 
     def flush(self) -> None:
         self._disk.check_flush(self._path)

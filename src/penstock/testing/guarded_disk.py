@@ -75,6 +75,9 @@ class _GuardedFile:
         self._guard.check()
         return self._file.read_cached(size, position)
 
+    def part(self, size: int, position: int) -> None:
+        return None
+
     def flush(self) -> None:
         self._guard.before("flush", self._path)
         self._file.flush()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
-from penstock.wire.framing import Buffer
+from penstock.wire.framing import Piece
 from penstock.wire.malformed import MalformedError
 from penstock.wire.sink import put_count, unsigned_varint
 from penstock.wire.source import INT32, Source
@@ -69,7 +69,7 @@ class Fetched(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: Buffer = b""
+    records: Piece = b""
     aborted: Sequence[tuple[int, int]] | None = None
     preferred_replica: int = -1
 
@@ -169,10 +169,10 @@ def write_fetch_response(
     *,
     error: int = 0,
     session_id: int = 0,
-) -> list[Buffer]:
+) -> list[Piece]:
     """The answer's body as pieces to be sent one after the other; the records are not copied."""
     flexible = version >= FLEXIBLE_FROM
-    pieces: list[Buffer] = []
+    pieces: list[Piece] = []
     out = bytearray()
     out += _ANSWER_START.pack(0, error, session_id) if version >= SESSIONS_FROM else b"\0\0\0\0"
     put_count(out, len(topics), flexible)

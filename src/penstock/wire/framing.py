@@ -8,12 +8,15 @@ ApiVersions never has tags, because a client reads it before it knows what the b
 from collections.abc import Sequence
 from struct import Struct, error
 
+from penstock.model.file_part import FilePart
 from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import is_flexible
 from penstock.wire.sink import put_string
 from penstock.wire.source import Source
 
 Buffer = bytes | bytearray | memoryview
+Piece = Buffer | FilePart
+"""A piece of an answer: bytes, or where to find them."""
 
 SIZE = Struct(">i")
 SIZE_BYTES = SIZE.size

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
 from penstock.broker.connection import FRAME_SILENCE_S, PENDING_MAX
 from penstock.broker.listener import Listener
@@ -36,7 +37,9 @@ class Scene:
             Row(1, "Fetch", 4, 18, Right.NONE, self.later, bytes_max=LIMIT_BYTES),
             Row(18, "ApiVersions", 0, 4, Right.NONE, self.handle, refusal=b"refused"),
         ]
-        self.listener = Listener(Table(rows), SimulatedClock(asyncio.get_running_loop()), memory or Memory())
+        self.listener = Listener(
+            Table(rows), SimulatedClock(asyncio.get_running_loop()), memory or Memory(), InlineWorkers()
+        )
         self.listening: Listening | None = None
 
     def handle(self, request: Request) -> Result:

@@ -27,6 +27,9 @@ class ColdFile(LocalFile):
     def read_cached(self, size: int, position: int) -> bytes | None:
         return None
 
+    def part(self, size: int, position: int) -> None:
+        return None
+
 
 class ColdDisk(LocalDisk):
     def open(self, path: str, *, create: bool = False) -> LocalFile:

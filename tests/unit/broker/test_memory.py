@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, in_simulation, request_frame
 from penstock.broker.listener import Listener
 from penstock.broker.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
@@ -31,7 +32,7 @@ class Stage:
             Row(0, "Produce", 3, 13, Right.NONE, self.size_of, bytes_max=REQUEST_BYTES_MAX),
             Row(1, "Fetch", 4, 18, Right.NONE, self.size_of, bytes_max=LIMIT_BYTES),
         ]
-        self.listener = Listener(Table(rows), SimulatedClock(asyncio.get_running_loop()), self.memory)
+        self.listener = Listener(Table(rows), SimulatedClock(asyncio.get_running_loop()), self.memory, InlineWorkers())
 
     def size_of(self, request: Request) -> Result:
         return b"%d" % (len(request.frame) - request.body)

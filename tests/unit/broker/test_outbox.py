@@ -3,14 +3,18 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
 import uvloop
 
+from builders.partitions import InlineWorkers
 from penstock.broker.memory import Memory
-from penstock.broker.outbox import HIGH_WATER_BYTES, Outbox
-from penstock.wire.framing import Buffer, frame_response
+from penstock.broker.outbox import COLD_BYTES, HIGH_WATER_BYTES, Outbox
+from penstock.storage.local_disk import LocalDisk, LocalFile
+from penstock.storage.local_part import LocalPart
+from penstock.wire.framing import Buffer, Piece, frame_response
 
 TIMEOUT_S = 30
 
@@ -28,8 +32,8 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 class Sending(asyncio.Protocol):
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, memory: Memory) -> None:
+        self.outbox = self._outbox = Outbox(memory, InlineWorkers(), self)
         self.over = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -46,6 +50,44 @@ class Sending(asyncio.Protocol):
         self.over.set_result(exc)
 
 
+class ColdPart(LocalPart):
+    """A part that was in memory when it was asked for, and never again."""
+
+    __slots__ = ()
+
+    def is_cached(self) -> bool:
+        return False
+
+    def behind(self, size: int) -> "ColdPart":
+        return ColdPart(self._file, self._position + size, self._size - size)
+
+
+class InFile(bytes):
+    """A piece of an answer that lies in a file."""
+
+    part: type[LocalPart] = LocalPart
+
+
+class InColdFile(InFile):
+    part = ColdPart
+
+
+def stored(answers: Sequence[Sequence[Buffer]], path: Path) -> tuple[LocalFile, list[list[Piece]]]:
+    """The answers, with those pieces in a file that belong there."""
+    file, size, found = LocalDisk().open(str(path), create=True), 0, []
+    for answer in answers:
+        pieces: list[Piece] = []
+        for piece in answer:
+            if isinstance(piece, InFile):
+                file.write(piece, size)
+                pieces.append(piece.part(file, size, len(piece)))
+                size += len(piece)
+            else:
+                pieces.append(piece)
+        found.append(pieces)
+    return file, found
+
+
 def framed(answers: Sequence[Sequence[Buffer]]) -> bytes:
     frames = []
     for number, answer in enumerate(answers):
@@ -54,7 +96,7 @@ def framed(answers: Sequence[Sequence[Buffer]]) -> bytes:
     return b"".join(frames)
 
 
-def send(outbox: Outbox, answers: Sequence[Sequence[Buffer]]) -> None:
+def send(outbox: Outbox, answers: Sequence[Sequence[Piece]]) -> None:
     for number, answer in enumerate(answers):
         outbox.put(number, False, list(answer))
         outbox.send()
@@ -69,20 +111,25 @@ def send(outbox: Outbox, answers: Sequence[Sequence[Buffer]]) -> None:
         pytest.param([[b"head", numbered(5_000_000), b"tail"]] * 2, id="more than the socket takes at once"),
         pytest.param([[b"small"], [numbered(200_000)], [b"small"], [numbered(300_000)]], id="small ones between"),
         pytest.param([[numbered(100)] * 3_000], id="more pieces than one call takes"),
+        pytest.param([[b"head", InFile(numbered(950_000)), b"tail"]], id="records in a file"),
+        pytest.param([[b"head", InFile(numbered(5_000_000)), b"tail"]] * 2, id="more of a file than the socket takes"),
+        pytest.param([[b"a", InFile(numbered(70_000))] * 9] * 9, id="many parts"),
+        pytest.param([[InFile(numbered(100_000))], [b"small"], [numbered(300_000)]] * 5, id="read and unread ones"),
+        pytest.param([[b"head", InColdFile(numbered(5 * COLD_BYTES)), b"tail"]] * 2, id="a file that leaves memory"),
     ],
 )
-def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list[list[Buffer]]) -> None:
+def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list[list[Buffer]], tmp_path: Path) -> None:
     memory = Memory()
 
     async def scene() -> None:
         ours, theirs = socket.socketpair()
-        outbox = Outbox(memory)
         loop = asyncio.get_running_loop()
-        transport, sending = await loop.create_unix_connection(lambda: Sending(outbox), sock=ours)
+        transport, sending = await loop.create_unix_connection(lambda: Sending(memory), sock=ours)
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
-        send(outbox, answers)
+        send(sending.outbox, stored(answers, tmp_path / "file")[1])
         expected = framed(answers)
         assert await reader.readexactly(len(expected)) == expected
+        assert not sending.outbox.is_sending
         transport.close()
         assert await reader.read() == b""
         writer.close()
@@ -93,15 +140,58 @@ def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list
     assert memory.outgoing_bytes == 0
 
 
-def test_a_large_answer_to_a_peer_that_has_gone_ends_the_connection(runner: asyncio.Runner) -> None:
+def test_what_a_slow_peer_leaves_in_a_file_takes_no_memory(runner: asyncio.Runner, tmp_path: Path) -> None:
+    memory = Memory()
+
     async def scene() -> None:
         ours, theirs = socket.socketpair()
-        outbox = Outbox(Memory())
         loop = asyncio.get_running_loop()
-        _, sending = await loop.create_unix_connection(lambda: Sending(outbox), sock=ours)
-        theirs.close()
-        send(outbox, [[numbered(950_000)]])
+        transport, sending = await loop.create_unix_connection(lambda: Sending(memory), sock=ours)
+        send(sending.outbox, stored([[b"head", InFile(numbered(5_000_000))]] * 4, tmp_path / "file")[1])
+        await asyncio.sleep(0)
+        assert sending.outbox.is_paused
+        assert sending.outbox.is_sending
+        assert 0 < memory.outgoing_bytes < HIGH_WATER_BYTES
+        transport.abort()
         await sending.over
-        send(outbox, [[numbered(950_000)]])
+        theirs.close()
+
+    runner.run(asyncio.wait_for(scene(), TIMEOUT_S))
+    assert memory.outgoing_bytes == 0
+
+
+@pytest.mark.parametrize("piece", [InFile, InColdFile])
+def test_a_file_that_is_cut_off_under_way_ends_the_connection(
+    runner: asyncio.Runner, piece: type[InFile], tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        _, sending = await loop.create_unix_connection(lambda: Sending(Memory()), sock=ours)
+        reader, writer = await asyncio.open_unix_connection(sock=theirs)
+        file, answers = stored([[b"head", piece(numbered(5_000_000))]], tmp_path / "file")
+        send(sending.outbox, answers)
+        file.truncate(100)
+        assert len(await reader.read()) < 5_000_000
+        await sending.over
+        writer.close()
+        await writer.wait_closed()
+
+    runner.run(asyncio.wait_for(scene(), TIMEOUT_S))
+
+
+@pytest.mark.parametrize("piece", [bytes, InFile])
+def test_a_large_answer_to_a_peer_that_has_gone_ends_the_connection(
+    runner: asyncio.Runner, piece: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        _, sending = await loop.create_unix_connection(lambda: Sending(Memory()), sock=ours)
+        theirs.close()
+        answers = stored([[piece(numbered(950_000))]], tmp_path / "file")[1]
+        send(sending.outbox, answers)
+        await sending.over
+        send(sending.outbox, answers)
 
     runner.run(asyncio.wait_for(scene(), TIMEOUT_S))

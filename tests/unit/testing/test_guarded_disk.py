@@ -24,6 +24,9 @@ class ListingFile:
     def read_cached(self, size: int, position: int) -> bytes | None:
         return None
 
+    def part(self, size: int, position: int) -> None:
+        return None
+
     def flush(self) -> None:
         self._log.append("flush")
 

@@ -1,6 +1,7 @@
 """The hand-written messages against the schema-driven codec, which is itself held to kafka-python's bytes."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.wire.fetch import Fetched, FetchPartition, parse_fetch_request, write_fetch_response
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
-from penstock.wire.framing import Buffer
+from penstock.wire.framing import Buffer, Piece
 from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import read_response, write_request, write_response
 from penstock.wire.produce import (
@@ -38,8 +39,8 @@ def topics(version: int, ids_from: int, partitions: st.SearchStrategy[Any]) -> s
     return st.lists(st.tuples(key, st.lists(partitions, max_size=3)), max_size=3)
 
 
-def joined(pieces: list[Buffer]) -> bytes:
-    return b"".join(bytes(piece) for piece in pieces)
+def joined(pieces: Sequence[Piece]) -> bytes:
+    return b"".join(cast("Sequence[Buffer]", pieces))
 
 
 def key_of(topic: str | UUID, by_name: str) -> dict[str, Any]:
