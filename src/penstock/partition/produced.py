@@ -8,11 +8,10 @@ more by `opened`.
 
 import struct
 
-from crc32c import crc32c
-
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import NO_TIMESTAMP
 from penstock.partition.settings import TopicSettings
+from penstock.records.checksum import crc32c
 from penstock.records.header import (
     COMPRESSION_MASK,
     COMPRESSION_MAX,

@@ -7,7 +7,7 @@ replay of the log, so one that cannot be used costs time and nothing else.
 
 import struct
 
-from crc32c import crc32c
+from penstock.records.checksum import crc32c
 
 _HEAD = struct.Struct(">4sH")
 _CHECKSUM = struct.Struct(">I")

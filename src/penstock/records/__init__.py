@@ -29,6 +29,7 @@ The parts, from what is needed most to what is needed least:
 - `batch`: from lists to a batch and back to records;
 - `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
 - `compaction`: a batch with fewer records, or with none;
+- `checksum`: CRC-32C;
 - `compression`: within bounds that no hostile batch gets past;
 - `_encode`, `_decode`, `_keys`: the codec itself, one source that runs compiled (`COMPILED`) or plain, with the same
   results.

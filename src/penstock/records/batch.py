@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from crc32c import crc32c
-
 from penstock.records._decode import decode_records
 from penstock.records._encode import encode_records
+from penstock.records.checksum import crc32c
 from penstock.records.compression import Compression, compress, decompress
 from penstock.records.header import (
     CONTROL,

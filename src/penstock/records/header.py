@@ -30,9 +30,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.checksum import crc32c
 
 HEADER_BYTES = 61
 MAGIC = 2

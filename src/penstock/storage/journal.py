@@ -23,10 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
+from penstock.records.checksum import crc32c
 from penstock.storage.disk import Buffer, Disk
 
 PREFIX = "journal-"

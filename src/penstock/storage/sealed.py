@@ -10,8 +10,7 @@ zeros.
 import os.path
 import struct
 
-from crc32c import crc32c
-
+from penstock.records.checksum import crc32c
 from penstock.storage.disk import Disk
 
 UNFINISHED = ".new"
