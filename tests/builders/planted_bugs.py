@@ -3,7 +3,6 @@
 They live here and not in the product: the simulation must find them, or it would not find the real ones either.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -23,11 +22,8 @@ def plant_acknowledge_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush is asked for, but the acknowledgement does not wait for it."""
     really_commit = Store.commit
 
-    def commit(store: Store, log: Log) -> asyncio.Future[None] | None:
-        committed = really_commit(store, log)
-        if committed is not None:
-            committed.add_done_callback(lambda done: done.exception())
-        return None
+    def commit(store: Store, log: Log) -> None:
+        really_commit(store, log)
 
     monkeypatch.setattr(Store, "commit", commit)
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from penstock.model.workers import Workers
 from penstock.partition.partition import Partition
 from penstock.records.batch import encode_batch
 from penstock.records.header import HEADER_BYTES, CorruptBatch
+from penstock.storage.commit import Commit
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 5.0
@@ -94,7 +96,7 @@ class Shard:
         self._next_token = 0
         self._appends = 0
         self._durable_appends = 0
-        self._flushing: asyncio.Future[None] | None = None
+        self._flushing: Commit | None = None
         self._life = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -136,7 +138,8 @@ class Shard:
     async def settled(self) -> None:
         """Wait until everything that was appended so far is durable, or has failed to be."""
         if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+            with suppress(PenstockError):
+                await self._flushing
 
     # Asking.
 
@@ -191,7 +194,7 @@ class Shard:
                     self._durable_appends = self._appends
                 else:
                     self._flushing = appended.committed
-                    appended.committed.add_done_callback(partial(self._flushed, self._life, self._appends))
+                    appended.committed.then(partial(self._flushed, self._life, self._appends))
                 for at, record in enumerate(part):
                     self.rebalances += record.value is not None and key_version(record.key) in _GENERATION_KEYS
                     self.changes.note(record, appended.base_offset + at)
@@ -202,10 +205,10 @@ class Shard:
             return False
         return True
 
-    def _flushed(self, life: int, append: int, flushed: "asyncio.Future[None]") -> None:
+    def _flushed(self, life: int, append: int, flushed: Commit) -> None:
         """An append of this life or, as long as nothing is loaded anew, of the one before."""
-        error = None if flushed.cancelled() else flushed.exception()
-        if flushed.cancelled() or error is not None:
+        error = flushed.error
+        if error is not None:
             _log.warning("groups could not be flushed", extra={"partition": str(self.partition), "why": str(error)})
             held, self._held = self._held, deque()
             if life == self._life:

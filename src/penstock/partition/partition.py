@@ -37,6 +37,7 @@ from penstock.partition.times import (
 from penstock.partition.waiters import Cancel, Waiters
 from penstock.records.header import BatchHeader, read_header, stamp
 from penstock.storage.cleaner import CleaningJob
+from penstock.storage.commit import Commit
 from penstock.storage.log import Log
 from penstock.storage.store import FlushPolicy, Store
 
@@ -48,19 +49,14 @@ ACKS_NONE = 0
 
 
 class Appended(NamedTuple):
-    """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it resolves when it
-    is, or raises KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
+    """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it is over when it
+    is, or with KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
 
     base_offset: int
     log_start_offset: int
-    committed: asyncio.Future[None] | None
+    committed: Commit | None
     duplicate: bool
     log_append_time_ms: int = NO_TIMESTAMP
-
-
-def _heard(committed: asyncio.Future[None]) -> None:
-    if not committed.cancelled():
-        committed.exception()
 
 
 def _nothing() -> None:
@@ -164,13 +160,11 @@ class Partition:
             self._producers.record(producer_id, header.producer_epoch, batch, self._now_ms())
         return Appended(base_offset, log.start_offset, self._commit(acks), False, timestamp)
 
-    def _commit(self, acks: int) -> asyncio.Future[None] | None:
+    def _commit(self, acks: int) -> Commit | None:
         committed = self._store.commit(self.log)
         if committed is None:
             self._advance(self.log.end_offset)
         elif acks == ACKS_NONE:
-            # Nobody will ask how the flush went; without this the loop would complain that nobody did.
-            committed.add_done_callback(_heard)
             return None
         return committed
 

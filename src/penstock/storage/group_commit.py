@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.workers import Workers
+from penstock.storage.commit import Commit
 from penstock.storage.disk import Disk
 from penstock.storage.flushing import Capture, take_pending
 from penstock.storage.journal import Journal, JournalEntry
 from penstock.storage.log import Log
-
-Waiters = list[asyncio.Future[None]]
 
 
 class GroupCommit:
@@ -38,24 +38,20 @@ class GroupCommit:
         self._workers = workers
         self._failed = failed
         self._journal_written = journal_written
-        self._gathered: dict[Log, Waiters] = {}
+        self._gathered: dict[Log, Commit] = {}
         self._is_scheduled = False
         self._under_way = 0
-        self._idle: Waiters = []
+        self._idle: list[asyncio.Future[None]] = []
 
-    def request(self, log: Log) -> asyncio.Future[None]:
-        """Done when all that has been appended to `log` so far is durable; KAFKA_STORAGE_ERROR if that failed."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        waiters = self._gathered.get(log)
-        if waiters is None:
-            self._gathered[log] = [future]
+    def request(self, log: Log) -> Commit:
+        """Over when all that has been appended to `log` so far is durable; KAFKA_STORAGE_ERROR if that failed."""
+        commit = self._gathered.get(log)
+        if commit is None:
+            commit = self._gathered[log] = Commit()
             if not self._under_way and not self._is_scheduled:
                 self._is_scheduled = True
-                loop.call_soon(self._begin)
-        else:
-            waiters.append(future)
-        return future
+                asyncio.get_running_loop().call_soon(self._begin)
+        return commit
 
     async def round_over(self) -> None:
         """Wait until the round that is under way, if one is, has ended."""
@@ -67,16 +63,16 @@ class GroupCommit:
     def _begin(self) -> None:
         self._is_scheduled = False
         gathered, self._gathered = self._gathered, {}
-        direct: list[tuple[Capture, Waiters]] = []
-        small: list[tuple[Capture, Waiters]] = []
+        direct: list[tuple[Capture, Commit]] = []
+        small: list[tuple[Capture, Commit]] = []
         entries: list[JournalEntry] = []
         several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
-        for log, waiters in gathered.items():
+        for log, commit in gathered.items():
             if log.is_fenced or log.quarantined is not None:
-                _fail(waiters, log.storage_error(log.broken or "quarantined"))
+                commit.settle(log.storage_error(log.broken or "quarantined"))
                 continue
             pending = take_pending(log)
-            (small if several and pending else direct).append((Capture.of(log), waiters))
+            (small if several and pending else direct).append((Capture.of(log), commit))
             if several:
                 entries += [
                     JournalEntry(log.key, p.segment.base_offset, p.position, p.base_offset, p.next_offset, p.data)
@@ -92,66 +88,64 @@ class GroupCommit:
             assert self.journal is not None
             work = self._workers.run(partial(self.journal.append, entries))
             work.add_done_callback(partial(self._journal_done, self.journal, small))
-        for capture, waiters in direct:
-            self._flush_directly(capture, waiters)
+        for capture, commit in direct:
+            self._flush_directly(capture, commit)
 
-    def _flush_directly(self, capture: Capture, waiters: Waiters) -> None:
+    def _flush_directly(self, capture: Capture, commit: Commit) -> None:
         work = self._workers.run(partial(capture.flush, self._disk))
-        work.add_done_callback(partial(self._direct_done, capture, waiters))
+        work.add_done_callback(partial(self._direct_done, capture, commit))
 
     def _journal_done(
-        self, journal: Journal, small: Sequence[tuple[Capture, Waiters]], work: asyncio.Future[None]
+        self, journal: Journal, small: Sequence[tuple[Capture, Commit]], work: asyncio.Future[None]
     ) -> None:
         error = _outcome(work)
         self._journal_written(journal)
         if isinstance(error, OSError):
             self._under_way += len(small)
-            for capture, waiters in small:
-                self._flush_directly(capture, waiters)
-        else:
-            for capture, waiters in small:
-                log = capture.log
-                if error is None and log.generation == capture.generation:
-                    log.advance(capture.end_offset, capture.place)
-                    _succeed(waiters)
-                else:
-                    _fail(waiters, error or log.storage_error(log.broken or "the log was repaired meanwhile"))
+            for capture, commit in small:
+                self._flush_directly(capture, commit)
+            self._part_done()
+            return
+        outcomes: list[tuple[Commit, BaseException | None]] = []
+        for capture, commit in small:
+            log = capture.log
+            if error is None and log.generation == capture.generation:
+                log.advance(capture.end_offset, capture.place)
+                outcomes.append((commit, None))
+            else:
+                outcomes.append((commit, error or _repaired(log)))
         self._part_done()
+        for commit, outcome in outcomes:
+            commit.settle(outcome)
 
-    def _direct_done(self, capture: Capture, waiters: Waiters, work: asyncio.Future[None]) -> None:
+    def _direct_done(self, capture: Capture, commit: Commit, work: asyncio.Future[None]) -> None:
         error, log = _outcome(work), capture.log
-        if error is None and capture.conclude():
-            _succeed(waiters)
-        elif error is None:
-            _fail(waiters, log.storage_error(log.broken or "the log was repaired meanwhile"))
-        elif isinstance(error, OSError):
+        if isinstance(error, OSError):
             self._failed(log, error)
-            _fail(waiters, log.storage_error(error))
-        else:
-            _fail(waiters, error)
+            error = log.storage_error(error)
+        elif error is None and not capture.conclude():
+            error = _repaired(log)
         self._part_done()
+        commit.settle(error)
 
     def _part_done(self) -> None:
+        """Begins the next round, which is flushed while those of the last one are being answered."""
         self._under_way -= 1
         if self._under_way:
             return
         idle, self._idle = self._idle, []
-        _succeed(idle)
+        for future in idle:
+            if not future.done():
+                future.set_result(None)
         if self._gathered and not self._is_scheduled:
             self._begin()
 
 
 def _outcome(work: asyncio.Future[None]) -> BaseException | None:
-    return asyncio.CancelledError() if work.cancelled() else work.exception()
+    if work.cancelled():
+        return PenstockError(ErrorCode.REQUEST_TIMED_OUT, "the broker is being stopped; the outcome is unknown")
+    return work.exception()
 
 
-def _succeed(waiters: Waiters) -> None:
-    for future in waiters:
-        if not future.done():
-            future.set_result(None)
-
-
-def _fail(waiters: Waiters, error: BaseException) -> None:
-    for future in waiters:
-        if not future.done():
-            future.set_exception(error)
+def _repaired(log: Log) -> PenstockError:
+    return log.storage_error(log.broken or "the log was repaired meanwhile")

@@ -22,6 +22,7 @@ from penstock.model.file_part import FilePart
 from penstock.model.names import PartitionKey
 from penstock.records.header import BatchHeader
 from penstock.storage import snapshot
+from penstock.storage.commit import Commit
 from penstock.storage.dirt import Cleaned
 from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
@@ -80,7 +81,7 @@ class Log:
         journaled: bool,
         careful: bool,
         dirtied: Callable[["Log"], None],
-        request_commit: Callable[["Log"], asyncio.Future[None]],
+        request_commit: Callable[["Log"], Commit],
         trouble: Trouble,
     ) -> None:
         self.key = key

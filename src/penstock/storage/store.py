@@ -21,6 +21,7 @@ from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.storage import snapshot
 from penstock.storage.cleaner import Cleaner, CleanerLimits, CleaningJob
+from penstock.storage.commit import Commit
 from penstock.storage.data_directory import DataDirectory, log_directory_name, to_the_end
 from penstock.storage.disk import Closeable, Disk, Space
 from penstock.storage.exchange import Stage
@@ -253,10 +254,10 @@ class Store:
 
     # Durability.
 
-    def commit(self, log: Log) -> asyncio.Future[None] | None:
-        """None when all that was appended to `log` counts as durable under the policy; else a future that tells.
+    def commit(self, log: Log) -> Commit | None:
+        """None when all that was appended to `log` counts as durable under the policy; else what tells when it is.
 
-        The future ends with KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not be there later.
+        It ends with KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not be there later.
         """
         if not self._always or log.durable_offset == log.end_offset:
             return None

@@ -7,6 +7,7 @@ import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.storage.commit import Commit
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.store import FlushPolicy, Store
 from penstock.testing.simulated_disk import Operation, SimulatedDisk
@@ -116,9 +117,8 @@ def test_the_end_is_durable_before_anybody_is_told() -> None:
         append(log, [b"value"])
         committed = store.commit(log)
         assert committed is not None
-        committed.add_done_callback(lambda _: seen.append(("told", log.durable_offset)))
+        committed.then(lambda _: seen.append(("told", log.durable_offset)))
         await committed
-        await asyncio.sleep(0)
         assert seen == [("durable", 2), ("told", 2)]
         assert store.commit(log) is None
 
@@ -129,11 +129,38 @@ def test_one_who_stops_waiting_does_not_disturb_the_others() -> None:
     async def check() -> None:
         store, (log,) = await opened(SimulatedDisk(), 1)
         append(log, [b"value"])
-        impatient, patient = store.commit(log), store.commit(log)
-        assert impatient is not None
-        assert patient is not None
+        committed = store.commit(log)
+        assert committed is not None
+        assert store.commit(log) is committed, "those of one round wait for the same"
+
+        async def wait() -> None:
+            await committed
+
+        impatient, patient = asyncio.ensure_future(wait()), asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
         impatient.cancel()
         await patient
+        assert impatient.cancelled()
+
+    run(check())
+
+
+def test_a_fault_of_one_who_waits_is_told_and_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        store, (log,) = await opened(SimulatedDisk(), 1)
+        append(log, [b"value"])
+        committed = store.commit(log)
+        assert committed is not None
+
+        def stumble(_: Commit) -> None:
+            raise ValueError("a fault in the test")
+
+        committed.then(stumble)
+        await committed
+        seen: list[Commit] = []
+        committed.then(seen.append)
+        assert seen == [committed], "who comes when it is over is told at once"
+        assert "a fault in the test" in caplog.text
 
     run(check())
 

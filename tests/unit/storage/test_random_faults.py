@@ -100,8 +100,6 @@ class Chaos:
                 if committed is not None and self.random.random() < 0.8:
                     await committed
                     self.acknowledged[log.key] |= dict(enumerate(values, base))
-                elif committed is not None:
-                    committed.add_done_callback(lambda done: done.cancelled() or done.exception())
             except PenstockError as error:
                 only_refusals(error)
                 await asyncio.sleep(0.002)

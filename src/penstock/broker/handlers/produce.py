@@ -6,7 +6,7 @@ order in which they came (see `penstock.partition.opened`).
 """
 
 import asyncio
-from typing import NamedTuple
+from math import inf
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.request import HangUpError, Later, Request, Result, Work
@@ -14,6 +14,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import INTERNAL_PREFIX
 from penstock.partition.opened import InvalidRecords, Opener
 from penstock.partition.partition import Appended
+from penstock.storage.commit import Commit
 from penstock.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
 from penstock.wire.topic_ref import TopicRef
 
@@ -24,57 +25,36 @@ _EMPTY = memoryview(b"")
 Results = list[tuple[TopicRef, list[ProduceResult]]]
 
 
-class _Place(NamedTuple):
-    """Where in the answer a partition's result stands."""
-
-    results: list[ProduceResult]
-    number: int
-
-    def fill(self, appended: Appended) -> None:
-        self.results[self.number] = _stored(self.results[self.number].partition, appended)
-
-    def fail(self, error: BaseException) -> None:
-        if not isinstance(error, PenstockError):
-            error = PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        self.results[self.number] = _failed(self.results[self.number].partition, error)
-
-
-class _UnderWay(NamedTuple):
-    """What a request waits for: batches to be opened and appended, and flushes, each with what depends on it."""
-
-    opening: "dict[asyncio.Future[Appended], _Place]"
-    flushing: "dict[asyncio.Future[None], list[_Place]]"
-
-
 class ProduceHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
         self._opener = Opener()
+        self._deadlines = _Deadlines()
 
     def __call__(self, request: Request) -> Result:
         produce = parse_produce_request(request.version, request.frame, request.body)
-        under_way = _UnderWay({}, {})
+        waiting = _Waiting(request.version, self._deadlines)
         if produce.acks in _ACKS:
-            results = self._append_all(produce, under_way)
+            self._append_all(produce, waiting)
         else:
             error = PenstockError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {produce.acks}; it must be -1, 0 or 1")
-            results = [
+            waiting.results += [
                 (topic, [_failed(number, error) for number, _ in partitions]) for topic, partitions in produce.topics
             ]
         if produce.acks == NO_ACK:
-            if under_way.opening:
-                return Work(_hear(results, under_way))
-            _hang_up_after_failure(results)
+            if waiting.opening:
+                return Work(_hear(waiting))
+            _hang_up_after_failure(waiting.results)
             return None
-        if under_way.opening or under_way.flushing:
-            return _Commit(request.version, results, under_way, produce.timeout_ms).later
-        return write_produce_response(request.version, results)
+        if waiting.places or waiting.opening:
+            return waiting.begin(produce.timeout_ms)
+        return write_produce_response(request.version, waiting.results)
 
-    def _append_all(self, produce: ProduceRequest, under_way: _UnderWay) -> Results:
-        answers: Results = []
+    def _append_all(self, produce: ProduceRequest, waiting: "_Waiting") -> None:
         acks = produce.acks
         for topic, partitions in produce.topics:
             results: list[ProduceResult] = []
+            waiting.results.append((topic, results))
             for number, records in partitions:
                 try:
                     if produce.transactional_id is not None:
@@ -85,7 +65,7 @@ class ProduceHandler:
                     batch = _EMPTY if records is None else records
                     if self._opener.is_needed(partition):
                         opening = self._opener.append(partition, batch, acks)
-                        under_way.opening[opening] = _Place(results, len(results))
+                        waiting.opening[opening] = _Place(waiting, results, len(results))
                         results.append(ProduceResult(number))
                         continue
                     appended = partition.append(batch, acks)
@@ -93,10 +73,8 @@ class ProduceHandler:
                     results.append(_failed(number, error))
                     continue
                 if appended.committed is not None and acks != NO_ACK:
-                    under_way.flushing.setdefault(appended.committed, []).append(_Place(results, len(results)))
+                    waiting.places.append(_Place(waiting, results, len(results), appended.committed))
                 results.append(_stored(number, appended))
-            answers.append((topic, results))
-        return answers
 
 
 def _stored(number: int, appended: Appended) -> ProduceResult:
@@ -108,14 +86,14 @@ def _failed(number: int, error: PenstockError) -> ProduceResult:
     return ProduceResult(number, error.code.number, message=error.detail, record_errors=records)
 
 
-async def _hear(results: Results, under_way: _UnderWay) -> None:
+async def _hear(waiting: "_Waiting") -> None:
     """Wait until batches that nobody is to be told of were appended. Who no longer waits does not call them off."""
-    for future, place in under_way.opening.items():
+    for future, place in waiting.opening.items():
         try:
             place.fill(await asyncio.shield(future))
         except PenstockError as error:
             place.fail(error)
-    _hang_up_after_failure(results)
+    _hang_up_after_failure(waiting.results)
 
 
 def _hang_up_after_failure(results: Results) -> None:
@@ -126,29 +104,64 @@ def _hang_up_after_failure(results: Results) -> None:
                 raise HangUpError(ErrorCode.of(result.error), f"{topic}-{result.partition}: {result.message}")
 
 
-class _Commit:
+class _Place:
+    """Where in the answer a partition's result stands, and the flush that it depends on."""
+
+    __slots__ = ("_number", "_results", "_waiting", "commit")
+
+    def __init__(
+        self, waiting: "_Waiting", results: list[ProduceResult], number: int, commit: Commit | None = None
+    ) -> None:
+        self.commit = commit
+        self._waiting = waiting
+        self._results = results
+        self._number = number
+
+    def fill(self, appended: Appended) -> None:
+        self._results[self._number] = _stored(self._results[self._number].partition, appended)
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, PenstockError):
+            error = PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        self._results[self._number] = _failed(self._results[self._number].partition, error)
+
+    def flushed(self, commit: Commit) -> None:
+        self._waiting.flushed(self, commit.error)
+
+
+class _Waiting:
     """A produce request whose batches are written and wait to be flushed, or wait to be opened and written.
 
     The time that the client gives runs out on flushes only: a batch that waits to be opened holds memory, which is
     given back with the answer.
     """
 
-    def __init__(self, version: int, results: Results, under_way: _UnderWay, timeout_ms: int) -> None:
-        self.later = Later()
+    __slots__ = ("_deadlines", "_is_late", "_later", "_timeout_ms", "_version", "opening", "places", "results")
+
+    def __init__(self, version: int, deadlines: "_Deadlines") -> None:
+        self.results: Results = []
+        self.opening: dict[asyncio.Future[Appended], _Place] = {}
+        self.places: list[_Place] = []
+        """Those that wait for a flush."""
+        self._deadlines = deadlines
         self._version = version
-        self._results = results
-        self._opening, self._flushing = under_way
-        self._timeout_ms = max(0, timeout_ms)
+        self._timeout_ms = 0
         self._is_late = False
-        for appended in list(self._opening):
+
+    def begin(self, timeout_ms: int) -> Later:
+        """The answer, when nothing is waited for any longer."""
+        self._later = Later()
+        self._timeout_ms = max(0, timeout_ms)
+        self._deadlines.add(self, self._timeout_ms / 1000)
+        for place in self.places:
+            assert place.commit is not None
+            place.commit.then(place.flushed)
+        for appended in self.opening:
             appended.add_done_callback(self._appended)
-        for committed in list(self._flushing):
-            committed.add_done_callback(self._committed)
-        delay_s = self._timeout_ms / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._timed_out)
+        return self._later
 
     def _appended(self, future: "asyncio.Future[Appended]") -> None:
-        place = self._opening.pop(future)
+        place = self.opening.pop(future)
         error = future.exception()
         if error is not None:
             place.fail(error)
@@ -158,31 +171,24 @@ class _Commit:
 
     def _filled(self, place: _Place, appended: Appended) -> None:
         place.fill(appended)
-        committed = appended.committed
-        if committed is None:
+        place.commit = appended.committed
+        if place.commit is None:
             return
-        waiting = self._flushing.get(committed)
-        if waiting is not None:
-            waiting.append(place)
-        else:
-            self._flushing[committed] = [place]
-            committed.add_done_callback(self._committed)
+        self.places.append(place)
         if self._is_late:
             self._give_up()
+        else:
+            place.commit.then(place.flushed)
 
-    def _committed(self, future: "asyncio.Future[None]") -> None:
-        waiting = self._flushing.pop(future, None)
-        error = None if future.cancelled() else future.exception()
-        if waiting is None:
+    def flushed(self, place: _Place, error: BaseException | None) -> None:
+        if self._is_late:
             return
-        if future.cancelled():
-            error = PenstockError(ErrorCode.REQUEST_TIMED_OUT, "the broker is being stopped; the outcome is unknown")
+        self.places.remove(place)
         if error is not None:
-            for place in waiting:
-                place.fail(error)
+            place.fail(error)
         self._finish_if_over()
 
-    def _timed_out(self) -> None:
+    def time_out(self) -> None:
         self._is_late = True
         self._give_up()
         self._finish_if_over()
@@ -193,12 +199,49 @@ class _Commit:
             ErrorCode.REQUEST_TIMED_OUT,
             f"not flushed within {self._timeout_ms} ms; the outcome is unknown, the write may stand",
         )
-        for waiting in self._flushing.values():
-            for place in waiting:
-                place.fail(error)
-        self._flushing.clear()
+        for place in self.places:
+            place.fail(error)
+        self.places.clear()
 
     def _finish_if_over(self) -> None:
-        if not self._opening and not self._flushing:
+        if not self.opening and not self.places:
+            self._deadlines.remove(self)
+            self._later.finish(write_produce_response(self._version, self.results))
+
+
+class _Deadlines:
+    """When requests have waited long enough: one timer for all of them, since hardly one ever waits so long.
+
+    Invariant: while somebody waits, the timer is set, and not later than the first deadline.
+    """
+
+    def __init__(self) -> None:
+        self._at_s: dict[_Waiting, float] = {}
+        self._next_s = inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, waiting: _Waiting, delay_s: float) -> None:
+        at_s = asyncio.get_running_loop().time() + delay_s
+        self._at_s[waiting] = at_s
+        if at_s < self._next_s:
+            self._set(at_s)
+
+    def remove(self, waiting: _Waiting) -> None:
+        self._at_s.pop(waiting, None)
+
+    def _set(self, at_s: float) -> None:
+        if self._timer is not None:
             self._timer.cancel()
-            self.later.finish(write_produce_response(self._version, self._results))
+        self._next_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        due = [waiting for waiting, at_s in self._at_s.items() if at_s <= now_s]
+        for waiting in due:
+            del self._at_s[waiting]
+        self._timer, self._next_s = None, inf
+        if self._at_s:
+            self._set(min(self._at_s.values()))
+        for waiting in due:
+            waiting.time_out()
