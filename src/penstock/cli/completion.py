@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.main import COMPLETE_VARIABLE, PROGRAM
 from penstock.cli.output import print_bytes
 
-PROGRAM = "penstock"
-COMPLETE_VARIABLE = "_PENSTOCK_COMPLETE"
 ANSWER_WITHIN_S = 1.0
 
 

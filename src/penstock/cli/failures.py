@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
+from penstock.cli.main import EXIT_INTERRUPTED
 from penstock.cli.output import printable
 from penstock.model.errors import ErrorCode, PenstockError
 
@@ -16,8 +17,6 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 5
 EXIT_OUTCOME_UNKNOWN = 6
 EXIT_DAMAGED = 7
-EXIT_BUG = 70
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 _HINTS = {

@@ -1,13 +1,20 @@
-"""`penstock serve`: a broker in this process. Its flags are the rows of the broker's table of settings."""
+"""`penstock serve`: a broker in this process. Its flags are the rows of the broker's table of settings.
+
+A line that only gives flags their values is read here, and never sees Typer, which is imported for the others: for
+those that ask for help, and for those with a mistake in them, so that there is one place that explains mistakes.
+"""
 
 import inspect
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from penstock.model.errors import PenstockError
+from penstock.node.settings import CONFIG_VARIABLE, FIELDS, Settings, load
 
-from penstock.cli.failures import failures_explained, usage_error
+if TYPE_CHECKING:
+    import typer
 
 _HELP = """Start a broker.
 
@@ -16,24 +23,54 @@ file (kafka_port = 9092), else it has its default.
 """
 
 
-def register(app: typer.Typer) -> None:
+def run(settings: Settings) -> int:
+    """Run a broker until a signal ends it, and tell the exit code."""
+    from penstock.node.serve import run
+
+    return run(settings)
+
+
+def plain_settings(arguments: Sequence[str]) -> Settings | None:
+    """The settings that flags with their values give; None where there is anything else to see, or to complain of."""
+    names = {"--config": "config"} | {field.flag: name for name, field in FIELDS.items()}
+    flags: dict[str, str | None] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        flag, is_joined, value = argument.partition("=")
+        flags[flag] = value if is_joined else next(rest, None)
+    if not names.keys() >= flags.keys() or None in flags.values():
+        return None
+    try:
+        return _settings(flags.pop("--config", None), {names[flag]: value for flag, value in flags.items()})
+    except PenstockError:
+        return None
+
+
+def register(app: "typer.Typer") -> None:
     """Add the command, with a flag for each setting."""
-    from penstock.node.settings import FIELDS
-
-    def serve(config: str | None, **flags: str | None) -> None:
-        raise typer.Exit(_serve(config, flags))
-
     parameters = [_parameter("config", "--config", "FILE", "Settings in a TOML file.")]
     for name, row in FIELDS.items():
         text = f"{row.help} One of {', '.join(row.choices)}." if row.choices else row.help
         parameters.append(_parameter(name, row.flag, row.kind.upper(), text, _text(row.default)))
     # Typer reads flags off a signature, so that is what the table is turned into.
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
-    serve.__annotations__ = {each.name: each.annotation for each in parameters}
-    app.command("serve", help=_HELP, short_help="Start a broker.", rich_help_panel="Broker")(serve)
+    _serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
+    _serve.__annotations__ = {each.name: each.annotation for each in parameters}
+    app.command("serve", help=_HELP, short_help="Start a broker.", rich_help_panel="Broker")(_serve)
+
+
+def _serve(config: str | None, **flags: str | None) -> None:
+    import typer
+
+    from penstock.cli.failures import failures_explained
+
+    with failures_explained(as_json=False, prints=False):
+        settings = _settings(config, flags)
+    raise typer.Exit(run(settings))
 
 
 def _parameter(name: str, flag: str, metavar: str, text: str, default: str = "") -> inspect.Parameter:
+    import typer
+
     option = typer.Option(flag, metavar=metavar, help=text, show_default=default or False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
@@ -46,19 +83,15 @@ def _text(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _serve(config: str | None, flags: dict[str, str | None]) -> int:
-    from penstock.node import settings
-
-    with failures_explained(as_json=False, prints=False):
-        path = config or os.environ.get(settings.CONFIG_VARIABLE)
-        chosen = settings.load(flags, os.environ, _read_config(path) if path else None)
-    from penstock.node.serve import run
-
-    return run(chosen)
+def _settings(config: str | None, flags: Mapping[str, str | None]) -> Settings:
+    path = config or os.environ.get(CONFIG_VARIABLE)
+    return load(flags, os.environ, _read_config(path) if path else None)
 
 
 def _read_config(path: str) -> tuple[str, str]:
     try:
         return path, Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
+        from penstock.cli.failures import usage_error
+
         raise usage_error(f"the settings file {path} cannot be read: {error}") from None

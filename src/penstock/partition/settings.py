@@ -7,7 +7,6 @@ or at odds with another setting, is refused with INVALID_CONFIG and an error tha
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -120,6 +119,8 @@ def _segment_ms(text: Callable[[str], str], delete: bool) -> int:
 def _row(name: str) -> Setting:
     row = TABLE.get(name)
     if row is None:
+        from difflib import get_close_matches  # only needed for an error message
+
         close = get_close_matches(name[:100], TABLE, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise PenstockError(ErrorCode.INVALID_CONFIG, f"{name[:100]}: there is no such topic setting{hint}")

@@ -13,8 +13,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock import __version__
+from penstock.cli.commands import app
 from penstock.cli.get import Printer
-from penstock.cli.main import app
 from penstock.cli.output import text_or_base64
 from penstock.node import serve as node_serve
 from penstock.node.settings import FIELDS, Settings
@@ -319,7 +319,7 @@ def test_every_setting_of_the_broker_has_a_flag(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_line_loads_nothing_it_does_not_need() -> None:
     heavy = ["penstock.sdk", "penstock.broker", "kafka", "rich", "uvloop", "cramjam", "sqlite3"]
-    program = f"import sys, penstock.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    program = f"import sys, penstock.cli.commands; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "[]\n"
 
@@ -393,10 +393,10 @@ def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
     program = (
-        "import penstock.cli.main as cli\n"
+        "from penstock.cli import commands, main\n"
         "def broken(**given): raise LookupError('unforeseen')\n"
-        "cli.app = broken\n"
-        "cli.main()\n"
+        "commands.app = broken\n"
+        "main.main()\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"PENSTOCK_DEBUG": debug}

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import contexts
-from penstock.cli.main import app
+from penstock.cli.commands import app
 from penstock.model.errors import PenstockError
 
 

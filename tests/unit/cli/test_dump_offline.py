@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from builders.batches import batch
 from builders.logs import append_durably, key, open_store, run
 from penstock.cli import dump_offline
+from penstock.cli.commands import app
 from penstock.cli.dump_account import Account, Printer, Wanted
 from penstock.cli.dump_lines import Where
 from penstock.cli.dump_offline import Log, examine, find_logs
 from penstock.cli.failures import EXIT_DAMAGED
-from penstock.cli.main import app
 from penstock.records.batch import encode_batch, seal
 from penstock.records.header import HEADER_BYTES, read_header, stamp
 from penstock.storage import exchange, sealed

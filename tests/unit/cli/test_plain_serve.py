@@ -1,0 +1,75 @@
+"""A line that starts a broker and has nothing to explain is read without Typer, and means the same as with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import serve
+from penstock.cli.commands import app
+from penstock.node.settings import Settings
+
+PLAIN: list[Sequence[str]] = [
+    (),
+    ("--kafka-port", "0"),
+    ("--kafka-port=0",),
+    ("--kafka-port", "1", "--host", "::1", "--kafka-port", "2"),
+    ("--http-port", "off", "--data", "a,b", "--auto-create=no"),
+    ("--http-port", "-1"),
+    ("--advertised-host", ""),
+    ("--advertised-host=",),
+    ("--advertised-host", "a=b"),
+    ("--advertised-host=a=b",),
+    ("--advertised-host", "--help"),
+    ("--retention-ms", "2d"),
+]
+NOT_PLAIN: list[Sequence[str]] = [
+    ("--help",),
+    ("--host", "::1", "--help"),
+    ("--host",),
+    ("--hosts", "::1"),
+    ("--hos", "::1"),
+    ("more",),
+    ("--", "--host", "::1"),
+    ("--kafka-port", "many"),
+    ("--config", "/no/such/file.toml"),
+]
+
+
+def through_typer(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Settings | None:
+    seen: list[Settings] = []
+
+    def run(settings: Settings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(serve, "run", run)
+    CliRunner().invoke(app, ["serve", *arguments])
+    return seen[0] if seen else None
+
+
+@pytest.mark.parametrize("arguments", [*PLAIN, *NOT_PLAIN], ids=" ".join)
+def test_a_line_means_the_same_with_and_without_typer(
+    arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert serve.plain_settings(arguments) == through_typer(arguments, monkeypatch)
+
+
+@pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
+def test_flags_with_values_need_no_typer(arguments: Sequence[str]) -> None:
+    assert serve.plain_settings(arguments) is not None
+
+
+@pytest.mark.parametrize("arguments", NOT_PLAIN, ids=" ".join)
+def test_whatever_wants_an_explanation_is_left_to_typer(arguments: Sequence[str]) -> None:
+    assert serve.plain_settings(arguments) is None
+
+
+def test_a_settings_file_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("kafka_port = 7")
+    plain = serve.plain_settings(["--config", str(file), "--host", "::1"])
+    assert plain == Settings(kafka_port=7, host="::1")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(file))
+    assert serve.plain_settings(["--host", "::1"]) == plain == through_typer(["--host", "::1"], monkeypatch)
