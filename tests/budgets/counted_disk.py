@@ -103,5 +103,8 @@ class CountedDisk:
     def space(self, path: str) -> Space:
         return self._disk.space(path)
 
+    def boot_id(self) -> str:
+        return self._disk.boot_id()
+
     def lock(self, path: str) -> Closeable:
         return self._disk.lock(path)

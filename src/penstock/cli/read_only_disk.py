@@ -78,6 +78,9 @@ class ReadOnlyDisk:
     def space(self, path: str) -> NoReturn:
         _refuse(path)
 
+    def boot_id(self) -> str:
+        return ""
+
     def lock(self, path: str) -> NoReturn:
         _refuse(path)
 

@@ -84,8 +84,13 @@ def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
     owner, flags, first_journal, count = _HEAD.unpack_from(payload)
     if owner != directory_id.bytes:
         return None
+    is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
+    return Checkpoint(is_clean, first_journal, decode_logs(payload, _HEAD.size, count))
+
+
+def decode_logs(payload: bytes, at: int, count: int) -> dict[PartitionKey, LogState]:
+    """The logs that `encode_log` encoded, one after another from byte `at` on."""
     logs: dict[PartitionKey, LogState] = {}
-    at = _HEAD.size
     for _ in range(count):
         topic, partition, start, end, segment_count = _LOG.unpack_from(payload, at)
         at += _LOG.size
@@ -94,5 +99,4 @@ def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
         at += size
         key = PartitionKey(UUID(bytes=topic), partition)
         logs[key] = LogState(key, start, end, segments)
-    is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
-    return Checkpoint(is_clean, first_journal, logs)
+    return logs

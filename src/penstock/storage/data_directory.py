@@ -28,8 +28,10 @@ from penstock.storage.group_commit import GroupCommit
 from penstock.storage.journal import Journal, journal_path
 from penstock.storage.log import Log
 from penstock.storage.mender import Mender
+from penstock.storage.removal import remove_all, remove_directory
 from penstock.storage.segment import Segment
 from penstock.storage.trouble import Trouble
+from penstock.storage.written import WrittenMarks
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024
@@ -67,12 +69,14 @@ class DataDirectory:
         workers: Workers,
         flush_workers: Workers,
         journaled: bool,
+        written: WrittenMarks,
         trouble: Trouble,
     ) -> None:
         self.path = path
         self.id = directory_id
         self.disk = disk
         self.trouble = trouble
+        self.written = written
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
         """What the checkpoint goes on saying about logs that could not be recovered."""
@@ -225,7 +229,18 @@ class DataDirectory:
             )
         )
         self.has_checkpoint = True
+        await self.written.note(list(self.logs.values()))
         return doomed
+
+    async def note_written(self) -> None:
+        """Tell the next process how far the logs were written; raises OSError, and then what was told before holds."""
+        async with self._checkpointing:
+            await to_the_end(self.written.note(list(self.logs.values())))
+
+    async def retract_written(self) -> None:
+        """Before a log is cut: nothing that was told may be believed any more. Raises OSError."""
+        async with self._checkpointing:
+            await to_the_end(self.written.retract())
 
     def _needs_look(self) -> bool:
         return bool(self.kept_states) or any(
@@ -273,7 +288,7 @@ class DataDirectory:
     async def _remove_journals(self, first_journal: int) -> None:
         gone = [journal_path(self.path, number) for number in range(self.first_journal, first_journal)]
         self.first_journal = first_journal
-        await self._workers.run(partial(_remove_all, self.disk, gone))
+        await self._workers.run(partial(remove_all, self.disk, gone))
 
     async def _remove_files(
         self, doomed: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str], exchanged: Sequence[Log]
@@ -284,9 +299,9 @@ class DataDirectory:
             segment.forget()
         paths = [path for segment in segments for path in (segment.path, segment.index_path())]
         paths += [f"{log.path}/{EXCHANGE_NAME}" for log in exchanged]
-        await self._workers.run(partial(_remove_all, self.disk, paths))
+        await self._workers.run(partial(remove_all, self.disk, paths))
         for path in graves:
-            await self._workers.run(partial(_remove_deleted, self.disk, path))
+            await self._workers.run(partial(remove_directory, self.disk, path))
         for log, part in doomed:
             log.doomed = [segment for segment in log.doomed if segment not in part]
         for log in exchanged:
@@ -316,6 +331,7 @@ class DataDirectory:
         self.kept_states.pop(log.key, None)
         self._dirty.pop(log, None)
         self._encoded.pop(log.key, None)
+        self.written.forget(log.key)
         await self.commits.round_over()
         for segment in log.segments:
             segment.forget()
@@ -357,27 +373,8 @@ def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:
     return errors
 
 
-def _remove_all(disk: Disk, paths: Sequence[str]) -> None:
-    """Remove the files that are there (blocking); raises OSError."""
-    for path in paths:
-        try:
-            disk.remove(path)
-        except FileNotFoundError:
-            continue
-
-
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which goes on when the wait is cancelled."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return await asyncio.shield(task)
-
-
-def _remove_deleted(disk: Disk, path: str) -> None:
-    """Remove a log's directory and all that is in it (blocking); what resists is left for the next start."""
-    try:
-        for name in disk.list(path):
-            disk.remove(f"{path}/{name}")
-        disk.remove(path)
-    except OSError:
-        return

@@ -93,6 +93,11 @@ class Disk(Protocol):
         """How large the volume of a directory is, and how much of it is free."""
         ...
 
+    def boot_id(self) -> str:
+        """Names the time since the machine was started: while it is the same, whatever was written can be read, flushed
+        or not. Up to 40 characters, "" where that is not known."""
+        ...
+
     def lock(self, path: str) -> Closeable:
         """Take the lock file for this process until closed, or raise DATA_DIRECTORY_IN_USE, naming who has it."""
         ...

@@ -15,6 +15,7 @@ from penstock.storage.disk import Buffer, Space
 from penstock.storage.local_part import LocalPart
 
 _IOV_MAX = 1024
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -139,6 +140,13 @@ class LocalDisk:
     def space(self, path: str) -> Space:
         found = os.statvfs(path)
         return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def lock(self, path: str) -> LocalFile:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -105,6 +105,7 @@ class Mender:
         rest = segments[first:]
         # Frames whose flush failed count too: recovery after a crash could not tell them from acknowledged ones.
         entries = await self._workers.run(partial(self._entries_of, log))
+        await self._directory.retract_written()
         try:
             rebuilt = await self._workers.run(
                 partial(repair.rebuild, self._directory.disk, log.path, rest, entries, log.durable_offset)

@@ -20,9 +20,13 @@ from penstock.storage.checkpoint import UNKNOWN, Checkpoint, LogState
 from penstock.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
 from penstock.storage.journal import JournalEntry, journal_numbers, read_journal
 from penstock.storage.recovery import LogPlan
+from penstock.storage.removal import remove_all
 from penstock.storage.sealed import UNFINISHED
+from penstock.storage.written import FILE_NAME as WRITTEN_NAME
 
 LOGS_AT_ONCE = 64
+SIDE_BY_SIDE = 8
+"""Slices that a few logs are cut into at least, so that several workers read them."""
 RETRY_AFTER_S = (0.1, 0.5, 2.0)
 """A disk that refuses may be well in a moment. After the last of these a log is given up until the next start."""
 
@@ -45,6 +49,8 @@ class Inventory:
     """The first journal that the checkpoint does not make needless; lower numbers must not be used again."""
     journals: list[int]
     entries: dict[PartitionKey, list[JournalEntry]]
+    written: dict[PartitionKey, LogState]
+    """How far the process before had got in this boot, of logs whose ends are left to the kernel."""
     kept: list[PartitionKey]
     """Logs for which entries had been put aside by an earlier start."""
 
@@ -85,6 +91,7 @@ def take_inventory(directory: DataDirectory) -> Inventory:
         last.first_journal,
         journals,
         entries,
+        directory.written.read(),
         kept_keys,
     )
 
@@ -145,7 +152,17 @@ def _plan(
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
         if exchanged is not None and known is not None:
             known = known._replace(segments=exchange.merged(known, exchanged))
-        plan = recovery.plan_log(directory.disk, path, known, entries, now_ms, trusted=inventory.is_trusted)
+        noted = inventory.written.get(key) if exchanged is None else None
+        plan = recovery.plan_log(
+            directory.disk,
+            path,
+            known,
+            entries,
+            now_ms,
+            trusted=inventory.is_trusted,
+            flushes=not directory.written.is_kept,
+            written=noted.segments if noted is not None else (),
+        )
         plan.is_exchanged = exchanged is not None
     except OSError as error:
         plan = _refused(f"{path} cannot be read: {error}", inventory.is_trusted)
@@ -169,7 +186,8 @@ def _refused(why: str, is_trusted: bool) -> LogPlan:
 async def _in_slices(
     workers: Workers, items: Sequence[T], work: Callable[[T], tuple[PartitionKey, LogPlan]]
 ) -> list[tuple[PartitionKey, LogPlan]]:
-    slices = [items[at : at + LOGS_AT_ONCE] for at in range(0, len(items), LOGS_AT_ONCE)]
+    size = min(LOGS_AT_ONCE, len(items) // SIDE_BY_SIDE + 1)
+    slices = [items[at : at + size] for at in range(0, len(items), size)]
     works = [workers.run(partial(lambda part: [work(item) for item in part], part)) for part in slices]
     return [result for part in await asyncio.gather(*works) for result in part]
 
@@ -188,6 +206,7 @@ def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Collectio
                 kept_entries.write(disk, f"{directory.path}/{log_directory_name(key)}", inventory.entries[key])
             except OSError:
                 directory.keeps_journals = True
+    remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Whoever noted it, under whatever policy.
     checkpoint.begin(disk, directory.path)
     disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
 

@@ -18,6 +18,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.model.names import NO_TOPIC_ID, PartitionKey
@@ -61,6 +62,8 @@ class LogPlan:
     """Names of leftovers that nobody misses."""
     to_flush: list[tuple[int, int, int]] = field(default_factory=list)
     """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
+    unflushed: dict[int, SegmentState] = field(default_factory=dict)
+    """By base offset, how far segments are flushed whose end is left to the kernel. Their names may not be, either."""
     quarantined: str | None = None
     may_pass: bool = False
     """Quarantined because the disk refused, which another try may not meet."""
@@ -116,9 +119,20 @@ def _batches(data: bytes) -> list[tuple[int, BatchHeader]]:
 
 
 def plan_log(
-    disk: Disk, path: str, known: LogState | None, entries: Sequence[JournalEntry], now_ms: int, *, trusted: bool = True
+    disk: Disk,
+    path: str,
+    known: LogState | None,
+    entries: Sequence[JournalEntry],
+    now_ms: int,
+    *,
+    trusted: bool = True,
+    flushes: bool = True,
+    written: Sequence[SegmentState] = (),
 ) -> LogPlan:
     """Look at one log's directory; changes nothing. Raises OSError.
+
+    `written` is how far the process before got in this boot, see `written`. Without `flushes` what is found behind the
+    flushed part is left to the kernel as it was before, unless the journal answers for any of the log.
 
     With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
     an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.
@@ -141,12 +155,43 @@ def plan_log(
     bases = [base for base in bases if base >= first]
     plan.quarantined = _missing(disk, path, known.segments, bases)
     if plan.quarantined is None:
-        _Walk(disk, path, bases, entries, now_ms, plan).run(list(known.segments), first)
+        reached = _reached(disk, path, known, written, bases) if trusted and not entries else known.segments
+        _Walk(disk, path, bases, entries, now_ms, plan).run(list(reached), first)
+        if not flushes and not entries:
+            _leave_to_kernel(plan, known.segments)
     if plan.quarantined is None and not trusted:
         later = _sign_of_more(disk, path, names, plan)
         if later is not None:
             plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, but there is {later}"
     return plan
+
+
+def _reached(
+    disk: Disk, path: str, known: LogState, written: Sequence[SegmentState], bases: Sequence[int]
+) -> Sequence[SegmentState]:
+    """The segments as far as they were written; as far as they were flushed where the files do not bear that out."""
+    reached = {state.base_offset: state for state in known.segments}
+    for state in written:
+        flushed = reached.get(state.base_offset)
+        if flushed is None or flushed.next_offset < state.next_offset:
+            reached[state.base_offset] = state
+    states = sorted(reached.values())
+    begins = [state.base_offset for state in states]
+    following = next(iter(bases[len(states) :]), None)
+    is_run = list(bases[: len(states)]) == begins and all(a.next_offset == b.base_offset for a, b in pairwise(states))
+    is_end = not states or following is None or following >= states[-1].next_offset
+    return states if is_run and is_end and _missing(disk, path, states, bases) is None else known.segments
+
+
+def _leave_to_kernel(plan: LogPlan, flushed: Sequence[SegmentState]) -> None:
+    known = {state.base_offset: state for state in flushed}
+    for state in plan.segments:
+        base = state.base_offset
+        if base not in known:
+            plan.unflushed[base] = SegmentState(base, base, 0, NO_TIME, base, state.created_ms)
+        elif known[base].size_bytes < state.size_bytes:
+            plan.unflushed[base] = known[base]
+    plan.to_flush = []
 
 
 def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) -> str | None:
@@ -285,9 +330,11 @@ def apply(disk: Disk, path: str, plan: LogPlan) -> None:
     """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError.
 
     The names are flushed even where nothing is to be done: the process that ended may have made or renamed files and
-    not come to flushing that.
+    not come to flushing that. Only of segments that are left to the kernel the names are too.
     """
     assert plan.quarantined is None, "nothing of a quarantined log is touched"
+    if plan.unflushed and not (plan.cut or plan.set_aside or plan.unneeded):
+        return
     for base, position, data in plan.writes:
         file = disk.open(f"{path}/{segment_name(base)}", create=True)
         file.write(data, position)

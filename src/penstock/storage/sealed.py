@@ -48,6 +48,16 @@ def write(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
     disk.flush_directory(os.path.dirname(path))
 
 
+def leave(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
+    """As `write`, but flushed by nobody: for what has to outlive this process only. Raises OSError."""
+    unfinished = path + UNFINISHED
+    file = disk.open(unfinished, create=True)
+    file.truncate(0)
+    file.write(seal(kind, payload), 0)
+    file.close()
+    disk.rename(unfinished, path)
+
+
 def read(disk: Disk, path: str, kind: bytes) -> bytes | None:
     """The payload at `path`; None when there is no such file or it is not a whole one of this kind."""
     try:

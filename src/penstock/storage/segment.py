@@ -201,6 +201,10 @@ class Segment:
         except CorruptBatch as error:
             raise OSError(errno.EIO, f"unflushed bytes were lost: {error.detail}", self.path) from error
 
+    def flush_only(self, state: SegmentState) -> None:
+        """Only what a checkpoint knows of it is flushed; for one that was just made from what is there."""
+        self.flushed = Mark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
+
     def flush_to(self, mark: Mark) -> None:
         """Note that everything before `mark` has been flushed."""
         if mark.position > self.flushed.position:

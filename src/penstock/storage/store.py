@@ -31,10 +31,15 @@ from penstock.storage.log import Log, LogSettings
 from penstock.storage.opening import recover
 from penstock.storage.recovery import LogPlan
 from penstock.storage.trouble import Trouble
+from penstock.storage.written import WrittenMarks, carry_on
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512
 """Of logs, at a time, unless the process may have more."""
+
+_NOTED_AFTER_S = 1.0
+_NOTED_AFTER_S_PER_LOG = 0.005
+"""How much may have been written that the process after a crash has to read; see `written`."""
 
 _logger = logging.getLogger(__name__)
 
@@ -115,6 +120,7 @@ class Store:
                     workers=workers,
                     flush_workers=flush_workers,
                     journaled=store._always,
+                    written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
                     trouble=Trouble(clock),
                 )
                 store._directories.append(directory)
@@ -122,6 +128,9 @@ class Store:
                     store._adopt(directory, key, plan)
             for directory in store._directories:
                 await store._first_checkpoint(directory)
+            for log, _ in store._logs.values():
+                if log.unflushed or log.unnamed:
+                    log.mark_dirty()
         except BaseException:
             for lock in locks:
                 lock.close()
@@ -160,6 +169,8 @@ class Store:
             log.segments.append(segment)
         if log.segments:
             log.segments[-1].is_closed = False
+        if plan.unflushed:
+            carry_on(log, plan.unflushed)
         self._logs[key] = (log, directory)
         directory.logs[key] = log
 
@@ -288,6 +299,8 @@ class Store:
             self._tasks.append(loop.create_task(self._keep_checkpoints(directory, checkpoint_interval_ms / 1000)))
             if self.policy is FlushPolicy.INTERVAL:
                 self._tasks.append(loop.create_task(self._keep_flushing(directory, flush_interval_ms / 1000)))
+            if self.policy is FlushPolicy.OS:
+                self._tasks.append(loop.create_task(self._keep_noting(directory)))
 
     async def _keep_checkpoints(self, directory: DataDirectory, interval_s: float) -> None:
         while not self._closing.is_set():
@@ -308,6 +321,15 @@ class Store:
         while not self._closing.is_set():
             await self._pause(interval_s)
             await directory.flush_dirty()
+
+    async def _keep_noting(self, directory: DataDirectory) -> None:
+        """The more logs there are the longer it takes, and the more rarely it is done."""
+        while not self._closing.is_set():
+            await self._pause(max(_NOTED_AFTER_S, len(directory.logs) * _NOTED_AFTER_S_PER_LOG))
+            try:
+                await directory.note_written()
+            except OSError as error:
+                _logger.warning("what was written is not noted", extra={"directory": directory.path, "why": str(error)})
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not longer than until the store is closed."""

@@ -143,6 +143,9 @@ class FaultyDisk:
         self.check_read(path)
         return self._disk.space(path)
 
+    def boot_id(self) -> str:
+        return self._disk.boot_id()
+
     def lock(self, path: str) -> Closeable:
         lock = self._disk.lock(path)
         self._locks.append(lock)

@@ -151,6 +151,10 @@ class GuardedDisk:
         self._guard.check()
         return self._disk.space(path)
 
+    def boot_id(self) -> str:
+        self._guard.check()
+        return self._disk.boot_id()
+
     def lock(self, path: str) -> Closeable:
         self._guard.check()
         lock = self._disk.lock(path)

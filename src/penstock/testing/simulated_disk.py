@@ -309,6 +309,9 @@ class SimulatedDisk:
         self._directory(path)
         return Space(SPACE_BYTES, SPACE_BYTES)
 
+    def boot_id(self) -> str:
+        return f"boot {self.boot}"
+
     def lock(self, path: str) -> _Lock:
         self.check_power(self.boot)
         if path in self.locks:

@@ -71,6 +71,9 @@ class ListingDisk:
     def space(self, path: str) -> Space:
         return Space(0, 0)
 
+    def boot_id(self) -> str:
+        return ""
+
     def lock(self, path: str) -> Closeable:
         return ListingFile(self.log)
 
