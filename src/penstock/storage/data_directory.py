@@ -138,8 +138,13 @@ class DataDirectory:
 
     # Flushing behind.
 
-    async def flush_dirty(self, *, closed_only: bool = False) -> bool:
-        """Flush whatever is dirty; whether all of it succeeded. Failed logs are fenced and left to the mender."""
+    async def flush_behind(self) -> None:
+        """Flush whatever is dirty. Failed logs are fenced and left to the mender."""
+        async with self._checkpointing:  # A checkpoint must not overlook what is being flushed.
+            await self._flush_dirty(closed_only=False)
+
+    async def _flush_dirty(self, *, closed_only: bool) -> bool:
+        """Whether all of it succeeded."""
         dirty, self._dirty = list(self._dirty), {}
         succeeded = True
         try:
@@ -191,7 +196,7 @@ class DataDirectory:
             try:
                 deleted, graves = list(self._deleted), list(self.graves)
                 first_journal = await self._turn_journal(want_new=self._journaled and not is_clean)
-                succeeded = await self.flush_dirty(closed_only=closed_only)
+                succeeded = await self._flush_dirty(closed_only=closed_only)
                 can_cut = succeeded and not self.keeps_journals
                 exchanged = [
                     log

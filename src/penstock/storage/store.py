@@ -30,6 +30,7 @@ from penstock.storage.identity import identify
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.opening import recover
 from penstock.storage.recovery import LogPlan
+from penstock.storage.tails import Tails
 from penstock.storage.trouble import Trouble
 from penstock.storage.written import WrittenMarks, carry_on
 
@@ -37,6 +38,7 @@ LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512
 """Of logs, at a time, unless the process may have more."""
 
+_TAILS_SEEN_TO_S = 1.0
 _NOTED_AFTER_S = 1.0
 _NOTED_AFTER_S_PER_LOG = 0.005
 """How much may have been written that the process after a crash has to read; see `written`."""
@@ -301,6 +303,8 @@ class Store:
                 self._tasks.append(loop.create_task(self._keep_flushing(directory, flush_interval_ms / 1000)))
             if self.policy is FlushPolicy.OS:
                 self._tasks.append(loop.create_task(self._keep_noting(directory)))
+            else:
+                self._tasks.append(loop.create_task(self._keep_tails_short(directory)))
 
     async def _keep_checkpoints(self, directory: DataDirectory, interval_s: float) -> None:
         while not self._closing.is_set():
@@ -320,7 +324,15 @@ class Store:
     async def _keep_flushing(self, directory: DataDirectory, interval_s: float) -> None:
         while not self._closing.is_set():
             await self._pause(interval_s)
-            await directory.flush_dirty()
+            await directory.flush_behind()
+
+    async def _keep_tails_short(self, directory: DataDirectory) -> None:
+        """Want a checkpoint whenever the start after a crash would have much to read and to write again."""
+        tails = Tails(directory.logs)
+        while not self._closing.is_set():
+            if await tails.are_long():
+                directory.wants_checkpoint.set()
+            await self._pause(_TAILS_SEEN_TO_S)
 
     async def _keep_noting(self, directory: DataDirectory) -> None:
         """The more logs there are the longer it takes, and the more rarely it is done."""

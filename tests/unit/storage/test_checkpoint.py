@@ -8,6 +8,7 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from penstock.storage import checkpoint
 from penstock.storage.checkpoint import LogState
+from penstock.storage.log import LogSettings
 from penstock.storage.segment import SegmentState
 from penstock.storage.store import FlushPolicy
 from penstock.testing.simulated_disk import Operation, SimulatedDisk
@@ -63,6 +64,26 @@ def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
         found = checkpoint.read(disk, "/data", next(iter(store._directories)).id)
         assert found is not None
         assert found.logs[key(0)].end_offset >= (20 if policy is FlushPolicy.OS else 25)
+
+    run(check())
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
+def test_a_checkpoint_does_not_wait_when_much_is_appended(policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.storage.tails.TAIL_BYTES_MAX", 5_000)
+
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk, policy=policy)
+        log = await store.create(key(0), LogSettings())
+        await asyncio.sleep(1.5)
+        await append_durably(store, log, [b"." * 6_000])
+        await asyncio.sleep(1.5)
+        await append_durably(store, log, [b"." * 1_000])
+        await asyncio.sleep(1.5)
+        found = checkpoint.read(disk, "/data", next(iter(store._directories)).id)
+        assert found is not None
+        assert found.logs[key(0)].end_offset == 1
 
     run(check())
 
