@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import failures
+from penstock.cli import failures, main
 from penstock.node import serve
 from penstock.node.settings import FIELDS, load
 
@@ -40,7 +40,7 @@ def test_every_exit_code_of_the_commands_is_documented() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
     assert documented == {
-        value for module in (failures, serve) for name, value in vars(module).items() if name.startswith("EXIT_")
+        value for module in (main, failures, serve) for name, value in vars(module).items() if name.startswith("EXIT_")
     }
 
 
