@@ -249,20 +249,21 @@ class Connection(asyncio.BufferedProtocol):
                 return
             later = Later.done(result)
         else:
-            later = result if isinstance(result, Later) else self._start(result)
+            later = result if isinstance(result, Later) else Later(result.hurry)
         pending = _Pending(correlation_id, flexible, size, later)
         self._pending.append(pending)
         self._pending_bytes += size
         if later.is_done:
             self._done(pending)
         else:
-            later.when_done(partial(self._done, pending))
+            later.when_done(partial(self._done, pending), self._start)
+        if isinstance(result, Work):
+            self._start(result, later)
 
-    def _start(self, work: Work) -> Later:
+    def _start(self, work: Work, later: Later) -> None:
         task = asyncio.get_running_loop().create_task(work.run)
         tasks = self._shared.tasks
         tasks[task] = None
-        later = Later(work.hurry)
 
         def ended(task: asyncio.Task[Answer | None]) -> None:
             tasks.pop(task, None)
@@ -280,7 +281,6 @@ class Connection(asyncio.BufferedProtocol):
                 later.finish(task.result())
 
         task.add_done_callback(ended)
-        return later
 
     # Answers
 

@@ -32,13 +32,21 @@ class Request:
         return read_request_header(self.frame, flexible=False)[0] or ""
 
 
+class Work(NamedTuple):
+    """An answer that must be awaited; runs as a task."""
+
+    run: Coroutine[Any, Any, Answer | None]
+    hurry: Callable[[], None] | None = None
+    """As for `Later`."""
+
+
 class Later:
     """An answer that is not there yet; lighter than a task, for what waits on a callback.
 
     Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
     """
 
-    __slots__ = ("_hurry", "_when_done", "answer", "is_done")
+    __slots__ = ("_hurry", "_start", "_when_done", "answer", "is_done")
 
     def __init__(self, hurry: Callable[[], None] | None = None) -> None:
         """`hurry` is called when nobody will wait any longer: it should call `finish` with what is there."""
@@ -46,6 +54,7 @@ class Later:
         self.is_done = False
         self._hurry = hurry
         self._when_done: Callable[[], None] | None = None
+        self._start: Callable[[Work, Later], None] | None = None
 
     @classmethod
     def done(cls, answer: Answer) -> "Later":
@@ -70,21 +79,21 @@ class Later:
         if not self.is_done:
             self._hurry = hurry
 
-    def when_done(self, callback: Callable[[], None]) -> None:
+    def become(self, work: Work) -> None:
+        """The answer takes work after all; only once the handler has returned."""
+        assert self._start is not None, "who waits has told how to work"
+        self._hurry = work.hurry
+        self._start(work, self)
+
+    def when_done(self, callback: Callable[[], None], start: "Callable[[Work, Later], None] | None" = None) -> None:
+        """Have `callback` called once the answer is there; `start` runs the work that it turned out to take."""
         self._when_done = callback
+        self._start = start
 
     def hurry(self) -> None:
         """The peer has gone or the broker stops: answer with what is there, if that is a matter of choice."""
         if self._hurry is not None:
             self._hurry()
-
-
-class Work(NamedTuple):
-    """An answer that must be awaited; runs as a task."""
-
-    run: Coroutine[Any, Any, Answer | None]
-    hurry: Callable[[], None] | None = None
-    """As for `Later`."""
 
 
 Result = Answer | Later | Work | None

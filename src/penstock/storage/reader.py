@@ -29,6 +29,9 @@ HINTS_MAX = 64
 OPENED_BYTES_MAX = 16 * 1024 * 1024
 """Batches that are larger than this when they are unpacked are not opened to find a time: the batch is told instead."""
 
+_NEAR_END_BYTES = 64 * 1024
+"""So near the end of a log there may be many readers at one place, all of whom should find it."""
+
 _SEEK_BYTES = 16 * 1024
 _start_of = struct.Struct(">qi").unpack_from
 _delta_of = struct.Struct(">i").unpack_from
@@ -103,6 +106,8 @@ class LogReader:
         try:
             hint = self._hints.pop(offset, None)
             segment, position = hint if hint is not None else self._find(offset, cold)
+            if segment.end.position - position < _NEAR_END_BYTES:
+                self._remember(offset, segment, position)
             if position == segment.end.position and segment.is_closed:
                 segment, position = self._find(offset, cold)
             try:

@@ -1,19 +1,19 @@
 """Fetch: what is there now, or what comes within the time that the reader will wait.
 
-What the page cache has is answered at once, without a task. Everything else (data on disk, more partitions than one
-slice, nothing there yet) becomes a `_Poll`, which waits without holding anybody up and wakes as soon as data can be
-read. A position beyond the end of its log is waited for in the same way; only when the wait is over and it has not
-been reached is it out of range.
+What the page cache has is answered at once. Where nothing is there yet a `_Poll` waits, which costs a few callbacks
+until there is news. Only what goes on by and by (data on disk, more partitions than one slice) becomes a task. A
+position beyond the end of its log is waited for in the same way; only when the wait is over and it has not been reached
+is it out of range.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.broker.capabilities import PartitionLookup
 from penstock.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
 from penstock.broker.memory import Memory
 from penstock.broker.reading import SLICE, Reading, Want
-from penstock.broker.request import Answer, Request, Result, Work
+from penstock.broker.request import Answer, Later, Request, Result, Work
 from penstock.model.errors import PenstockError
 from penstock.partition.waiters import Cancel
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
@@ -43,7 +43,7 @@ class FetchHandler:
         else:
             wants = [(topic, want) for (topic, _), want in session.wants.items()]
         poll = _Poll(self, request.version, fetch, session, everything, wants)
-        return poll.answer_now() or Work(poll.run(), poll.hurry)
+        return poll.answer_now() or poll.begin()
 
     def _session(self, fetch: FetchRequest, uses_ids: bool) -> tuple[Session | None, bool]:
         """The session of a request, if it has one, and whether the answer is to tell of every partition."""
@@ -61,13 +61,10 @@ class FetchHandler:
         reading.run()
         return reading
 
-    def wait(self, read: Sequence[tuple[Want, Fetched]], woken: "asyncio.Future[None]", cancels: list[Cancel]) -> None:
-        """Resolve `woken` as soon as any of the partitions has more than it had when it was read, or is gone."""
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
+    def wait(self, read: Sequence[tuple[Want, Fetched]], wake: Callable[[], None]) -> list[Cancel]:
+        """Call `wake`, perhaps at once, as soon as any of the partitions has more than it had when it was read, or is
+        gone."""
+        cancels = []
         for (topic, want), fetched in read:
             number = want.partition
             if isinstance(topic, str):
@@ -77,12 +74,15 @@ class FetchHandler:
             if partition is not None:
                 # Behind what was there already: with less than the reader wants, only more of it is news.
                 cancels.append(partition.wait(max(want.offset, fetched.high_watermark), wake))
-            if woken.done():
-                return
+        return cancels
 
 
 class _Poll:
-    """One fetch request that may have to wait."""
+    """One fetch request that may have to wait.
+
+    Invariant: from `begin` until it is answered, it is registered with its partitions, or `_look` is called soon, or
+    `_run` goes on as a task.
+    """
 
     def __init__(
         self,
@@ -100,7 +100,6 @@ class _Poll:
         self._everything = everything
         self._wants = wants
         self._reading = handler.read(fetch, wants)
-        self._woken: asyncio.Future[None] | None = None
         self._is_over = fetch.max_wait_ms <= 0 or not wants
 
     def answer_now(self) -> Answer | None:
@@ -110,26 +109,59 @@ class _Poll:
             return self._answer(reading)
         return None
 
-    async def run(self) -> Answer:
-        """Read and wait until there is enough, or the time is over."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(min(self._fetch.max_wait_ms / 1000, WAIT_S_MAX), self.hurry)
+    def begin(self) -> Later | Work:
+        """Wait for what is missing."""
+        self._is_woken = False
+        self._wake: Callable[[], None] = self._look_soon
+        self._cancels: list[Cancel] = []
+        wait_s = min(self._fetch.max_wait_ms / 1000, WAIT_S_MAX)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self.hurry)
+        if not self._reading.is_finished or len(self._wants) > SLICE:
+            return self._work()
+        self._later = Later(self.hurry)
+        self._cancels = self._handler.wait(self._read(), self._wake)
+        return self._later
+
+    def hurry(self) -> None:
+        """The time is over, or nobody waits any longer: answer with what is there."""
+        self._is_over = True
+        self._wake()
+
+    def _look_soon(self) -> None:
+        """There is news. It is looked at a moment later: whoever brings it has something else to finish."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_woken = False
+        self._forget()
+        self._reading = self._handler.read(self._fetch, self._wants)
+        answer = self.answer_now()
+        if answer is not None:
+            self._timer.cancel()
+            self._later.finish(answer)
+        elif self._reading.is_finished:
+            self._cancels = self._handler.wait(self._read(), self._wake)
+        else:
+            self._later.become(self._work())
+
+    def _work(self) -> Work:
+        self._wake = _nothing
+        return Work(self._run(), self.hurry)
+
+    async def _run(self) -> Answer:
+        """Read and wait, in slices, until there is enough or the time is over."""
         try:
             while True:
                 await self._finish_reading()
                 answer = self.answer_now()
                 if answer is not None:
                     return answer
-                await self._wait_for_more(loop)
+                await self._wait_for_more()
                 self._reading = self._handler.read(self._fetch, self._wants)
         finally:
-            timer.cancel()
-
-    def hurry(self) -> None:
-        """The time is over, or nobody waits any longer: answer with what is there."""
-        self._is_over = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+            self._timer.cancel()
 
     async def _finish_reading(self) -> None:
         reading = self._reading
@@ -138,22 +170,27 @@ class _Poll:
             await asyncio.sleep(0)
             reading.run()
 
-    async def _wait_for_more(self, loop: asyncio.AbstractEventLoop) -> None:
-        woken = self._woken = loop.create_future()
-        cancels: list[Cancel] = []
+    async def _wait_for_more(self) -> None:
+        news = asyncio.Event()
+        self._wake = news.set
         try:
-            read = [(want, fetched) for want, (_, fetched) in zip(self._wants, self._reading.fetched, strict=True)]
+            read = self._read()
             for start in range(0, len(read), SLICE):
                 if start:
                     await asyncio.sleep(0)
-                self._handler.wait(read[start : start + SLICE], woken, cancels)
-            if self._is_over and not woken.done():
-                woken.set_result(None)
-            await woken
+                self._cancels += self._handler.wait(read[start : start + SLICE], news.set)
+            if not self._is_over:
+                await news.wait()
         finally:
-            self._woken = None
-            for cancel in cancels:
-                cancel()
+            self._forget()
+
+    def _read(self) -> list[tuple[Want, Fetched]]:
+        return [(want, fetched) for want, (_, fetched) in zip(self._wants, self._reading.fetched, strict=True)]
+
+    def _forget(self) -> None:
+        for cancel in self._cancels:
+            cancel()
+        self._cancels = []
 
     def _is_enough(self, reading: Reading) -> bool:
         return reading.has_error or reading.size_bytes >= max(self._fetch.min_bytes, 1)
@@ -165,6 +202,10 @@ class _Poll:
             fetched = self._session.news(fetched, everything=self._everything)
             session_id = self._session.id
         return write_fetch_response(self._version, _by_topic(fetched), session_id=session_id)
+
+
+def _nothing() -> None:
+    """What there is to do for somebody who will look anyway."""
 
 
 def _by_topic(fetched: Sequence[tuple[TopicRef, Fetched]]) -> list[tuple[TopicRef, list[Fetched]]]:
