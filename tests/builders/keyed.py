@@ -1,7 +1,8 @@
 """Logs of keyed records, what a reader finds in them, and what compaction must have left."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from builders.logs import SMALL
 from penstock.records.batch import decode_batch, encode_batch

@@ -5,7 +5,8 @@ compressing without a word where it is not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from penstock.broker.admin_apis import admin_rows
 from penstock.broker.capabilities import Identity
@@ -35,8 +36,7 @@ MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
 """Largest request that may name as many partitions as one request can."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What there is to be served, and how."""
 
     partitions: Partitions

@@ -1,9 +1,10 @@
 """What handlers are handed: each names here the little of the world below that it uses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock.catalog.catalog import Topic
 from penstock.model.errors import ErrorCode, PenstockError
@@ -12,8 +13,7 @@ from penstock.partition.partition import Partition
 from penstock.wire.topic_ref import TopicRef
 
 
-@dataclass(slots=True)
-class Identity:
+class Identity(Struct):
     """This broker as clients reach it. The port is filled in once it is known."""
 
     node_id: int

@@ -19,11 +19,12 @@ rows away again.
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock.catalog.projection import GroupTables
 from penstock.catalog.queries import QueryResult
@@ -38,8 +39,7 @@ class TopicState(StrEnum):
     DELETING = "deleting"
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A topic as it was defined. `settings` holds only what was set; the rest follows the broker's defaults.
 
     `partitions` are those that clients see. While more are being added, `growing_to` is how many there will be, and

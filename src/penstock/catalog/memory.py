@@ -7,8 +7,9 @@ cancelled while waiting does not stop its change, as a database would not.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.catalog.catalog import (
     BrokerEntry,

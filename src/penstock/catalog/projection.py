@@ -6,8 +6,9 @@ everything; so after a crash only what lies behind it must be written again, and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from penstock.model.names import PartitionKey
 
@@ -46,8 +47,7 @@ class OffsetPlace(NamedTuple):
     partition: int
 
 
-@dataclass(slots=True)
-class ShardRows:
+class ShardRows(Struct):
     """What has changed in one partition of the internal topic; None instead of a row: it is gone."""
 
     key: PartitionKey

@@ -1,7 +1,8 @@
 """What groups answer, free of any protocol version."""
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from penstock.model.errors import ErrorCode
 
@@ -14,8 +15,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """`members` are told to the leader only, which is to share out the partitions among them."""
 
     error: ErrorCode = OK
@@ -28,16 +28,14 @@ class Joined:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Struct, frozen=True):
     error: ErrorCode = OK
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """Done, or why not: the answer to heartbeats, to the deletion of a group, and whatever has no other."""
 
     error: ErrorCode = OK
@@ -50,14 +48,12 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     error: ErrorCode = OK
     members: tuple[LeftMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionErrors:
+class PartitionErrors(Struct, frozen=True):
     """The answer to commits and to the deletion of offsets: one error for all, or those of single partitions; a
     partition that is not named went well."""
 
@@ -72,8 +68,7 @@ class CommittedOffset(NamedTuple):
     committed_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Struct, frozen=True):
     """Partitions without an offset are not named."""
 
     error: ErrorCode = OK
@@ -89,8 +84,7 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True):
     """State is one of Empty, PreparingRebalance, CompletingRebalance, Stable, Dead."""
 
     error: ErrorCode = OK
@@ -111,8 +105,7 @@ class ListedGroup(NamedTuple):
     """`classic` or `consumer`."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupList:
+class GroupList(Struct, frozen=True):
     groups: tuple[ListedGroup, ...] = ()
     error: ErrorCode = OK
 
@@ -123,8 +116,7 @@ class AssignedTopic(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerHeartbeatAnswer:
+class ConsumerHeartbeatAnswer(Struct, frozen=True):
     """`assignment` is None when it is the one the member knows."""
 
     error: ErrorCode = OK
@@ -149,8 +141,7 @@ class DescribedConsumer(NamedTuple):
     is_classic: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupDescription:
+class ConsumerGroupDescription(Struct, frozen=True):
     """State is one of Empty, Assigning, Reconciling, Stable, Dead."""
 
     error: ErrorCode = OK

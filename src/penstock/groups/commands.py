@@ -1,7 +1,8 @@
 """What can be asked of groups, free of any protocol version."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class OfferedProtocol(NamedTuple):
@@ -11,8 +12,7 @@ class OfferedProtocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """JoinGroup. The answer comes when the group has gathered, or failed to."""
 
     group_id: str
@@ -36,8 +36,7 @@ class AssignedBytes(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(Struct, frozen=True):
     """SyncGroup. The answer comes when the leader has said who gets what."""
 
     group_id: str
@@ -49,8 +48,7 @@ class Sync:
     assignments: tuple[AssignedBytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     group_id: str
     generation: int
     member_id: str
@@ -64,8 +62,7 @@ class LeavingMember(NamedTuple):
     instance_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     group_id: str
     members: tuple[LeavingMember, ...]
 
@@ -78,8 +75,7 @@ class OffsetToCommit(NamedTuple):
     metadata: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(Struct, frozen=True):
     group_id: str
     generation: int
     """Generation or member epoch; -1 with an empty member id: from outside of the group's membership."""
@@ -90,8 +86,7 @@ class CommitOffsets:
     """Whether the version can be told STALE_MEMBER_EPOCH (from 9); members of the new protocol may use no other."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOffsets:
+class FetchOffsets(Struct, frozen=True):
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
     """Topic and partition; None: all that have an offset."""
@@ -100,26 +95,22 @@ class FetchOffsets:
     """With a member id: answered only if it is this member's epoch (versions from 9)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
+class DeleteOffsets(Struct, frozen=True):
     group_id: str
     partitions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
+class DeleteGroup(Struct, frozen=True):
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroup:
+class DescribeGroup(Struct, frozen=True):
     """DescribeGroups, for one group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
+class ListGroups(Struct, frozen=True):
     """All groups of this part of the state; empty filters let everything through, and know no case."""
 
     states: tuple[str, ...] = ()
@@ -132,8 +123,7 @@ class OwnedPartitions(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerHeartbeat:
+class ConsumerHeartbeat(Struct, frozen=True):
     """ConsumerGroupHeartbeat: join, stay, change the subscription, and leave, all in one."""
 
     group_id: str
@@ -157,8 +147,7 @@ class ConsumerHeartbeat:
     """Whether the broker gives the id to a member that joins without one (version 0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConsumerGroup:
+class DescribeConsumerGroup(Struct, frozen=True):
     """ConsumerGroupDescribe, for one group."""
 
     group_id: str

@@ -4,8 +4,9 @@ The machine is pure: it is told the time, it does no input or output, and everyt
 that it returns. The runtime appends the records to the log, and lets the replies leave once they are durable.
 """
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from penstock.groups.answers import Answer
 
@@ -27,8 +28,7 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(Struct):
     """What one command, or the passing of time, has brought about. The records belong together: all or none."""
 
     records: list[Record] = field(default_factory=list)

@@ -1,12 +1,11 @@
 """What an operator can say about groups."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 DAY_MS = 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(Struct, frozen=True):
     """Kafka's names and defaults, unless a line says otherwise."""
 
     session_timeout_min_ms: int = 6_000

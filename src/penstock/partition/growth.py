@@ -11,7 +11,8 @@ begun, although whoever asked for it was told of an error.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.catalog.catalog import Catalog, Topic, TopicState
 from penstock.model.names import PartitionKey

@@ -6,10 +6,11 @@ Everything is looked at before anything is changed, so a start that is refused l
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.catalog.catalog import Catalog, Placement, Topic, TopicState
 from penstock.model.errors import ErrorCode, PenstockError

@@ -16,11 +16,12 @@ another one, or an older copy).
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Self, TypeVar
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.catalog.catalog import Catalog, Topic, TopicState, first_placement
 from penstock.model.clock import Clock

@@ -9,8 +9,9 @@ would promise something that the broker does not keep (remote storage) has only 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from penstock.model.limits import MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX
 from penstock.records.compression import LEVELS
@@ -34,8 +35,7 @@ class Kind(StrEnum):
     LIST = "list"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One row: numbers have bounds (inclusive), texts and the members of lists have choices or a pattern.
 
     `broker_name` is what Kafka calls the broker's setting that gives the default. A row without `effect` is accepted

@@ -6,8 +6,9 @@ or at odds with another setting, is refused with INVALID_CONFIG and an error tha
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.setting_table import TABLE, Kind, Setting
@@ -20,8 +21,7 @@ _SEGMENT_MS_MIN = 1_000
 _LEVEL_LEFT_TO_THE_CODEC = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicSettings(Struct, frozen=True):
     """A topic's settings, checked and typed.
 
     `compact` and `delete` are what `cleanup.policy` names, at least one of them: age and size remove messages only

@@ -13,9 +13,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+from msgspec import Struct
 
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
@@ -43,14 +44,12 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerLimits:
+class CleanerLimits(Struct, frozen=True):
     map_bytes: int = MAP_BYTES_MAX
     bytes_per_s: int = BYTES_PER_S_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningJob:
+class CleaningJob(Struct, frozen=True):
     """A log to be cleaned as far as `limit`; the headers that `needs_header` names outlive their records."""
 
     log: Log

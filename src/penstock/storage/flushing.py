@@ -1,15 +1,15 @@
 """One flush of one log: what it covers is noted before, concluded after; in between a worker does it."""
 
 import os.path
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.storage.disk import Disk
 from penstock.storage.log import JOURNAL_BYTES_MAX, Log, PendingBytes
 from penstock.storage.segment import Mark, Segment
 
 
-@dataclass(slots=True, eq=False)
-class Capture:
+class Capture(Struct, eq=False):
     """How far a log had got when a flush was begun."""
 
     log: Log

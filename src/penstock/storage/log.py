@@ -13,8 +13,9 @@ files with what recovery took away.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
@@ -37,8 +38,7 @@ JOURNAL_BYTES_MAX = 64 * 1024
 """What waits for one flush of one log goes into the journal up to this size; more is cheaper to flush in place."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(Struct, frozen=True):
     """What a topic says about its logs; -1 sets no bound."""
 
     segment_bytes: int = 1024 * 1024 * 1024
@@ -56,8 +56,7 @@ class LogSettings:
     min_cleanable_dirty_ratio: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PendingBytes:
+class PendingBytes(Struct, frozen=True):
     """Appended bytes that the next flush must make durable, kept for the journal."""
 
     segment: Segment

@@ -8,9 +8,10 @@ before that begins again from the same files and comes to the same end. After a 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+from msgspec import Struct
 
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
@@ -34,8 +35,7 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(Struct):
     """What a data directory holds, read but not touched."""
 
     known: dict[PartitionKey, LogState]

@@ -17,9 +17,10 @@ of writes that nobody was told about, and is cut.
 import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from penstock.model.names import NO_TOPIC_ID, PartitionKey
 from penstock.records.header import BatchHeader, CorruptBatch, each_batch
@@ -45,8 +46,7 @@ class Found(NamedTuple):
     patch: bytes | None
 
 
-@dataclass(slots=True)
-class LogPlan:
+class LogPlan(Struct):
     """What a log is, and what must be done to its files to make that so."""
 
     start_offset: int = 0

@@ -8,11 +8,12 @@ and 12 MB, because it brings clients, sockets and statistics along.
 import importlib.util
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
@@ -20,8 +21,7 @@ _INTEGERS = frozenset({"int8", "int16", "uint16", "int32", "uint32", "int64"})
 _OWN = Path(__file__).parent / "schemas"
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(Struct, frozen=True):
     """A range of versions, both ends included; empty when first > last."""
 
     first: int
@@ -43,8 +43,7 @@ class Versions:
 NEVER = Versions(0, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One row. `kind` is the type of the value, of one element where it is an array; structures have `fields`."""
 
     name: str
@@ -61,8 +60,7 @@ class Field:
         return self.tag is not None and version in self.tagged
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """A message: its key (-1 if nobody asks for it by key), the versions it is defined for, those with compact lengths
     and tags, and its rows."""
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import errno
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders.group_site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.partitions import read_all

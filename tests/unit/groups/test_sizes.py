@@ -1,9 +1,9 @@
 """What a group may hold: its records always fit, and only who is too much for it is refused."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders.group_consumers import JOINING, Consumer, request
 from builders.group_machine import Driver, offering, subscription

@@ -1,12 +1,12 @@
 """Compaction keeps the last record of each key, at its offset, and tells no reader anything wrong meanwhile."""
 
 import asyncio
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.keyed import (
     COMPACTED,

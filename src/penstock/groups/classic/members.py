@@ -6,7 +6,8 @@ there is nobody; a static id belongs to exactly one member; nobody is both a mem
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.groups.answers import Joined, JoinedMember, Synced
 from penstock.groups.commands import Join, OfferedProtocol
@@ -15,8 +16,7 @@ from penstock.groups.sizes import protocols_bytes, text_bytes
 from penstock.model.errors import ErrorCode
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     member_id: str
     instance_id: str | None
     client_id: str

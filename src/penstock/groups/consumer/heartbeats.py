@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat: join, stay, change the subscription and leave, all in one."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.groups.answers import AssignedTopic, ConsumerHeartbeatAnswer
 from penstock.groups.commands import ConsumerHeartbeat

@@ -1,7 +1,8 @@
 """What a group knows of a member: what it told of itself, and what it has. Each is one record of the log."""
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec import Struct, field
 
 from penstock.groups.commands import OfferedProtocol
 from penstock.groups.consumer.assignors import Assignment
@@ -22,16 +23,14 @@ class MemberState(IntEnum):
     """It waits for something that others have to give back."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicTerms:
+class ClassicTerms(Struct, frozen=True):
     """How a member that speaks the classic protocol joined."""
 
     session_timeout_ms: int
     protocols: tuple[OfferedProtocol, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """What a member told of itself."""
 
     instance_id: str | None = None
@@ -54,8 +53,7 @@ class Subscription:
         return names + text_bytes(*self.topics) + (protocols_bytes(self.classic.protocols) if self.classic else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """What a member has, at which epoch. No partition is `assigned` to or `revoking` from two members at once."""
 
     epoch: int = 0

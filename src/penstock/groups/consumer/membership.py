@@ -5,7 +5,8 @@ silent, or does not give back what it has to, is fenced when its timer comes.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.groups.consumer.assignors import NOTHING, Assignment, partition_count
 from penstock.groups.consumer.members import (

@@ -6,7 +6,8 @@ never has two owners, and nobody waits for members that are not concerned.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.groups.commands import OwnedPartitions
 from penstock.groups.consumer.assignors import Assignment
