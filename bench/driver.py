@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,10 @@ _NOT_YET = ("error 6", "error 3")
 """What the raw tool says where a leader does not know of its partition: Kafka says that topics are made before that,
 and of a thousand new partitions leaders come and go for some seconds."""
 
+TOOL_TIMEOUT_S = 300.0
+FIRST_WRITES = 4
+"""Batches that each partition gets before it is measured; enough for a first entry in Kafka's indexes."""
+
 MILLION = 1e6
 GIGABYTE = 1e9
 
@@ -44,6 +49,10 @@ class Sample:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+Parse = Callable[[str], Mapping[str, Any]]
+"""What a tool printed, as what it measured: messages, bytes, seconds, and more where it has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +75,13 @@ class Ran:
         return {
             speed: many / self.load["seconds"],
             f"CPU-s per {per}": self.cost.cpu_s / many,
-            f"user CPU-s per {per}": self.cost.user_s / many,
-            f"system CPU-s per {per}": self.cost.system_s / many,
         }
 
     def latency(self) -> dict[str, float]:
-        return {
-            "p50 µs": self.load["p50_us"],
-            "p99 µs": self.load["p99_us"],
-            "CPU ms per 1,000": self.cost.cpu_s * MILLION / self.messages,
-        }
+        """What the tool tells of it, and the broker's CPU."""
+        told = {"mean_us": "mean µs", "p50_us": "p50 µs", "p99_us": "p99 µs"}
+        figures = {name: float(self.load[key]) for key, name in told.items() if key in self.load}
+        return {**figures, "CPU ms per 1,000": self.cost.cpu_s * MILLION / self.messages}
 
 
 class Driver:
@@ -85,8 +91,11 @@ class Driver:
         self._settles = settles
         self.profiler: Profiler | None = None
         """Watches the broker while a load tool runs."""
-        self._admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 2})
         self._topics = 0
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.peer.bootstrap, "log_level": 2})
 
     def first_acknowledgement(self) -> float:
         """Make a topic, write one message, and tell when, by the monotonic clock, it was acknowledged."""
@@ -112,45 +121,76 @@ class Driver:
             made.result(120)
         try:
             yield names
-        finally:
-            for gone in self._admin.delete_topics(names).values():
-                gone.result(120)
+        except Exception:
+            self._delete(names)
+            raise
+        # An interrupt is passed on at once: the broker ends, and all its data goes with it.
+        self._delete(names)
+
+    def _delete(self, names: list[str]) -> None:
+        for gone in self._admin.delete_topics(names).values():
+            gone.result(120)
+
+    def write_first(self, topics: list[str], partitions: int = 1, writes: int = FIRST_WRITES) -> None:
+        """Write a little to every partition, so that what only the first messages of a partition cost is not measured.
+
+        That can be far more than all the rest: Kafka maps two index files of 10 MB for each partition, and the first
+        touch of each reads ahead as much as the block device is set to.
+        """
+        total = len(topics) * partitions
+        spread = 10 if total % 10 == 0 else 1
+        options = {"partitions": partitions, "spread": spread, "batch": batch_file(20, 100), "records": 20}
+        self.raw("produce", topics, settled=False, requests=total * writes // spread, inflight=1, **options)
 
     def load(self, mode: str, topic: str, **arguments: object) -> Ran:
         """The tool on librdkafka."""
-        return self._run([str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic], arguments)
+        return self.run([str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic, *options(arguments)])
 
     def raw(self, mode: str, topics: list[str], *, settled: bool = True, **arguments: object) -> Ran:
         """The tool on bare sockets."""
         command = [str(RAW), mode, "--port", str(self.peer.port), "--topics", ",".join(topics)]
-        return self._run(command, arguments, settled=settled)
+        return self.run([*command, *options(arguments)], settled=settled)
 
-    def _run(self, command: list[str], arguments: Mapping[str, object], *, settled: bool = True) -> Ran:
-        """Run a tool, again where a leader was not there yet: what counts is the run that went through."""
+    def run(self, command: Sequence[str], parse: Parse = json.loads, *, settled: bool = True) -> Ran:
+        """Run a tool, again where a leader was not there yet: what counts is the run that went through.
+
+        RuntimeError when the tool fails, with what it and the broker said.
+        """
         give_up_s = time.monotonic() + LEADERS_TIMEOUT_S
         while True:
             try:
-                if not settled:
-                    return self._measured(command, arguments)
+                if not (settled and self._settles):
+                    return self._measured(command, parse, self.profiler if settled else None)
                 settle(self.peer.directory)
                 with Ballast():
-                    return self._measured(command, arguments)
+                    return self._measured(command, parse, self.profiler)
             except RuntimeError as error:
                 if not any(told in str(error) for told in _NOT_YET) or time.monotonic() > give_up_s:
                     raise
 
-    def _measured(self, command: list[str], arguments: Mapping[str, object]) -> Ran:
-        command = [*command]
-        for name, value in arguments.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
-        before = usage(self.peer.pid)
-        with self.profiler.watching(self.peer.pid) if self.profiler else nullcontext():
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        cost = usage(self.peer.pid) - before
+    def _measured(self, command: Sequence[str], parse: Parse, profiler: Profiler | None) -> Ran:
+        before, tool_before = usage(self.peer.pid), os.times()
+        with profiler.watching(self.peer.pid) if profiler else nullcontext():
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
+            except subprocess.TimeoutExpired as error:
+                raise RuntimeError(f"{' '.join(command)} took more than {TOOL_TIMEOUT_S:.0f} s") from error
+        cost, tool = usage(self.peer.pid) - before, os.times()
         if done.returncode:
             log = (self.peer.directory / "broker.log").read_text()[-3000:]
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}\nbroker log:\n{log}")
-        return Ran(json.loads(done.stdout), cost)
+        load = {
+            "load_user_s": tool.children_user - tool_before.children_user,
+            "load_system_s": tool.children_system - tool_before.children_system,
+            "command": " ".join(command),
+            **parse(done.stdout),
+        }
+        return Ran(load, cost)
+
+
+def options(arguments: Mapping[str, object]) -> list[str]:
+    """`batch_bytes=5` as `--batch-bytes 5`."""
+    return [text for name, value in arguments.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def batch_file(records: int, size: int, compression: str = "none") -> Path:

@@ -55,8 +55,13 @@ class Peer(ABC):
             raise RuntimeError(f"{self.name} is not running")
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, flush_always: bool = False) -> float:
         """Start on an empty directory; the seconds from the start of the process to its first Metadata answer."""
+        self.end()
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.port = unused_port()
@@ -124,10 +129,10 @@ class Penstock(Peer):
         ]
 
     def version(self) -> str:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout.strip()
-        return f"Penstock {commit}"
+        commit = _git("rev-parse", "--short", "HEAD") or "unknown"
+        # The results of the run before may lie there, changed.
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/*.md", ":!bench/plots")
+        return f"Penstock, commit {commit}, {'with changes' if changed else 'nothing changed'}"
 
 
 class Kafka(Peer):
@@ -200,6 +205,15 @@ class Kafka(Peer):
         if done.returncode:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
+
+
+def _git(*arguments: str) -> str:
+    """What git says of this work tree; nothing where there is no git, or no history."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
 
 
 def unused_port() -> int:

@@ -29,7 +29,8 @@ _WAITS_FOR_WORK = "_worker (concurrent/futures/thread.py)"
 class Profiler:
     """Keeps the stacks of the last process that was watched; RuntimeError when py-spy is missing or not allowed."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path = PROFILES) -> None:
+        self._directory = directory
         beside = Path(sys.executable).parent / "py-spy"
         found = str(beside) if beside.exists() else shutil.which("py-spy")
         if found is None:
@@ -56,14 +57,14 @@ class Profiler:
 
     def save(self, workload: str, version: str) -> Path:
         """Write down what was found most often; gives the file."""
-        PROFILES.mkdir(exist_ok=True)
-        path = PROFILES / f"{re.sub(r'[^a-z0-9]+', '-', workload.lower()).strip('-')}.txt"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{re.sub(r'[^a-z0-9]+', '-', workload.lower()).strip('-')}.txt"
         path.write_text("\n".join([f"{workload} ({version})", "", *summary(self._folded)]) + "\n")
         return path
 
 
 def summary(folded: Sequence[str], top: int = TOP) -> list[str]:
-    """The functions in which most samples ended, and beside them how many samples they were anywhere in.
+    """The functions in which most samples ended, then those that most samples were anywhere in.
 
     Samples of threads that only wait are left out: for events, or for work.
     A line of `folded` is a stack, outermost function first, separated by semicolons, and how often it was seen.
@@ -79,9 +80,11 @@ def summary(folded: Sequence[str], top: int = TOP) -> list[str]:
         for function in set(functions):
             within[function] += int(count)
     total = sum(at_work.values())
-    lines = [f"{total:,} samples at {RATE_HZ} a second of threads at work", "", "   self  within  function"]
-    for function, seen in sorted(at_work.items(), key=lambda each: (-each[1], each[0]))[:top]:
-        lines.append(f"{seen / total:7.1%} {within[function] / total:7.1%}  {function}")
+    lines = [f"{total:,} samples at {RATE_HZ} a second of threads at work"]
+    for title, ranked in (("By its own time", at_work), ("By all that happens within", within)):
+        lines += ["", title, "", "   self  within  function"]
+        for function, _ in sorted(ranked.items(), key=lambda each: (-each[1], each[0]))[:top]:
+            lines.append(f"{at_work[function] / total:7.1%} {within[function] / total:7.1%}  {function}")
     return lines
 
 

@@ -3,12 +3,14 @@
  * JSON object on standard output.
  *
  *   raw produce --port P --topics T1,T2 --partitions N --batch FILE --records R --requests Q
- *               [--connections C] [--inflight K] [--spread S] [--acks A]
+ *               [--connections C] [--inflight K] [--spread S] [--acks A] [--rate H]
  *   raw consume --port P --topics T --partitions N --messages M [--connections C] [--fetch-bytes B] [--from-offset O]
  *
  * produce  Q requests in all, each with the batch (of R records) for S partitions, the next ones in turn; K of them are
- *          under way on each of C connections. Produce version 7.
- * consume  each connection reads M messages of the whole topic, from offset O of each partition, and throws them away. Fetch version 11.
+ *          under way on each of C connections. With a rate, each connection sends H of them a second. Produce version 7.
+ * consume  each connection reads M messages of the whole topic, from offset O of each partition, and throws them away.
+ *          Bytes are those of whole batches: what is cut off at the end of an answer comes again, and counts as received
+ *          only. Fetch version 11.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -30,7 +32,7 @@ enum { TOPICS_MAX = 2000, HEADER = 61 };
 
 static const char *mode, *batch_path;
 static char *topics[TOPICS_MAX];
-static int topic_count, port, partitions = 1, connections = 1, inflight = 5, spread = 1, acks = -1, records = 1;
+static int topic_count, port, partitions = 1, connections = 1, inflight = 5, spread = 1, acks = -1, records = 1, rate;
 static int64_t requests = 1000, messages = 1000000, fetch_bytes = 1048576, from_offset;
 static unsigned char *batch;
 static size_t batch_size;
@@ -38,7 +40,7 @@ static size_t batch_size;
 struct worker {
     pthread_t thread;
     int number;
-    int64_t requests, messages, bytes;
+    int64_t requests, messages, bytes, received;
     int64_t *latency_ns;
 };
 
@@ -203,14 +205,23 @@ static void receive_produced(int from) {
     free(body);
 }
 
+/* Waits until a request is due; when it is counted from: late because of the answer before it, from when it was due. */
+static int64_t when_due(int64_t due) {
+    if (now_ns() >= due) return due;
+    struct timespec at = {due / 1000000000, due % 1000000000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
+    return now_ns();
+}
+
 static void *run_produce(void *opaque) {
     struct worker *worker = opaque;
     int broker = dial();
+    int64_t start = now_ns();
     int64_t *sent_at = allocate((size_t)inflight * sizeof *sent_at), sent = 0, answered = 0;
     worker->latency_ns = allocate((size_t)worker->requests * sizeof *worker->latency_ns);
     while (answered < worker->requests) {
         while (sent < worker->requests && sent - answered < inflight) {
-            sent_at[sent % inflight] = now_ns();
+            sent_at[sent % inflight] = rate ? when_due(start + sent * 1000000000 / rate) : now_ns();
             send_produce(broker, (int32_t)sent, sent * connections + worker->number);
             sent++;
         }
@@ -253,19 +264,18 @@ static void send_fetch(int to, const int64_t *offsets) {
     free(out.data);
 }
 
-/* The records of one partition: how many whole batches hold, and the offset behind the last of them. */
-static int64_t count_records(const unsigned char *at, int32_t size, int64_t *offset) {
-    int64_t count = 0;
+/* The whole batches of one partition's answer; moves on to the offset behind the last of them. */
+static void count_records(struct worker *worker, const unsigned char *at, int32_t size, int64_t *offset) {
     while (size >= HEADER) {
         int32_t whole = get32(at + 8) + 12;
         if (whole > size) break;
         if (get64(at) + get32(at + 23) + 1 > *offset) {
             *offset = get64(at) + get32(at + 23) + 1;
-            count += get32(at + 57);
+            worker->messages += get32(at + 57);
+            worker->bytes += whole;
         }
         at += whole, size -= whole;
     }
-    return count;
 }
 
 static void *run_consume(void *opaque) {
@@ -293,8 +303,8 @@ static void *run_consume(void *opaque) {
             int32_t bytes = get32(at);
             at += 4;
             if (bytes > 0) {
-                worker->messages += count_records(at, bytes, &offsets[partition]);
-                worker->bytes += bytes;
+                count_records(worker, at, bytes, &offsets[partition]);
+                worker->received += bytes;
                 at += bytes;
             }
         }
@@ -359,6 +369,7 @@ static void parse(int argc, char **argv) {
     number(argc, argv, "--spread", &spread);
     number(argc, argv, "--acks", &acks);
     number(argc, argv, "--records", &records);
+    number(argc, argv, "--rate", &rate);
     large(argc, argv, "--requests", &requests);
     large(argc, argv, "--messages", &messages);
     large(argc, argv, "--fetch-bytes", &fetch_bytes);
@@ -379,7 +390,7 @@ int main(int argc, char **argv) {
         read_batch();
     }
     struct worker *workers = calloc((size_t)connections, sizeof *workers);
-    int64_t start = now_ns(), total_messages = 0, total_bytes = 0, total_requests = 0;
+    int64_t start = now_ns(), total_messages = 0, total_bytes = 0, total_requests = 0, total_received = 0;
     for (int i = 0; i < connections; i++) {
         workers[i].number = i;
         if (producing) workers[i].requests = requests / connections;
@@ -390,6 +401,7 @@ int main(int argc, char **argv) {
         total_messages += workers[i].messages;
         total_bytes += workers[i].bytes;
         total_requests += workers[i].requests;
+        total_received += workers[i].received;
     }
     double seconds = (double)(now_ns() - start) / 1e9;
     struct rusage usage;
@@ -400,6 +412,7 @@ int main(int argc, char **argv) {
            (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6,
            (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6);
     if (producing) print_latencies(workers);
+    else printf(", \"received_bytes\": %" PRId64, total_received);
     printf("}\n");
     return 0;
 }

@@ -2,88 +2,115 @@
 
 import platform
 import statistics
-from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.driver import Sample
+from bench.targets import Row, rows
 
 BEGIN = "<!-- peers:begin (written by bench/run.py) -->"
 END = "<!-- peers:end -->"
-
-LEAST, MOST = "≥", "≤"
-_SPEEDS = ("M messages/s", "GB/s", "messages/s")
-_COSTS = ("CPU-s per million", "CPU-s per GB", "CPU ms per 1,000")
-
-TARGETS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
-    ("produce 100 B*", _SPEEDS, LEAST, 1.15),
-    ("produce 100 B*", _COSTS, MOST, 0.5),
-    ("produce 1 KB*", _SPEEDS, LEAST, 1.3),
-    ("produce 1 KB*", _COSTS, MOST, 0.7),
-    ("consume *", _SPEEDS, LEAST, 1.15),
-    ("consume *", _COSTS, MOST, 0.4),
-    ("producer and group*", ("p50 µs",), MOST, 0.8),
-    ("producer and group*", ("p99 µs",), MOST, 1.0),
-    ("producer and group*", _COSTS, MOST, 0.5),
-    ("ack at*", ("p50 µs",), MOST, 0.7),
-    ("ack at*", ("p99 µs",), MOST, 1.0),
-    ("ack at*", _COSTS, MOST, 0.5),
-    ("flush before ack, 64 producers, 1 partition,*", _SPEEDS, LEAST, 10),
-    ("flush before ack, 64 producers, *partitions*", _SPEEDS, LEAST, 5),
-    ("flush before ack, full*", _SPEEDS, LEAST, 1.2),
-    ("flush before ack, full*", _COSTS, MOST, 0.6),
-    ("100 topics*", _SPEEDS, LEAST, 1),
-    ("100 topics*", _COSTS, MOST, 0.6),
-    ("start", ("s to first acknowledgement",), MOST, 0.15),
-    ("idle memory", ("MB",), MOST, 0.15),
-    ("memory after*", ("MB",), MOST, 0.15),
-)
-"""What Penstock must reach, as a share of what Kafka has in the same run: workload, figures, and which way round."""
+FLOOR = "floor, "
+LONG = 600
+"""Characters of a command; a hundred names of topics say no more than ten."""
 
 
-def comparison(samples: Sequence[Sample]) -> list[str]:
-    """One row per figure: the median and spread of both brokers, their ratio, and the target where there is one.
-
-    Without Kafka there is nothing to compare with; then the figures stand alone.
-    """
-    lines = ["| workload | figure | Kafka | Penstock | Penstock / Kafka | target |", "|---|---|---|---|---|---|"]
-    for workload, metric in _rows(samples):
-        kafka = _values(samples, "Kafka", workload, metric)
-        penstock = _values(samples, "Penstock", workload, metric)
-        if not kafka:
-            lines.append(f"| {workload} | {metric} | | {spread(penstock)} | | |")
-            continue
-        ratio = statistics.median(penstock) / statistics.median(kafka)
-        verdict = _verdict(workload, metric, ratio)
-        lines.append(f"| {workload} | {metric} | {spread(kafka)} | {spread(penstock)} | {ratio:.2f} | {verdict} |")
+def verdicts(samples: Sequence[Sample]) -> list[str]:
+    """How many targets are met, and a row for each of them."""
+    judged = [row for row in rows(samples) if row.is_met is not None]
+    if not judged:
+        return ["Nothing here has a target, or there was nothing to compare with."]
+    met = sum(row.is_met is True for row in judged)
+    lines = [
+        f"**{met} of {len(judged)} targets met.**",
+        "",
+        "| workload | figure | Kafka | Penstock | Penstock / Kafka | target | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in judged:
+        assert row.target is not None
+        way, limit = row.target
+        lines.append(
+            f"| {row.workload} | {row.metric} | {spread(row.kafka)} | {spread(row.penstock)} | {row.ratio:.2f} "
+            f"| {way} {limit:g} | {_verdict(row)} |"
+        )
     return lines
 
 
-def _verdict(workload: str, metric: str, ratio: float) -> str:
-    for pattern, metrics, way, target in TARGETS:
-        if metric in metrics and fnmatchcase(workload, pattern):
-            is_met = ratio >= target if way == LEAST else ratio <= target
-            return f"{way} {target:g}: {'met' if is_met else '**missed**'}"
-    return ""
+def _verdict(row: Row) -> str:
+    if row.is_met:
+        return "met"
+    if row.is_limited_by_the_client:
+        return f"**missed**; client's limit, brokers busy {row.kafka_busy:.0%} and {row.penstock_busy:.0%}"
+    return "**missed**"
+
+
+def comparison(samples: Sequence[Sample]) -> list[str]:
+    """One row per figure: the median and spread of both brokers and their ratio.
+
+    Without Kafka there is nothing to compare with; then the figures stand alone.
+    """
+    lines = ["| workload | figure | Kafka | Penstock | Penstock / Kafka |", "|---|---|---|---|---|"]
+    for row in rows(samples):
+        kafka, penstock = (spread(each) if each else "" for each in (row.kafka, row.penstock))
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        lines.append(f"| {row.workload} | {row.metric} | {kafka} | {penstock} | {ratio} |")
+    return lines
+
+
+def floor_table(samples: Sequence[Sample]) -> list[str]:
+    """What the bare loops cost, and how many times that each broker costs; nothing where no floor was measured."""
+    metric = "CPU-s per GB"
+    cells: dict[tuple[str, str], list[float]] = {}
+    for sample in samples:
+        if metric in sample.metrics:
+            cells.setdefault((sample.workload, sample.peer), []).append(sample.metrics[metric])
+    bare = sorted((key for key in cells if key[1].startswith(FLOOR)), reverse=True)
+    if not bare:
+        return []
+    lines = [
+        f"| {metric} | the bare loop | it costs | Kafka / floor | Penstock / floor |",
+        "|---|---|---|---|---|",
+    ]
+    for workload, peer in bare:
+        floor = statistics.median(cells[workload, peer])
+        times = [
+            f"{statistics.median(cells[workload, broker]) / floor:.2f}" if (workload, broker) in cells else ""
+            for broker in ("Kafka", "Penstock")
+        ]
+        how = peer.removeprefix(FLOOR)
+        lines.append(f"| {workload} | {how} | {spread(cells[workload, peer])} | {times[0]} | {times[1]} |")
+    return lines
 
 
 def causes(samples: Sequence[Sample]) -> list[str]:
-    """One row per round of the throughput workloads: where the broker's CPU went."""
+    """One row per round of each workload: where the broker's CPU went, and what the load tool took."""
     lines = [
-        "| workload | broker | CPU user s | system s | minor faults | voluntary switches | involuntary | requests "
+        "| workload | broker | CPU s | of it user | system | minor faults | major | voluntary switches | involuntary "
         "| load tool CPU s | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for sample in sorted(samples, key=lambda one: (one.workload, one.peer)):
         if sample.usage is None or sample.load is None:
             continue
         cost, load = sample.usage, sample.load
         load_cpu = load["load_user_s"] + load["load_system_s"]
+        seconds = f"{load['seconds']:.2f}" if "seconds" in load else ""
         lines.append(
-            f"| {sample.workload} | {sample.peer} | {cost.user_s:.2f} | {cost.system_s:.2f} | {cost.minor_faults:,} "
-            f"| {cost.voluntary_switches:,} | {cost.involuntary_switches:,} | {load['requests']:,} "
-            f"| {load_cpu:.2f} | {load['seconds']:.2f} |"
+            f"| {sample.workload} | {sample.peer} | {cost.cpu_s:.3f} | {cost.user_s:.2f} | {cost.system_s:.2f} "
+            f"| {cost.minor_faults:,} | {cost.major_faults:,} | {cost.voluntary_switches:,} "
+            f"| {cost.involuntary_switches:,} | {load_cpu:.2f} | {seconds} |"
         )
+    return lines
+
+
+def commands(found: Mapping[str, str], shorten: Sequence[tuple[str, str]]) -> list[str]:
+    """Command lines by what they are for, without what is long and differs from machine to machine."""
+    lines = []
+    for what, command in found.items():
+        for long, short in shorten:
+            command = command.replace(long, short)
+        lines.append(f"- {what}: `{command if len(command) < LONG else command[:LONG] + ' …'}`")
     return lines
 
 
@@ -108,23 +135,11 @@ def rewrite(path: Path, lines: Iterable[str], begin: str = BEGIN, end: str = END
     path.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{after}")
 
 
-def _rows(samples: Sequence[Sample]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((sample.workload, metric) for sample in samples for metric in sample.metrics))
-
-
-def _values(samples: Sequence[Sample], peer: str, workload: str, metric: str) -> list[float]:
-    return [
-        sample.metrics[metric]
-        for sample in samples
-        if sample.peer == peer and sample.workload == workload and metric in sample.metrics
-    ]
-
-
 def spread(values: Sequence[float]) -> str:
     """The median, and in brackets the smallest and the largest."""
-    middle = _figure(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({_figure(min(values))} to {_figure(max(values))})"
+    middle = figure(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({figure(min(values))} to {figure(max(values))})"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,23 +17,33 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = "# Measured\n\nWritten by people.\n"
 
 
-def run(*arguments: str, tmp_path: Path) -> str:
-    """Run a bench on a page of its own; the page afterwards."""
-    page = tmp_path / "RESULTS.md"
-    page.write_text(PAGE)
-    command = [sys.executable, "-m", *arguments, "--tiny", "--data", str(tmp_path / "data"), "--output", str(page)]
+@contextmanager
+def started(*arguments: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A bench in its smallest form, on a page and data of its own."""
+    (tmp_path / "RESULTS.md").write_text(PAGE)
+    command = [sys.executable, "-m", *arguments, "--tiny", "--data", str(tmp_path / "data")]
     bench = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
-        said, _ = bench.communicate(timeout=240)
+        yield bench
     finally:
         with suppress(ProcessLookupError):
             os.killpg(bench.pid, signal.SIGKILL)  # The brokers too, should the bench not have ended them.
-        bench.wait()
+        bench.communicate()
+
+
+def run(*arguments: str, tmp_path: Path) -> str:
+    """Run a bench to its end; the page afterwards."""
+    with started(*arguments, "--output", str(tmp_path / "RESULTS.md"), tmp_path=tmp_path) as bench:
+        said, _ = bench.communicate(timeout=240)
     assert bench.returncode == 0, said
+    return page(tmp_path)
+
+
+def page(tmp_path: Path) -> str:
     assert list(tmp_path.glob("data/*/data*/*")) == [], "no data is left behind"
-    text = page.read_text()
+    text = (tmp_path / "RESULTS.md").read_text()
     assert text.startswith(PAGE), "what people wrote stays"
     return text
 
@@ -41,7 +52,14 @@ def run(*arguments: str, tmp_path: Path) -> str:
     ("part", "rows"),
     [
         ("start", ["start | s to ready", "start | s to first acknowledgement", "idle memory | MB"]),
-        ("wide", ["100 topics × 10 partitions, raw | CPU-s per million", "memory after 0.02 GB | MB"]),
+        ("wide", ["100 topics × 10 partitions, raw | CPU-s per million"]),
+        (
+            "raw",
+            ["consume 1 KB, 10 readers, raw | GB/s", "| consume 1 KB, raw | sendfile |", "[samples.md](samples.md)"],
+        ),
+        ("memory", ["memory after 0.02 GB | MB"]),
+        ("java", ["consume 100 B, Java | M messages/s", "one message there and back, Java | mean µs"]),
+        ("confluent", ["produce 100 B, Python | CPU-s per million"]),
         ("compressed", ["produce 100 B lz4, raw | M messages/s", "produce 100 B zstd, raw | CPU-s per million"]),
         ("flush", ["64 producers, 1000 partitions, raw | messages/s", "full batches, raw | CPU-s per million"]),
     ],
@@ -50,6 +68,34 @@ def test_the_bench_measures_and_writes_a_row_for_each_figure(part: str, rows: li
     text = run("bench", "--alone", "--only", part, tmp_path=tmp_path)
     for row in rows:
         assert row in text
+
+
+def test_an_interrupted_bench_writes_what_it_has_and_leaves_nothing_running(tmp_path: Path) -> None:
+    output = str(tmp_path / "RESULTS.md")
+    with started("bench", "--alone", "--only", "start,raw", "--output", output, tmp_path=tmp_path) as bench:
+        assert bench.stdout is not None
+        while "idle memory" not in bench.stdout.readline():
+            assert bench.poll() is None
+        bench.terminate()
+        said, _ = bench.communicate(timeout=60)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(bench.pid, 0)
+    assert bench.returncode == 1, said
+    text = page(tmp_path)
+    assert "interrupted before its end" in text
+    assert "idle memory | MB" in text
+
+
+def test_a_profile_names_functions_of_the_broker_or_the_bench_says_what_it_needs(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    arguments = ["--alone", "--only", "wide", "--profile", "--profiles", str(profiles)]
+    with started("bench", *arguments, tmp_path=tmp_path) as bench:
+        said, _ = bench.communicate(timeout=240)
+    if bench.returncode:
+        assert "it needs root, or to be allowed to trace" in said
+    else:
+        (profile,) = profiles.iterdir()
+        assert "(penstock/" in profile.read_text()
 
 
 def test_growth_is_measured_for_all_that_grows_and_for_each_kind_of_start(tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""What Penstock must reach, as a share of what Kafka has in the same run, and how each measured figure stands to it."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from bench.driver import Sample
+
+LEAST, MOST = "≥", "≤"
+SPEEDS = ("M messages/s", "GB/s", "messages/s")
+COSTS = ("CPU-s per million", "CPU-s per GB", "CPU ms per 1,000")
+LATENCIES = ("p50 µs", "p99 µs", "mean µs")
+BUSY = 0.6
+"""A broker that works less than this share of the time is not what limits the rate."""
+
+TARGETS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
+    ("produce 100 B*", SPEEDS, LEAST, 1.15),
+    ("produce 100 B*", COSTS, MOST, 0.5),
+    ("produce 1 KB*", SPEEDS, LEAST, 1.3),
+    ("produce 1 KB*", COSTS, MOST, 0.7),
+    ("consume *", SPEEDS, LEAST, 1.15),
+    ("consume *", COSTS, MOST, 0.4),
+    ("producer and group of 3, 1,000/s,*", ("p50 µs",), MOST, 0.8),
+    ("producer and group of 3, 1,000/s,*", ("p99 µs",), MOST, 1.0),
+    ("producer and group of 3, 1,000/s,*", COSTS, MOST, 0.5),
+    ("ack at*", ("p50 µs",), MOST, 0.7),
+    ("ack at*", ("p99 µs",), MOST, 1.0),
+    ("ack at*", COSTS, MOST, 0.5),
+    ("flush before ack, 64 producers, 1 partition,*", SPEEDS, LEAST, 10),
+    ("flush before ack, 64 producers, *partitions*", SPEEDS, LEAST, 5),
+    ("flush before ack, full*", SPEEDS, LEAST, 1.2),
+    ("flush before ack, full*", COSTS, MOST, 0.6),
+    ("100 topics*", SPEEDS, LEAST, 1),
+    ("100 topics*", COSTS, MOST, 0.6),
+    ("start", ("s to first acknowledgement",), MOST, 0.15),
+    ("idle memory", ("MB",), MOST, 0.15),
+    ("memory after*", ("MB",), MOST, 0.15),
+)
+"""Workload, figures, and which way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of one workload, of both brokers; Kafka's are empty when it was not measured."""
+
+    workload: str
+    metric: str
+    kafka: Sequence[float]
+    penstock: Sequence[float]
+    kafka_busy: float | None
+    penstock_busy: float | None
+    """CPU seconds of the broker per second of the run, the median."""
+
+    @property
+    def ratio(self) -> float | None:
+        kafka = statistics.median(self.kafka) if self.kafka else 0.0
+        return statistics.median(self.penstock) / kafka if kafka and self.penstock else None
+
+    @property
+    def ratios(self) -> list[float]:
+        """Round by round: the brokers take turns, so those of one round met the same machine."""
+        return [penstock / kafka for penstock, kafka in zip(self.penstock, self.kafka, strict=False) if kafka]
+
+    @property
+    def target(self) -> tuple[str, float] | None:
+        for pattern, metrics, way, limit in TARGETS:
+            if self.metric in metrics and fnmatchcase(self.workload, pattern):
+                return way, limit
+        return None
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is reached; none where there is none, or nothing to compare with."""
+        ratio, target = self.ratio, self.target
+        if ratio is None or target is None:
+            return None
+        way, limit = target
+        return ratio >= limit if way == LEAST else ratio <= limit
+
+    @property
+    def is_limited_by_the_client(self) -> bool:
+        """Whether both brokers waited for the load tool most of the time, so that their rates are the tool's."""
+        return (
+            self.metric in SPEEDS
+            and self.kafka_busy is not None
+            and self.penstock_busy is not None
+            and max(self.kafka_busy, self.penstock_busy) < BUSY
+        )
+
+
+def rows(samples: Sequence[Sample]) -> list[Row]:
+    """One for each figure of each workload, in the order in which they were first seen."""
+    found = []
+    for workload, metric in dict.fromkeys((sample.workload, metric) for sample in samples for metric in sample.metrics):
+        kafka = _chosen(samples, "Kafka", workload, metric)
+        penstock = _chosen(samples, "Penstock", workload, metric)
+        if kafka or penstock:
+            kafkas, penstocks = ([sample.metrics[metric] for sample in each] for each in (kafka, penstock))
+            found.append(Row(workload, metric, kafkas, penstocks, _busy(kafka), _busy(penstock)))
+    return found
+
+
+def _chosen(samples: Sequence[Sample], peer: str, workload: str, metric: str) -> list[Sample]:
+    return [one for one in samples if one.peer == peer and one.workload == workload and metric in one.metrics]
+
+
+def _busy(samples: Sequence[Sample]) -> float | None:
+    shares = [
+        one.usage.cpu_s / one.load["seconds"] for one in samples if one.usage and one.load and "seconds" in one.load
+    ]
+    return statistics.median(shares) if shares else None

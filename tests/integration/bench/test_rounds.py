@@ -1,0 +1,74 @@
+"""Rounds that do not go as planned: work that fails once or always, and an interrupt."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bench.driver import Driver, Sample, batch_file
+from bench.floor import FLOOR, Floor
+from bench.peers import ROOT
+from bench.rounds import Rounds
+from bench.workloads import TINY, Scale, Workload
+
+Fail = Callable[[], None]
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Floor:
+    subprocess.run(["make", "-s", "-C", str(ROOT / "bench"), str(FLOOR)], check=True)
+    return Floor(tmp_path / "peer", "copy", batch_file(1, 100), 1)
+
+
+def run(peer: Floor, tmp_path: Path, at: int, fail: Fail) -> Rounds:
+    """Two rounds, and one to warm up, of a workload that calls `fail` from its `at`th attempt on."""
+    attempts = 0
+
+    def work(driver: Driver, scale: Scale) -> Iterator[Sample]:
+        nonlocal attempts
+        attempts += 1
+        if attempts >= at:
+            fail()
+        assert driver.peer.is_running
+        yield Sample("work", driver.peer.name, {"attempt": float(attempts)})
+
+    rounds = Rounds([peer], 2, TINY, tmp_path)
+    rounds.run([Workload("work", False, work, "work")], starts=False, memory=False)
+    return rounds
+
+
+def test_what_fails_once_is_tried_again_on_a_broker_that_is_started_anew(peer: Floor, tmp_path: Path) -> None:
+    failed: list[bool] = []
+
+    def fail() -> None:
+        if not failed:
+            failed.append(True)
+            peer.end()
+            raise RuntimeError("once")
+
+    rounds = run(peer, tmp_path, at=2, fail=fail)
+
+    assert [sample.metrics["attempt"] for sample in rounds.samples] == [3.0, 4.0]
+    assert rounds.failures == []
+
+
+def test_what_fails_twice_is_noted_and_the_run_goes_on(peer: Floor, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("always\nand a long log")
+
+    rounds = run(peer, tmp_path, at=3, fail=fail)
+
+    assert len(rounds.samples) == 1
+    assert [(one.workload, one.peer, one.reason) for one in rounds.failures] == [("work", "floor, copy", "always")]
+    assert not peer.is_running
+
+
+def test_an_interrupt_ends_the_run_and_leaves_no_broker_behind(peer: Floor, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(peer, tmp_path, at=2, fail=fail)
+
+    assert not peer.is_running
+    assert list(peer.directory.glob("data*")) == []
