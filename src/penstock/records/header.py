@@ -181,12 +181,12 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     _pack_epoch(buffer, position + LENGTH_END, leader_epoch)
 
 
-def each_batch(buffer: Bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch, in order; a partial batch at the end is left out.
+def each_batch(buffer: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch from `position` on, in order; a partial one at the end is left out.
 
     Raises CorruptBatch where no batch can be, since nothing after it can be found. Checksums are not looked at.
     """
-    position, end = 0, len(buffer)
+    end = len(buffer)
     while end - position >= HEADER_BYTES:
         header: BatchHeader = _new(BatchHeader, _unpack_from(buffer, position))
         if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LENGTH_END:
