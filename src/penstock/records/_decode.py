@@ -19,7 +19,8 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
-from penstock.records.header import RECORD_BYTES_MIN as _RECORD_BYTES_MIN
+from penstock.records import header as _header
+from penstock.records.checksum import crc32c
 from penstock.records.header import CorruptBatch
 from penstock.records.record import Record
 
@@ -30,14 +31,27 @@ if cython.compiled:
     from cython.cimports.cpython.ref import Py_INCREF
     from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
     from cython.cimports.libc.string import memcpy
-    from cython.cimports.penstock.records._python import PyObject_GC_UnTrack, PyType_GenericAlloc
+    from cython.cimports.penstock.records._python import (
+        PyBUF_READ,
+        PyMemoryView_FromMemory,
+        PyObject_GC_UnTrack,
+        PyType_GenericAlloc,
+    )
 
 COMPILED = cython.compiled
 
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
-RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _RECORD_BYTES_MIN)
+RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _header.RECORD_BYTES_MIN)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
+
+HEADER_BYTES = cython.declare(cython.Py_ssize_t, _header.HEADER_BYTES)
+LENGTH_END = cython.declare(cython.Py_ssize_t, _header.LENGTH_END)
+CRC_START = cython.declare(cython.Py_ssize_t, _header.CRC_START)
+MAGIC = cython.declare(cython.longlong, _header.MAGIC)
+BASE_OFFSET_MAX = cython.declare(cython.longlong, _header.BASE_OFFSET_MAX)
+LOG_APPEND_TIME = cython.declare(cython.longlong, _header.LOG_APPEND_TIME)
+SPECIAL = cython.declare(cython.longlong, _header.COMPRESSION_MASK | _header.CONTROL)
 
 # What a record and a header take as Python objects, besides their bytes; a little more than was measured.
 RECORD_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)
@@ -50,6 +64,7 @@ class Reader:
     """Walks over the fields of records; nothing is read beyond the record that is open."""
 
     _data: cython.const[cython.uchar][::1]
+    _start: cython.Py_ssize_t
     _position: cython.Py_ssize_t
     _limit: cython.Py_ssize_t
     _end: cython.Py_ssize_t
@@ -58,8 +73,25 @@ class Reader:
     def __init__(self, data: Bytes) -> None:
         self._budget = 0
         self._data = data
-        self._position = 0
+        self._start = self._position = 0
         self._limit = self._end = len(data)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def enter(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+        """Go on with the batch body between two places, which must lie within the data."""
+        if not 0 <= start <= end <= len(self._data):
+            raise AssertionError("a batch body leads out of its data")
+        self._start = self._position = start
+        self._limit = self._end = end
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _place(self) -> cython.Py_ssize_t:
+        """How far into the body the reading has come, to say where something is wrong."""
+        return self._position - self._start
 
     @cython.cfunc
     @cython.inline
@@ -103,11 +135,11 @@ class Reader:
         shift: cython.int = 0
         while True:
             if self._position >= self._limit:
-                raise CorruptBatch(f"a field runs over the end of its record at byte {self._position}")
+                raise CorruptBatch(f"a field runs over the end of its record at byte {self._place()}")
             byte = self._data[self._position]
             self._position += 1
             if shift + 7 > bits and byte >> (bits - shift):
-                raise CorruptBatch(f"a number has more than {bits} bits at byte {self._position}")
+                raise CorruptBatch(f"a number has more than {bits} bits at byte {self._place()}")
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
@@ -127,7 +159,7 @@ class Reader:
     @cython.exceptval(-2, check=True)
     def _wrong(self, what: str, number: cython.longlong) -> cython.Py_ssize_t:
         raise CorruptBatch(
-            f"{what} {number} is given where {self._limit - self._position} bytes are left, at byte {self._position}"
+            f"{what} {number} is given where {self._limit - self._position} bytes are left, at byte {self._place()}"
         )
 
     @cython.cfunc
@@ -176,7 +208,7 @@ class Reader:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _left_over(self) -> cython.int:
-        raise CorruptBatch(f"a record goes on after its last field at byte {self._position}")
+        raise CorruptBatch(f"a record goes on after its last field at byte {self._place()}")
 
     @cython.cfunc
     @cython.inline
@@ -202,7 +234,7 @@ class Reader:
         """The length of a header's key, which cannot be null."""
         size: cython.Py_ssize_t = self.size()
         if size < 0:
-            raise CorruptBatch(f"a header has no key at byte {self._position}")
+            raise CorruptBatch(f"a header has no key at byte {self._place()}")
         return size
 
     @cython.cfunc
@@ -244,8 +276,8 @@ class Reader:
         self.spend(count, HEADER_OBJECT_BYTES)
         for _ in range(count):
             key = self.take(self.header_key_size()).decode("utf-8", "replace")
-            headers.append((key, self.blob()))
-        return tuple(headers)
+            headers.append(_untracked((key, self.blob())))
+        return _untracked(tuple(headers))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -297,6 +329,15 @@ def _beyond_batch(delta: cython.longlong, last_offset_delta: cython.longlong) ->
 
 @cython.cfunc
 @cython.inline
+def _untracked(made: tuple) -> tuple:
+    """A tuple that the garbage collector need not look at: nothing in it can refer back to it."""
+    if cython.compiled:
+        PyObject_GC_UnTrack(cython.cast(cython.p_void, made))
+    return made
+
+
+@cython.cfunc
+@cython.inline
 def _record(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple) -> Record:
     """A `Record`, made as `tuple.__new__` would make it.
 
@@ -337,6 +378,34 @@ def _is_ascii(data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, s
     return True
 
 
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _decode(
+    reader: Reader,
+    records: list,
+    count: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    last_offset_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    append_timestamp: int | None,
+) -> cython.int:
+    offset: cython.longlong
+    timestamp: cython.longlong
+    _check_count(count, reader._end - reader._start)
+    reader.spend(count, RECORD_OBJECT_BYTES)
+    for _ in range(count):
+        reader.open_record()
+        timestamp = _moved(base_timestamp, reader.varlong())
+        offset = base_offset + _offset_delta(reader, last_offset_delta)
+        key = reader.blob()
+        value = reader.blob()
+        headers = reader.headers()
+        reader.close_record()
+        time = timestamp if append_timestamp is None else append_timestamp
+        records.append(_record(offset, time, key, value, headers))
+    return reader.finish()
+
+
 def decode_records(
     data: Bytes,
     count: cython.Py_ssize_t,
@@ -353,51 +422,86 @@ def decode_records(
     """
     reader: Reader = Reader(data)
     records: list = []
-    offset: cython.longlong
-    timestamp: cython.longlong
-    _check_count(count, len(data))
     reader._budget = budget_bytes
-    reader.spend(count, RECORD_OBJECT_BYTES)
-    for _ in range(count):
-        reader.open_record()
-        timestamp = _moved(base_timestamp, reader.varlong())
-        offset = base_offset + _offset_delta(reader, last_offset_delta)
-        key = reader.blob()
-        value = reader.blob()
-        headers = reader.headers()
-        reader.close_record()
-        time = timestamp if append_timestamp is None else append_timestamp
-        records.append(_record(offset, time, key, value, headers))
-    reader.finish()
+    _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
     return records, reader._budget
 
 
-def measure_records(
-    data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong, base_timestamp: cython.longlong
-) -> tuple[int, int, int, int, int]:
-    """Check a batch body, and add up what `Columns` needs room for, in the order in which it wants to know it."""
-    reader: Reader = Reader(data)
-    key_bytes: cython.Py_ssize_t = 0
-    value_bytes: cython.Py_ssize_t = 0
-    headers: cython.Py_ssize_t = 0
-    header_key_bytes: cython.Py_ssize_t = 0
-    header_value_bytes: cython.Py_ssize_t = 0
-    own_headers: cython.Py_ssize_t
-    _check_count(count, len(data))
-    for _ in range(count):
-        reader.open_record()
-        _moved(base_timestamp, reader.varlong())
-        _offset_delta(reader, last_offset_delta)
-        key_bytes += reader.skip_blob()
-        value_bytes += reader.skip_blob()
-        own_headers = reader.header_count()
-        headers += own_headers
-        for _ in range(own_headers):
-            header_key_bytes += reader.skip_header_key()
-            header_value_bytes += reader.skip_blob()
-        reader.close_record()
-    reader.finish()
-    return key_bytes, value_bytes, headers, header_key_bytes, header_value_bytes
+@cython.final
+@cython.cclass
+class Sizes:
+    """What `Columns` needs room for, added up."""
+
+    rows: cython.Py_ssize_t
+    key_bytes: cython.Py_ssize_t
+    value_bytes: cython.Py_ssize_t
+    headers: cython.Py_ssize_t
+    header_key_bytes: cython.Py_ssize_t
+    header_value_bytes: cython.Py_ssize_t
+
+    def __init__(
+        self,
+        rows: cython.Py_ssize_t = 0,
+        key_bytes: cython.Py_ssize_t = 0,
+        value_bytes: cython.Py_ssize_t = 0,
+        headers: cython.Py_ssize_t = 0,
+        header_key_bytes: cython.Py_ssize_t = 0,
+        header_value_bytes: cython.Py_ssize_t = 0,
+    ) -> None:
+        self.rows = rows
+        self.key_bytes = key_bytes
+        self.value_bytes = value_bytes
+        self.headers = headers
+        self.header_key_bytes = header_key_bytes
+        self.header_value_bytes = header_value_bytes
+
+    def totals(self) -> tuple[int, int, int, int, int, int]:
+        """In the order in which they are given."""
+        return (
+            self.rows,
+            self.key_bytes,
+            self.value_bytes,
+            self.headers,
+            self.header_key_bytes,
+            self.header_value_bytes,
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def measure(
+        self,
+        reader: Reader,
+        count: cython.Py_ssize_t,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+    ) -> cython.int:
+        """Check a batch body, and add what it takes."""
+        headers: cython.Py_ssize_t
+        _check_count(count, reader._end - reader._start)
+        for _ in range(count):
+            reader.open_record()
+            _moved(base_timestamp, reader.varlong())
+            _offset_delta(reader, last_offset_delta)
+            self.key_bytes += reader.skip_blob()
+            self.value_bytes += reader.skip_blob()
+            headers = reader.header_count()
+            self.headers += headers
+            for _ in range(headers):
+                self.header_key_bytes += reader.skip_header_key()
+                self.header_value_bytes += reader.skip_blob()
+            reader.close_record()
+        self.rows += count
+        return reader.finish()
+
+    def add(
+        self,
+        data: Bytes,
+        count: cython.Py_ssize_t,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+    ) -> None:
+        """Those of a batch body, which is checked."""
+        self.measure(Reader(data), count, last_offset_delta, base_timestamp)
 
 
 @cython.final
@@ -477,7 +581,7 @@ class BinaryColumn:
 class Columns:
     """The columns of many records, as the buffers of Arrow arrays; made large enough beforehand, filled batch by batch.
 
-    What is added must have been through `measure_records`, with sizes that add up to those given here.
+    What is added must be what the sizes were measured of.
     """
 
     keys: BinaryColumn
@@ -493,19 +597,12 @@ class Columns:
     _row: cython.Py_ssize_t
     _headers: cython.Py_ssize_t
 
-    def __init__(
-        self,
-        rows: cython.Py_ssize_t,
-        key_bytes: cython.Py_ssize_t,
-        value_bytes: cython.Py_ssize_t,
-        headers: cython.Py_ssize_t,
-        header_key_bytes: cython.Py_ssize_t,
-        header_value_bytes: cython.Py_ssize_t,
-    ) -> None:
-        self.keys = BinaryColumn(rows, key_bytes)
-        self.values = BinaryColumn(rows, value_bytes)
-        self.header_keys = BinaryColumn(headers, header_key_bytes)
-        self.header_values = BinaryColumn(headers, header_value_bytes)
+    def __init__(self, sizes: Sizes) -> None:
+        rows: cython.Py_ssize_t = sizes.rows
+        self.keys = BinaryColumn(rows, sizes.key_bytes)
+        self.values = BinaryColumn(rows, sizes.value_bytes)
+        self.header_keys = BinaryColumn(sizes.headers, sizes.header_key_bytes)
+        self.header_values = BinaryColumn(sizes.headers, sizes.header_value_bytes)
         self.header_offsets = bytearray(4 * (rows + 1))
         self.offsets = bytearray(8 * rows)
         self.timestamps = bytearray(8 * rows)
@@ -525,7 +622,19 @@ class Columns:
         append_timestamp: int | None,
     ) -> None:
         """The records of one batch body; the arguments are those of `decode_records`."""
-        reader: Reader = Reader(data)
+        self.fill(Reader(data), count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def fill(
+        self,
+        reader: Reader,
+        count: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+        append_timestamp: int | None,
+    ) -> cython.int:
         row: cython.Py_ssize_t = self._row
         append: cython.longlong = 0 if append_timestamp is None else append_timestamp
         appended: cython.bint = append_timestamp is not None
@@ -547,6 +656,7 @@ class Columns:
             self._header_offsets[row] = self._headers
             reader.close_record()
         self._row = row
+        return 0
 
     def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
         """Offsets, timestamps, and where each record's headers end."""
@@ -555,3 +665,142 @@ class Columns:
     def binary_buffers(self) -> list[tuple[int, bytearray, bytearray, bytearray]]:
         """Null count, validity, offsets and data of keys, values, header keys and header values."""
         return [self.keys.buffers(), self.values.buffers(), self.header_keys.buffers(), self.header_values.buffers()]
+
+
+@cython.final
+@cython.cclass
+class Run:
+    """Goes from batch to batch of a buffer while they are of the common kind: whole, of messages, not compressed.
+
+    That spares a buffer of small batches what it costs to look at each of them from outside. Whatever is special about
+    a batch, or wrong with it, ends the run before it, and the caller does with that batch what is right. Uncompiled
+    there is nothing to spare: every batch ends the run.
+    """
+
+    _end: cython.Py_ssize_t
+    _left_bytes: cython.Py_ssize_t
+    _reader: Reader
+    _count: cython.Py_ssize_t
+    _base_offset: cython.longlong
+    _last_offset_delta: cython.longlong
+    _base_timestamp: cython.longlong
+    _append_timestamp: object
+
+    def __init__(self, buffer: Bytes, limit_bytes: cython.Py_ssize_t) -> None:
+        """`limit_bytes` are how many the bodies may have together."""
+        self._reader = Reader(buffer)
+        self._end = 0
+        self._left_bytes = limit_bytes
+
+    @property
+    def end(self) -> int:
+        """Where the run has ended, and the next one begins."""
+        return self._end
+
+    @property
+    def left_bytes(self) -> int:
+        """How many the bodies of further batches may have."""
+        return self._left_bytes
+
+    def leave_out(self, size_bytes: cython.Py_ssize_t, body_bytes: cython.Py_ssize_t) -> None:
+        """Go on behind the batch at `end`, whose body the caller has taken."""
+        self._end += size_bytes
+        self._left_bytes -= body_bytes
+
+    def decode(self, records: list[Record], budget_bytes: cython.Py_ssize_t, verify: cython.bint) -> int:
+        """Add the records of the run that begins at `end`, as `decode_records` does; what is left of the budget."""
+        self._reader._budget = budget_bytes
+        while self._enter(verify):
+            _decode(
+                self._reader,
+                records,
+                self._count,
+                self._base_offset,
+                self._last_offset_delta,
+                self._base_timestamp,
+                self._append_timestamp,
+            )
+        return self._reader._budget
+
+    def measure(self, sizes: Sizes, verify: cython.bint) -> None:
+        """Check the run that begins at `end`, and add up what its columns take."""
+        while self._enter(verify):
+            sizes.measure(self._reader, self._count, self._last_offset_delta, self._base_timestamp)
+
+    def fill(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, columns: Columns) -> None:
+        """Add the batches from `start` to `end`, which have been measured."""
+        self._end = start
+        self._left_bytes = end - start
+        while self._end < end and self._enter(False):
+            columns.fill(
+                self._reader,
+                self._count,
+                self._base_offset,
+                self._last_offset_delta,
+                self._base_timestamp,
+                self._append_timestamp,
+            )
+        if self._end != end:
+            raise AssertionError("a batch changed while it was read")
+
+    @cython.cfunc
+    @cython.inline
+    @cython.boundscheck(False)  # `_enter` has seen to it that a whole header is there.
+    @cython.exceptval(-2, check=True)
+    def _number(self, at: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
+        """A field of the header."""
+        value: cython.longlong = self._reader._data[at]
+        index: cython.int
+        if value >= 0x80:
+            value -= 0x100
+        for index in range(1, size):
+            value = value * 0x100 + self._reader._data[at + index]
+        return value
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _crc(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+        """The checksum of bytes that are known to be there; the view of them goes before they can."""
+        start: cython.p_char = cython.cast(cython.p_char, cython.address(self._reader._data[at]))
+        return crc32c(PyMemoryView_FromMemory(start, size, PyBUF_READ))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def _enter(self, verify: cython.bint) -> cython.bint:
+        """Whether the batch at `end` is of the common kind; if so, its fields are here and the reader is at its body.
+
+        All that `header.check` asks of a batch is asked here.
+        """
+        if cython.compiled:
+            at: cython.Py_ssize_t = self._end
+            attributes: cython.longlong
+            body_bytes: cython.Py_ssize_t
+            if len(self._reader._data) - at < HEADER_BYTES:
+                return False
+            attributes = self._number(at + CRC_START, 2)
+            body_bytes = self._number(at + 8, 4) + LENGTH_END - HEADER_BYTES
+            self._count = self._number(at + 57, 4)
+            self._base_offset = self._number(at, 8)
+            self._last_offset_delta = self._number(at + 23, 4)
+            if (
+                self._number(at + 16, 1) != MAGIC
+                or attributes & SPECIAL
+                or not 0 <= body_bytes <= min(len(self._reader._data) - at - HEADER_BYTES, self._left_bytes)
+                or not 0 <= self._base_offset <= BASE_OFFSET_MAX
+                or self._last_offset_delta < 0
+                or not 0 <= self._count <= self._last_offset_delta + 1
+                or self._count > body_bytes // RECORD_BYTES_MIN
+            ):
+                return False
+            if verify and self._crc(at + CRC_START, HEADER_BYTES - CRC_START + body_bytes) != (
+                self._number(at + CRC_START - 4, 4) & 0xFFFFFFFF
+            ):
+                return False
+            self._base_timestamp = self._number(at + 27, 8)
+            self._append_timestamp = self._number(at + 35, 8) if attributes & LOG_APPEND_TIME else None
+            self._left_bytes -= body_bytes
+            self._end = at + HEADER_BYTES + body_bytes
+            self._reader.enter(at + HEADER_BYTES, self._end)
+            return True
+        else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
+            return False

@@ -17,19 +17,21 @@ except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.libc.string import memcpy
 
 Bytes = bytes | bytearray | memoryview
 
 COMPILED = cython.compiled
 
-# Room for everything of a record but its key, its value and its headers; the same for a header, and for their count.
+INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+
+# Room for everything of a record but its key, its value and its headers; the same for a header.
 FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 1 + 10 + 5 + 5 + 5 + 5)
 HEADER_FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 5)
-COUNT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5)
+LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5)
 
 NULL = cython.declare(cython.uchar, 1)  # -1 as a varint.
-NO_HEADERS = cython.declare(bytes, b"\x00")
 
 
 @cython.cfunc
@@ -44,26 +46,55 @@ def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
     return size
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _record_size(
+    timestamp_delta: cython.longlong, offset_delta: cython.longlong, body_size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Bytes of a record after its length; `body_size` are those of key, value and headers."""
+    return 1 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + body_size
+
+
 @cython.final
 @cython.cclass
 class Writer:
-    """Fills a buffer that was made large enough beforehand."""
+    """Fills a buffer of its own. Whoever writes a record says with `need` what it takes at most, and keeps to it:
+    the writes themselves, through a bare pointer when compiled, are not checked."""
 
     _buffer: bytearray
-    _room: cython.uchar[::1]
+    _room: cython.p_uchar
+    _size: cython.Py_ssize_t
     _position: cython.Py_ssize_t
 
-    def __init__(self, buffer: bytearray, position: cython.Py_ssize_t) -> None:
-        self._buffer = buffer
-        self._room = buffer
+    def __init__(self, size: cython.Py_ssize_t, position: cython.Py_ssize_t) -> None:
+        self._buffer = bytearray(size)
+        if cython.compiled:
+            self._room = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self._buffer))
+        else:
+            self._room = self._buffer
+        self._size = size
         self._position = position
 
     @cython.cfunc
     def written(self) -> bytearray:
         """The buffer, cut where the writing ended; nothing can be written after that."""
-        self._room = None
+        self._size = 0
         del self._buffer[self._position :]
         return self._buffer
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def need(self, size: cython.Py_ssize_t) -> cython.int:
+        if size > self._size - self._position:
+            self._too_small()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _too_small(self) -> cython.int:
+        raise AssertionError("the room for a batch was measured too small")
 
     @cython.cfunc
     @cython.inline
@@ -76,6 +107,7 @@ class Writer:
             zigzag >>= 7
         self._room[self._position] = zigzag
         self._position += 1
+        return 0
 
     @cython.cfunc
     @cython.inline
@@ -83,78 +115,65 @@ class Writer:
     def byte(self, value: cython.uchar) -> cython.int:
         self._room[self._position] = value
         self._position += 1
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(-1, check=False)
-    def raw(self, data: bytes, size: cython.Py_ssize_t) -> cython.int:
-        if size:
-            self._need(size)
-            if cython.compiled:
-                memcpy(cython.address(self._room[self._position]), cython.cast(cython.p_char, data), size)
-            else:
-                self._room[self._position : self._position + size] = data
-            self._position += size
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(-1, check=False)
-    def row(self, source: Source, row: cython.Py_ssize_t) -> cython.int:
-        """A row of an Arrow column, as `blob`."""
-        size: cython.Py_ssize_t = source.size(row)
-        start: cython.Py_ssize_t = source.start(row)
-        self.varint(size)
-        if size > 0:
-            self._need(size)
-            if cython.compiled:
-                memcpy(cython.address(self._room[self._position]), cython.address(source._data[start]), size)
-            else:
-                self._room[self._position : self._position + size] = source._data[start : start + size]
-            self._position += size
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(-1, check=False)
-    def _need(self, size: cython.Py_ssize_t) -> cython.int:
-        if size > len(self._room) - self._position:
-            raise AssertionError("the room for a batch was measured too small")
+        return 0
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=False)
     def blob(self, data: bytes | None) -> cython.int:
         """Length and bytes; -1 for null."""
+        size: cython.Py_ssize_t
         if data is None:
-            self.byte(NULL)
+            return self.byte(NULL)
+        size = len(data)
+        self.varint(size)
+        if cython.compiled:
+            memcpy(self._room + self._position, cython.cast(cython.p_char, data), size)
         else:
-            self.varint(len(data))
-            self.raw(data, len(data))
+            self._room[self._position : self._position + size] = data
+        self._position += size
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def record(
-        self,
-        timestamp_delta: cython.longlong,
-        offset_delta: cython.longlong,
-        key: bytes | None,
-        value: bytes | None,
-        headers: bytes,
+    def grow(self, size: cython.Py_ssize_t) -> cython.int:
+        """Make room for `size` bytes more, and then some."""
+        self._buffer.extend(bytes(size + len(self._buffer)))
+        self._size = len(self._buffer)
+        if cython.compiled:
+            self._room = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self._buffer))
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def row(self, source: Source, size: cython.Py_ssize_t) -> cython.int:
+        """The row of an Arrow column whose `size` was asked for last, as `blob`."""
+        self.need(LENGTH_BYTES_MAX + max(size, 0))
+        if size < 0:
+            return self.byte(NULL)
+        self.varint(size)
+        if size > 0:
+            if cython.compiled:
+                memcpy(self._room + self._position, cython.address(source._data[source._start]), size)
+            else:
+                self._room[self._position : self._position + size] = source._data[source._start : source._start + size]
+            self._position += size
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def open_record(
+        self, timestamp_delta: cython.longlong, offset_delta: cython.longlong, body_size: cython.Py_ssize_t
     ) -> cython.int:
-        length: cython.Py_ssize_t = (
-            1
-            + _varint_size(timestamp_delta)
-            + _varint_size(offset_delta)
-            + _blob_size(key)
-            + _blob_size(value)
-            + len(headers)
-        )
+        """All of a record that comes before its key; there is room for `body_size` more after that."""
+        length: cython.Py_ssize_t = _record_size(timestamp_delta, offset_delta, body_size)
+        self.need(LENGTH_BYTES_MAX + length)
         self.varint(length)
         self.byte(0)
         self.varint(timestamp_delta)
-        self.varint(offset_delta)
-        self.blob(key)
-        self.blob(value)
-        self.raw(headers, len(headers))
+        return self.varint(offset_delta)
 
 
 @cython.cfunc
@@ -174,28 +193,56 @@ def _measure(items: list) -> cython.Py_ssize_t:
     for item in items:
         if item is not None:
             if not isinstance(item, bytes):
-                raise TypeError(f"keys and values are bytes or None, not {type(item).__name__}")
+                raise TypeError(f"keys, values and those of headers are bytes or None, not {type(item).__name__}")
             total += len(item)
     return total
 
 
 @cython.cfunc
-def _encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    """The header section of one record, its count included."""
-    encoded: list = []
-    size: cython.Py_ssize_t = COUNT_BYTES_MAX
+def _flat(headers: Iterable[tuple[str, bytes | None]]) -> list:
+    """A record's headers as keys and values in turn, all of them bytes or None."""
+    items: list = []
     for key, value in headers:
-        if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"a header's value is bytes or None, not {type(value).__name__}")
-        name = key.encode("utf-8")
-        encoded.append((name, value))
-        size += HEADER_FIELDS_BYTES_MAX + len(name) + (0 if value is None else len(value))
-    writer: Writer = Writer(bytearray(size), 0)
-    writer.varint(len(encoded))
-    for name, value in encoded:
-        writer.blob(name)
-        writer.blob(value)
-    return bytes(writer.written())
+        items.append(key.encode("utf-8"))
+        items.append(value)
+    return items
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _headers_size(items: list | None) -> cython.Py_ssize_t:
+    """Bytes of the header section of a record, its count included."""
+    size: cython.Py_ssize_t
+    if items is None:
+        return 1
+    size = _varint_size(len(items) // 2)
+    for item in items:
+        size += _blob_size(item)
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def _write_headers(writer: Writer, items: list | None) -> cython.int:
+    if items is None:
+        return writer.byte(0)
+    writer.varint(len(items) // 2)
+    for item in items:
+        writer.blob(item)
+    return 0
+
+
+def time_range(timestamps: list[int]) -> tuple[int, int]:
+    """The smallest and the largest of some times; compiled, OverflowError when one has more than 64 bits."""
+    lowest: cython.longlong = timestamps[0]
+    highest: cython.longlong = lowest
+    timestamp: cython.longlong
+    for timestamp in timestamps:
+        lowest = min(lowest, timestamp)
+        highest = max(highest, timestamp)
+    return lowest, highest
 
 
 def encode_records(
@@ -219,18 +266,24 @@ def encode_records(
     if keys is not None:
         size += _measure(keys)
     if headers is not None:
-        sections = [_encode_headers(each) if each else NO_HEADERS for each in headers]
-        size += _measure(sections)
-    writer: Writer = Writer(bytearray(size), prefix_bytes)
+        sections = [_flat(each) if each else None for each in headers]
+        for section in sections:
+            if section is not None:
+                size += _measure(section) + len(section) * HEADER_FIELDS_BYTES_MAX
+    writer: Writer = Writer(size, prefix_bytes)
     for index in range(count):
         timestamp = base_timestamp if timestamps is None else timestamps[index]
-        writer.record(
+        key: bytes | None = None if keys is None else keys[index]
+        value: bytes | None = values[index]
+        items: list | None = None if sections is None else sections[index]
+        writer.open_record(
             timestamp - base_timestamp,
             index if offset_deltas is None else offset_deltas[index],
-            None if keys is None else keys[index],
-            values[index],
-            NO_HEADERS if sections is None else sections[index],
+            _blob_size(key) + _blob_size(value) + _headers_size(items),
         )
+        writer.blob(key)
+        writer.blob(value)
+        _write_headers(writer, items)
     return writer.written()
 
 
@@ -248,6 +301,7 @@ class Source:
     _all_valid: cython.bint
     _first: cython.Py_ssize_t
     _limit: cython.Py_ssize_t
+    _start: cython.Py_ssize_t
     _data: cython.const[cython.uchar][::1]
 
     def __init__(
@@ -258,33 +312,48 @@ class Source:
         self._all_valid = validity is None
         self._first = first
         self._limit = limit
+        self._start = 0
         self._data = data
 
     @cython.cfunc
-    @cython.inline
-    @cython.exceptval(-2, check=True)
-    def start(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return self._offsets[self._first + row]
+    @cython.exceptval(-1, check=False)
+    def need(self, rows: cython.Py_ssize_t) -> cython.int:
+        """The column must have so many rows; `size` does not ask again."""
+        end: cython.Py_ssize_t = self._first + rows
+        is_short: cython.bint = end >= len(self._offsets) or (
+            not self._all_valid and (end + 7) >> 3 > len(self._validity)
+        )
+        if rows and (self._first < 0 or is_short):
+            raise ValueError(f"an Arrow column has fewer than {rows} rows")
+        return 0
 
     @cython.cfunc
     @cython.inline
+    @cython.boundscheck(False)
     @cython.exceptval(-2, check=True)
     def size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How much the row has, which is there; -1 for null."""
+        """How much the row has, which is there, from `_start` on; -1 for null. `need` has been asked for the row."""
         index: cython.Py_ssize_t = self._first + row
+        end: cython.longlong
         if not self._all_valid and not (self._validity[index >> 3] >> (index & 7)) & 1:
             return -1
-        if not 0 <= self._offsets[index] <= self._offsets[index + 1] <= self._limit:
-            raise ValueError("an Arrow column's offsets lead out of its data")
-        return self._offsets[index + 1] - self._offsets[index]
+        self._start = self._offsets[index]
+        end = self._offsets[index + 1]
+        if self._start < 0 or end < self._start or end > self._limit:
+            return self._lead_out()
+        return end - self._start
 
     @cython.cfunc
-    @cython.inline
     @cython.exceptval(-2, check=True)
-    def encoded_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Bytes of the row in a record, its length included."""
-        size: cython.Py_ssize_t = self.size(row)
-        return 1 if size < 0 else _varint_size(size) + size
+    def _lead_out(self) -> cython.Py_ssize_t:
+        raise ValueError("an Arrow column's offsets lead out of its data")
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def likely_size(self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """About what the rows from `first` on, before `rows`, have together: nothing is known of their offsets yet."""
+        span: cython.longlong = self._offsets[self._first + rows] - self._offsets[self._first + first]
+        return max(0, min(span, self._limit))
 
 
 @cython.final
@@ -306,6 +375,7 @@ class TableEncoder:
         headers: tuple[Source, Source, Source] | None,
         timestamps: Bytes,
     ) -> None:
+        """As many rows as there are timestamps."""
         self._values = values
         self._keys = keys
         # Without headers, any column does in place of theirs: it is never looked at.
@@ -313,94 +383,124 @@ class TableEncoder:
         self._header_keys = values if headers is None else headers[1]
         self._header_values = values if headers is None else headers[2]
         self._timestamps = timestamps
+        values.need(len(self._timestamps))
+        if keys is not None:
+            keys.need(len(self._timestamps))
+        if self._headers is not None:
+            self._headers.need(len(self._timestamps))
+            self._header_keys.need(self._headers._limit)
+            self._header_values.need(self._headers._limit)
 
     def timestamp(self, row: cython.Py_ssize_t) -> int:
         return self._timestamps[row]
 
-    def fit(
-        self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t
-    ) -> tuple[int, int, int, int]:
-        """How many rows from `first` on surely fit into `limit_bytes`, at least one, however large it is.
-
-        With the room they need, their smallest and their largest time.
-        """
-        size: cython.Py_ssize_t = 0
-        more: cython.Py_ssize_t
-        row: cython.Py_ssize_t
-        lowest: cython.longlong = self._timestamps[first]
-        highest: cython.longlong = lowest
-        timestamp: cython.longlong
-        for row in range(first, rows):
-            more = FIELDS_BYTES_MAX + self._body_size(row)
-            if row > first and size + more > limit_bytes:
-                return row - first, size, lowest, highest
-            size += more
-            timestamp = self._timestamps[row]
-            lowest = min(lowest, timestamp)
-            highest = max(highest, timestamp)
-        return rows - first, size, lowest, highest
-
     def encode(
         self,
         first: cython.Py_ssize_t,
-        count: cython.Py_ssize_t,
-        size: cython.Py_ssize_t,
+        rows: cython.Py_ssize_t,
+        limit_bytes: cython.Py_ssize_t,
         prefix_bytes: cython.Py_ssize_t,
-    ) -> bytearray:
-        """A buffer with `prefix_bytes` left free and, in the `size` that `fit` gave, the rows; their times count from
-        the first one's."""
+    ) -> tuple[bytearray, int, int, int]:
+        """A buffer with `prefix_bytes` left free and, after it, the rows from `first` on, before `rows`, that fit.
+
+        At least one row is taken, however large; beside it as many as stay within `limit_bytes`, those left free
+        included. With the buffer comes how many they are, their smallest and their largest time. A row whose time is
+        too far from the others' is not taken, but its time is told, and nothing can be made of the buffer then.
+        """
         base_timestamp: cython.longlong = self._timestamps[first]
+        lowest: cython.longlong = base_timestamp
+        highest: cython.longlong = base_timestamp
+        timestamp: cython.longlong
         row: cython.Py_ssize_t
-        delta: cython.longlong
-        writer: Writer = Writer(bytearray(prefix_bytes + size), prefix_bytes)
-        for row in range(first, first + count):
-            delta = self._timestamps[row] - base_timestamp
-            writer.varint(1 + _varint_size(delta) + _varint_size(row - first) + self._body_size(row))
-            writer.byte(0)
-            writer.varint(delta)
-            writer.varint(row - first)
-            self._write_body(writer, row)
-        return writer.written()
+        size: cython.Py_ssize_t
+        writer: Writer = Writer(prefix_bytes + self._likely_size(first, rows, limit_bytes), prefix_bytes)
+        count: cython.Py_ssize_t = 0
+        for row in range(first, rows):
+            timestamp = self._timestamps[row]
+            key_size: cython.Py_ssize_t = -1 if self._keys is None else self._keys.size(row)
+            value_size: cython.Py_ssize_t = self._values.size(row)
+            body_size: cython.Py_ssize_t = _sized(key_size) + _sized(value_size) + self._headers_size(row)
+            size = _record_size(timestamp - base_timestamp, count, body_size)
+            size += _varint_size(size)
+            if count and writer._position + size > limit_bytes:
+                break
+            lowest = min(lowest, timestamp)
+            highest = max(highest, timestamp)
+            if lowest < 0 and highest > INT64_MAX + lowest:
+                break
+            if size + FIELDS_BYTES_MAX > writer._size - writer._position:
+                writer.grow(size + FIELDS_BYTES_MAX)
+            writer.open_record(timestamp - base_timestamp, count, body_size)
+            if self._keys is None:
+                writer.byte(NULL)
+            else:
+                writer.row(self._keys, key_size)
+            writer.row(self._values, value_size)
+            self._write_headers(writer, row)
+            count += 1
+        return writer.written(), count, lowest, highest
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _body_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Bytes of key, value and headers."""
-        size: cython.Py_ssize_t = self._values.encoded_size(row)
-        size += 1 if self._keys is None else self._keys.encoded_size(row)
-        return size + (1 if self._headers is None else self._headers_size(self._headers, row))
+    def _likely_size(
+        self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Room for the rows, if their headers are like those of all rows; but for no more than the limit."""
+        size: cython.Py_ssize_t = self._values.likely_size(first, rows) + (rows - first) * FIELDS_BYTES_MAX
+        total: cython.Py_ssize_t = len(self._timestamps)
+        headers: cython.Py_ssize_t
+        if self._keys is not None:
+            size += self._keys.likely_size(first, rows)
+        if self._headers is not None and self._headers._limit:
+            headers = self._headers._limit
+            headers_size: cython.Py_ssize_t = headers * HEADER_FIELDS_BYTES_MAX
+            headers_size += self._header_keys.likely_size(0, headers) + self._header_values.likely_size(0, headers)
+            size += headers_size // total * (rows - first)
+        return min(size, max(limit_bytes, 0)) + FIELDS_BYTES_MAX
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-2, check=True)
+    def _headers_size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return 1 if self._headers is None else self._some_headers_size(self._headers, row)
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _headers_size(self, headers: Source, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _some_headers_size(self, headers: Source, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         count: cython.Py_ssize_t = max(headers.size(row), 0)
         size: cython.Py_ssize_t = _varint_size(count)
+        key_size: cython.Py_ssize_t
         header: cython.Py_ssize_t
-        for header in range(headers.start(row), headers.start(row) + count):
-            if self._header_keys.size(header) < 0:
+        for header in range(headers._start, headers._start + count):
+            key_size = self._header_keys.size(header)
+            if key_size < 0:
                 raise ValueError("a header's key is null")
-            size += self._header_keys.encoded_size(header) + self._header_values.encoded_size(header)
+            size += _sized(key_size) + _sized(self._header_values.size(header))
         return size
 
     @cython.cfunc
+    @cython.inline
     @cython.exceptval(-1, check=False)
-    def _write_body(self, writer: Writer, row: cython.Py_ssize_t) -> cython.int:
-        if self._keys is None:
-            writer.byte(NULL)
-        else:
-            writer.row(self._keys, row)
-        writer.row(self._values, row)
+    def _write_headers(self, writer: Writer, row: cython.Py_ssize_t) -> cython.int:
         if self._headers is None:
-            writer.byte(0)
-        else:
-            self._write_headers(writer, self._headers, row)
+            return writer.byte(0)
+        return self._write_some_headers(writer, self._headers, row)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _write_headers(self, writer: Writer, headers: Source, row: cython.Py_ssize_t) -> cython.int:
+    def _write_some_headers(self, writer: Writer, headers: Source, row: cython.Py_ssize_t) -> cython.int:
         count: cython.Py_ssize_t = max(headers.size(row), 0)
         header: cython.Py_ssize_t
         writer.varint(count)
-        for header in range(headers.start(row), headers.start(row) + count):
-            writer.row(self._header_keys, header)
-            writer.row(self._header_values, header)
+        for header in range(headers._start, headers._start + count):
+            writer.row(self._header_keys, self._header_keys.size(header))
+            writer.row(self._header_values, self._header_values.size(header))
+        return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _sized(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a length and what it counts; -1 is null."""
+    return 1 if size < 0 else _varint_size(size) + size

@@ -3,3 +3,5 @@
 cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t items)
     void PyObject_GC_UnTrack(void *thing)
+    object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
+    int PyBUF_READ

@@ -14,10 +14,13 @@ PyArrow is large and not everybody's, so it is imported with this module and thi
 The compiled codec fills Arrow's buffers itself: no Python object is made for a record on the way.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import pyarrow as pa
 
 from penstock.model.limits import MESSAGE_BYTES_MAX
-from penstock.records._decode import Columns, measure_records
+from penstock.records._decode import Columns, Run, Sizes
 from penstock.records._encode import Source, TableEncoder
 from penstock.records.batch import DECODED_BYTES_MAX, batch_attributes, batch_body, check_times, seal
 from penstock.records.header import HEADER_BYTES, MAGIC, SEQUENCE_MASK, BatchHeader, Bytes, each_batch
@@ -56,28 +59,38 @@ def decode_to_arrow(
     records together, and beyond some 680 MiB Arrow's own limit does. The columns of the
     smallest records take about three times what is decompressed.
     """
-    left_bytes = min(limit_bytes, _BODY_BYTES_MAX)
-    bodies = []
-    sizes = [(0, 0, 0, 0, 0)]
-    for position, header in each_batch(buffer):
-        if header.is_control and not control:
-            continue
-        body = batch_body(buffer, position, header, limit_bytes=left_bytes, verify=verify)
-        left_bytes -= len(body)
-        sizes.append(measure_records(body, header.record_count, header.last_offset_delta, header.base_timestamp))
-        bodies.append((header, body))
-    rows = sum(header.record_count for header, _ in bodies)
-    columns = Columns(rows, *map(sum, zip(*sizes, strict=True)))
-    for header, body in bodies:
-        columns.add(
-            body,
-            header.record_count,
-            header.base_offset,
-            header.last_offset_delta,
-            header.base_timestamp,
-            header.max_timestamp if header.is_log_append_time else None,
-        )
-    return _record_batch(rows, columns)
+    run = Run(buffer, min(limit_bytes, _BODY_BYTES_MAX))
+    sizes = Sizes()
+    parts: list[Callable[[Columns], None]] = []
+    while True:
+        start = run.end
+        run.measure(sizes, verify)
+        parts.append(partial(run.fill, start, run.end))
+        special = next(each_batch(buffer, run.end), None)
+        if special is None:
+            break
+        position, header = special
+        body: Bytes = b""
+        if control or not header.is_control:
+            body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
+            sizes.add(body, header.record_count, header.last_offset_delta, header.base_timestamp)
+            parts.append(partial(_fill, header, body))
+        run.leave_out(header.size_bytes, len(body))
+    columns = Columns(sizes)
+    for fill in parts:
+        fill(columns)
+    return _record_batch(sizes.totals()[0], columns)
+
+
+def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
+    columns.add(
+        body,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
 
 
 def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
@@ -138,7 +151,7 @@ def encode_table(
     batches = []
     row = 0
     while row < table.num_rows:
-        count, size_bytes, lowest, highest = encoder.fit(row, table.num_rows, batch_bytes - HEADER_BYTES)
+        batch, count, lowest, highest = encoder.encode(row, table.num_rows, batch_bytes, HEADER_BYTES)
         check_times(lowest, highest)
         header = BatchHeader(
             base_offset=base_offset + row,
@@ -155,7 +168,7 @@ def encode_table(
             base_sequence=base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK,
             record_count=count,
         )
-        batches.append(seal(encoder.encode(row, count, size_bytes, HEADER_BYTES), header, level))
+        batches.append(seal(batch, header, level))
         row += count
     return batches
 
@@ -172,13 +185,13 @@ def _encoder(table: pa.Table | pa.RecordBatch, timestamp: int | None) -> TableEn
 
 
 def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """A column in one piece."""
+    """A column in one piece, which copies it only when it is in several."""
     column = table.column(name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # Older versions of PyArrow keep the pieces when there is one, or none.
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _binary_source(array: pa.Array) -> Source:

@@ -159,7 +159,7 @@ def test_headers_are_taken_from_lists_of_any_kind(kind: pa.DataType) -> None:
 def test_sequence_numbers_and_offsets_go_on_from_batch_to_batch() -> None:
     table = pa.table({"value": [b"x" * 50] * 4})
     batches = encode_table(
-        table, timestamp=0, batch_bytes=200, producer_id=1, producer_epoch=0, base_sequence=2**31 - 1, base_offset=7
+        table, timestamp=0, batch_bytes=150, producer_id=1, producer_epoch=0, base_sequence=2**31 - 1, base_offset=7
     )
     headers = [read_header(each) for each in batches]
     assert [header.base_offset for header in headers] == [7, 8, 9, 10]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from builders.record_lists import RecordList, bounded, record_lists
 from penstock.model.errors import ErrorCode
+from penstock.records import arrow, batch
 from penstock.records.arrow import decode_to_arrow
 from penstock.records.batch import batch_attributes, decode_batch, decode_batches, seal
 from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
@@ -181,11 +182,12 @@ def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delt
 
 def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
     """The buffers for Arrow, or what was said to be wrong."""
+    sizes = decode.Sizes()
     try:
-        sizes = decode.measure_records(body, record_count, last_offset_delta, 1000)
+        sizes.add(body, record_count, last_offset_delta, 1000)
     except CorruptBatch as problem:
         return str(problem)
-    columns = decode.Columns(record_count, *sizes)
+    columns = decode.Columns(sizes)
     columns.add(body, record_count, 5, last_offset_delta, 1000, None)
     return columns.buffers(), columns.binary_buffers()
 
@@ -219,6 +221,62 @@ def test_both_codecs_say_the_same_of_damaged_records(
         body[position] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
     cut = data.draw(st.just(len(body)) | st.integers(0, len(body)))
     check_alike(plain.decode, compiled.decode, bytes(body[:cut]), len(made.values), made.offset_deltas[-1])
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> bytes:
+    """Batches of all kinds as a fetch brings them, mostly sound, with some bytes damaged or the end cut off."""
+    whole = bytearray()
+    for made in draw(st.lists(record_lists(), min_size=1, max_size=4)):
+        compression = draw(st.sampled_from(["none", "none", "none", "lz4"]))
+        append_timestamp = draw(st.none() | st.just(77))
+        whole += made.encode(
+            compression=compression,
+            append_timestamp=append_timestamp,
+            base_offset=len(whole),
+            control=draw(st.booleans()),
+        )
+    for position in draw(st.lists(st.integers(0, len(whole) - 1), max_size=2)):
+        whole[position] = draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    return bytes(whole[: draw(st.just(len(whole)) | st.integers(0, len(whole)))])
+
+
+def buffer_outcome(life: ModuleType, buffer: bytes, **options: Any) -> object:
+    """What both ways of decoding make of a buffer when that life looks at its batches first."""
+    found: list[object] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(batch, "Run", life.Run)
+        for name in ("Run", "Sizes", "Columns"):
+            patched.setattr(arrow, name, getattr(life, name))
+        for decode in (decode_batches, decode_to_arrow):
+            try:
+                found.append(decode(buffer, **options))
+            except CorruptBatch as problem:
+                found.append(str(problem))
+    return found
+
+
+@given(buffer=buffers(), verify=st.booleans(), control=st.booleans(), limit_bytes=st.just(MIB) | st.integers(0, 20_000))
+@bounded(300)
+def test_a_run_of_batches_is_what_they_are_one_by_one(
+    plain: Any, compiled: Any, buffer: bytes, verify: bool, control: bool, limit_bytes: int
+) -> None:
+    options = {"verify": verify, "control": control, "limit_bytes": limit_bytes}
+    assert buffer_outcome(compiled.decode, buffer, **options) == buffer_outcome(plain.decode, buffer, **options)
+
+
+def test_batches_that_change_between_measuring_and_reading_are_refused(compiled: Any) -> None:
+    buffer = sealed(record(value=varint(9) + b"y" * 9), 1)
+    sizes = compiled.decode.Sizes()
+    run = compiled.decode.Run(buffer, MIB)
+    run.measure(sizes, True)
+    assert run.end == len(buffer)
+    larger = compiled.decode.Run(sealed(record(value=varint(10) + b"y" * 10), 1), MIB)
+    with pytest.raises(AssertionError, match="changed while it was read"):
+        larger.fill(0, len(buffer) + 1, compiled.decode.Columns(sizes))
+    shorter = compiled.decode.Run(sealed(record(), 1), MIB)
+    with pytest.raises(AssertionError, match="changed while it was read"):
+        shorter.fill(0, len(buffer), compiled.decode.Columns(sizes))
 
 
 def _mutated(chance: random.Random, body: bytearray) -> bytes:
@@ -263,11 +321,10 @@ def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, comp
 
 def test_columns_made_too_small_refuse_instead_of_writing_beyond_their_end(compiled: Any) -> None:
     body = record(key=varint(9) + b"x" * 9, value=varint(9) + b"y" * 9, headers=varint(1) + b"\x02a\x02b")
-    sizes = compiled.decode.measure_records(body, 1, 0, 0)
-    assert sizes == (9, 9, 1, 1, 1)
-    for index in range(len(sizes)):
-        smaller = [size - (number == index) for number, size in enumerate(sizes)]
+    sizes = compiled.decode.Sizes()
+    sizes.add(body, 1, 0, 0)
+    assert sizes.totals() == (1, 9, 9, 1, 1, 1)
+    for index in range(6):
+        smaller = [size - (number == index) for number, size in enumerate(sizes.totals())]
         with pytest.raises((AssertionError, IndexError)):
-            compiled.decode.Columns(1, *smaller).add(body, 1, 0, 0, 0, None)
-    with pytest.raises((AssertionError, IndexError)):
-        compiled.decode.Columns(0, *sizes).add(body, 1, 0, 0, 0, None)
+            compiled.decode.Columns(compiled.decode.Sizes(*smaller)).add(body, 1, 0, 0, 0, None)
