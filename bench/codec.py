@@ -1,149 +1,167 @@
-"""`python -m bench.codec`: records a second through the codec, compiled and plain, against aiokafka's Cython codec.
+"""The codec beside aiokafka's: `python -m bench.codec [--quick] [--rounds N]`.
 
-All contenders take turns, round after round, in one process and one thread, so that a slow moment of the machine hits
-them alike; time is the thread's CPU time, and the median round counts. They encode from, and decode to, what their
-users hold in their hands: lists of bytes and `Record`s here, calls per record and record objects there.
+All contenders do the same work on the same records in one process and one thread, in turns and round after round, so
+that a slow moment of the machine hits them alike; what is counted is the thread's CPU time. Before anything is measured
+they must give the same batches and the same records.
+
+To encode is to make batches, checksum included, of what each one's user has at hand: bytes, one call a record for
+aiokafka, lists for us, an Arrow table in one piece. To decode is to take the batches of a fetch of about a megabyte,
+check their checksums, and have every record with every field looked up, or all of them as Arrow columns.
 """
 
 import argparse
-import importlib.util
+import gc
+import os
+import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 
-import pyarrow as pa
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from bench.codecs import ARROW, COMPILED, LIBRARY, RIVAL, UNCOMPILED, Shape, Work, decoders, encoders
+from bench.peers import ROOT, Penstock
+from bench.report import machine, rewrite, spread
 
-from penstock import records
-from penstock.records import COMPILED, _decode, _encode
-from penstock.records.arrow import decode_to_arrow, encode_table
-from penstock.records.batch import decode_batches, encode_batch
-from penstock.records.header import HEADER_BYTES
+from penstock.node.allocator import keep_freed_memory
 
-SOME_TIME_MS = 1_700_000_000_000
-REPEAT_S = 0.05
-"""How long each contender runs in a round."""
+BEGIN = "<!-- codec:begin (written by bench/codec.py) -->"
+END = "<!-- codec:end -->"
 
-Contenders = dict[str, Callable[[], object]]
+COMPILED_MIN = 1.0
+ARROW_MIN = 5.0
+"""How many times as fast as aiokafka; Arrow only where decoding is not mostly the decompressor's work."""
 
-
-def plain(module: ModuleType) -> ModuleType:
-    """The same source as the compiled `module`, run as Python."""
-    source = Path(records.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
-    spec = importlib.util.spec_from_file_location(f"plain{module.__name__}", source)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-def aiokafka_encode(values: list[bytes | None], keys: list[bytes | None], timestamps: list[int]) -> bytes:
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=False,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=1 << 30,
-    )
-    for offset, (timestamp, key, value) in enumerate(zip(timestamps, keys, values, strict=True)):
-        builder.append(offset, timestamp, key, value, [])
-    return bytes(builder.build())
+_COMPRESSED = tuple(
+    Shape(1000, size_bytes, compression=compression)
+    for size_bytes in (100, 1000)
+    for compression in ("gzip", "snappy", "lz4", "zstd")
+)
+SHAPES = (
+    Shape(1000, 100),
+    Shape(1000, 100, has_keys=False),
+    Shape(1000, 100, has_headers=True),
+    Shape(10_000, 100),
+    Shape(10, 100),
+    Shape(1, 100),
+    Shape(1000, 1000),
+    Shape(1000, 1000, has_keys=False),
+    Shape(1000, 1000, has_headers=True),
+    Shape(10, 1000),
+    *_COMPRESSED,
+)
+TINY_SHAPES = (Shape(2, 10, has_headers=True), Shape(3, 10, has_keys=False, compression="lz4"))
 
 
-def aiokafka_decode(batches: list[bytes]) -> list[object]:
-    records: list[object] = []
-    for batch in batches:
-        whole = DefaultRecordBatch(batch)
-        if not whole.validate_crc():
-            raise ValueError("the batch is damaged")
-        records += whole
-    return records
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Millions of records a second, for each contender one figure a round."""
 
+    work: str
+    shape: Shape
+    rates: Mapping[str, Sequence[float]]
 
-def material(count: int, size_bytes: int) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
-    """Values, keys and times of `count` records."""
-    values: list[bytes | None] = [b"%0*d" % (size_bytes, number) for number in range(count)]
-    keys: list[bytes | None] = [b"key-%d" % number for number in range(count)]
-    return values, keys, [SOME_TIME_MS + number // 10 for number in range(count)]
-
-
-def encoders(count: int, size_bytes: int) -> Contenders:
-    values, keys, timestamps = material(count, size_bytes)
-    table = pa.table({"key": keys, "value": values, "timestamp": timestamps})
-    encode_records = plain(_encode).encode_records
-    return {
-        "aiokafka": lambda: aiokafka_encode(values, keys, timestamps),
-        "plain": lambda: encode_records(values, keys, None, timestamps, timestamps[0], None, HEADER_BYTES),
-        "compiled": lambda: encode_batch(values, keys=keys, timestamps=timestamps),
-        "Arrow": lambda: encode_table(table, batch_bytes=1 << 30),
-    }
-
-
-def decoders(count: int, size_bytes: int, batches: int) -> Contenders:
-    """Of a buffer with several batches, as a fetch brings it."""
-    values, keys, timestamps = material(count, size_bytes)
-    batch = bytes(encode_batch(values, keys=keys, timestamps=timestamps))
-    fetched = batch * batches
-    body = batch[HEADER_BYTES:]
-    decode_records = plain(_decode).decode_records
-    return {
-        "aiokafka": lambda: aiokafka_decode([batch] * batches),
-        "plain": lambda: [
-            decode_records(body, count, 0, count - 1, SOME_TIME_MS, None, 1 << 40) for _ in range(batches)
-        ],
-        "compiled": lambda: decode_batches(fetched),
-        "Arrow": lambda: decode_to_arrow(fetched),
-    }
-
-
-def rate(work: Callable[[], object], count: int) -> float:
-    """Records a second over about `REPEAT_S`."""
-    begun = now = time.thread_time()
-    calls = 0
-    while now - begun < REPEAT_S:
-        work()
-        calls += 1
-        now = time.thread_time()
-    return calls * count / (now - begun)
-
-
-def measure(field: Contenders, count: int, rounds: int) -> dict[str, float]:
-    rates: dict[str, list[float]] = {name: [] for name in field}
-    for _ in range(rounds):
-        for name, work in field.items():
-            rates[name].append(rate(work, count))
-    return {name: statistics.median(each) for name, each in rates.items()}
-
-
-def show(what: str, found: dict[str, float]) -> None:
-    cells = " | ".join(f"{found[name] / 1e6:.2f}" for name in ("aiokafka", "plain", "compiled", "Arrow"))
-    ratios = " | ".join(f"{found[name] / found['aiokafka']:.1f}" for name in ("compiled", "Arrow"))
-    print(f"| {what} | {cells} | {ratios} |")
+    def ratios(self, contender: str) -> list[float]:
+        """How many times as fast as aiokafka, round by round."""
+        pairs = zip(self.rates[contender], self.rates[RIVAL], strict=True)
+        return [ours / theirs for ours, theirs in pairs]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--records", type=int, default=1000, help="records in a batch")
-    arguments = parser.parse_args()
-    if not COMPILED:
-        print("the codec is not compiled here: run make test, or setup.py build_ext --inplace, first", file=sys.stderr)
-        return 1
-    print("| million records/s | aiokafka | plain | compiled | Arrow | compiled / aiokafka | Arrow / aiokafka |")
-    print("|---|---|---|---|---|---|---|")
-    count = arguments.records
-    for size_bytes in (100, 1000):
-        show(f"encode {count:,} × {size_bytes} B", measure(encoders(count, size_bytes), count, arguments.rounds))
-        for batches in (1, 10):
-            found = measure(decoders(count, size_bytes, batches), count * batches, arguments.rounds)
-            show(f"decode {batches} × {count:,} × {size_bytes} B", found)
+    arguments = _parse()
+    load_before = os.getloadavg()[0]
+    keep_freed_memory()  # Else it is a matter of luck who gets fresh pages from the kernel, and pays for them.
+    shapes = TINY_SHAPES if arguments.tiny else SHAPES
+    found = []
+    for work, contenders in (("encode", encoders), ("decode", decoders)):
+        for shape in shapes:
+            if arguments.only in f"{work} {shape}":
+                found.append(measure(work, shape, contenders(shape), arguments.rounds, arguments.turn_s))
+    lines = [
+        "",
+        f"`{' '.join(['python -m bench.codec', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+        f"{arguments.rounds} rounds in turns of {arguments.turn_s * 1000:g} ms.",
+        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
+        "",
+        f"- {Penstock(Path()).version()}, compiled by Cython {version('cython')} and "
+        f"{platform.python_compiler()}; crc32c {version('crc32c')}, PyArrow {version('pyarrow')}",
+        f"- aiokafka {version('aiokafka')} with its Cython extension",
+        f"- both compress with cramjam {version('cramjam')} at the same level, but aiokafka's gzip is Python's",
+        "",
+        "Million records per second of CPU time, the median, and how many times as fast as aiokafka, the median "
+        "(smallest to largest) of the rounds:",
+        "",
+        *table(found),
+        "",
+    ]
+    print("\n".join(lines))
+    if arguments.output:
+        rewrite(Path(arguments.output), lines, BEGIN, END)
     return 0
+
+
+def measure(work: str, shape: Shape, contenders: Mapping[str, Work], rounds: int, turn_s: float) -> Found:
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        names = list(contenders) if number % 2 == 0 else list(contenders)[::-1]
+        for name in names:
+            rates[name].append(_rate(contenders[name], shape.records * shape.batches, turn_s))
+    found = Found(work, shape, rates)
+    print(table([found])[-1], file=sys.stderr, flush=True)
+    return found
+
+
+def _rate(work: Callable[[], object], count: int, turn_s: float) -> float:
+    """Million records a second, over about `turn_s`."""
+    gc.collect()  # Everybody begins with as little to be collected.
+    begun = now = time.thread_time()
+    calls = 0
+    while now - begun < turn_s:
+        work()
+        calls += 1
+        now = time.thread_time()
+    return calls * count / (now - begun) / 1e6
+
+
+def table(found: Sequence[Found]) -> list[str]:
+    lines = [
+        "| work | aiokafka | uncompiled | compiled | Arrow | compressor alone | compiled / aiokafka | Arrow / aiokafka "
+        "| target |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        middles = {name: f"{statistics.median(rates):.3g}" for name, rates in one.rates.items()}
+        cells = [middles.get(name, "") for name in (RIVAL, UNCOMPILED, COMPILED, ARROW, LIBRARY)]
+        ratios = [spread(one.ratios(name)) for name in (COMPILED, ARROW)]
+        lines.append(f"| {one.work} {' | '.join([str(one.shape), *cells, *ratios, _verdict(one)])} |")
+    return lines
+
+
+def _verdict(found: Found) -> str:
+    targets = [(COMPILED, COMPILED_MIN)]
+    if found.work == "decode" and found.shape.compression == "none":
+        targets.append((ARROW, ARROW_MIN))
+    return "; ".join(
+        f"{name} ≥ {least:g}: {'met' if statistics.median(found.ratios(name)) >= least else '**missed**'}"
+        for name, least in targets
+    )
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.codec", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three short rounds, printed only")
+    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (7, with --quick 3)")
+    parser.add_argument("--only", default="", help="part of a row's name, such as: decode, 1000 × 100 B, zstd")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick, --tiny or --only none)")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.tiny else 3 if arguments.quick else 7)
+    arguments.turn_s = 0.0005 if arguments.tiny else 0.02 if arguments.quick else 0.05
+    if arguments.output is None and not (arguments.quick or arguments.tiny or arguments.only):
+        arguments.output = str(ROOT / "bench" / "RESULTS.md")
+    return arguments
 
 
 if __name__ == "__main__":
