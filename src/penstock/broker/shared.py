@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from penstock.broker.memory import Memory
 from penstock.broker.peer_log import PeerLog
@@ -13,8 +14,7 @@ from penstock.broker.watch import Watch
 from penstock.model.workers import Workers
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(Struct):
     """Figures for the operator."""
 
     requests: int = 0
@@ -61,8 +61,7 @@ class Connections:
         await self._emptied.wait()
 
 
-@dataclass(slots=True)
-class Shared:
+class Shared(Struct):
     table: Table
     memory: Memory
     peers: PeerLog

@@ -4,6 +4,7 @@ A broker that is to be started plainly is started without loading the other comm
 would be a fifth of the time until it is ready.
 """
 
+import gc
 import os
 import sys
 
@@ -32,6 +33,7 @@ def _run(arguments: list[str]) -> int:
 
         prepare()
     elif arguments[:1] == ["serve"]:
+        gc.disable()  # What is imported stays; the broker goes on collecting when it runs.
         from penstock.cli.serve import plain_settings, run
 
         settings = plain_settings(arguments[1:])

@@ -1,7 +1,5 @@
 """What all groups of one machine share."""
 
-from dataclasses import dataclass, field
-
 from penstock.groups.consumer.regex import Regexes
 from penstock.groups.deadlines import Deadlines, Timer, TimerKind
 from penstock.groups.group import Group
@@ -15,20 +13,17 @@ LOOK_EVERY_MS = 600_000
 kept, as Kafka does."""
 
 
-@dataclass(slots=True)
 class Context:
     """A group that turns into one of the other kind puts the other one into `groups` in its own place."""
 
-    settings: GroupSettings
-    topics: TopicImage
-    entropy: Entropy
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    offsets: OffsetStore = field(default_factory=OffsetStore)
-    groups: dict[str, Group] = field(default_factory=dict)
-    regexes: Regexes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.regexes = Regexes(self.topics)
+    def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.entropy = entropy
+        self.deadlines = Deadlines()
+        self.offsets = OffsetStore()
+        self.groups: dict[str, Group] = {}
+        self.regexes = Regexes(topics)
 
     def look_at(self, group_id: str, at_ms: int) -> None:
         """See by then at the latest (monotonic clock) what of the group has expired. Groups that have an offset always

@@ -54,6 +54,8 @@ REPEATED_SIGNAL_S = 0.5
 
 def run(settings: Settings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
+    gc.freeze()  # What has been imported lives as long as the process.
+    gc.enable()
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
     files_max = segment_files_max(open_as_many_files_as_allowed())
