@@ -3,11 +3,14 @@
 import socket
 from collections.abc import Sequence
 
+from penstock.wire.fetch import FetchPartition
+from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import SIZE, SIZE_BYTES, frame_request, read_response_header
 from penstock.wire.messages import key_of, read_response, write_request
 from penstock.wire.reader import Fields
 
 TIMEOUT_S = 120.0
+FETCH_VERSION = 11
 
 
 class Asking:
@@ -22,14 +25,29 @@ class Asking:
 
     def ask_all(self, api: str, version: int, requests: Sequence[Fields]) -> list[Fields]:
         """Send all of them, then take their answers, which come in the same order; ConnectionError when they do not."""
-        for number, fields in enumerate(requests):
-            body = write_request(api, version, fields)
+        bodies = [write_request(api, version, fields) for fields in requests]
+        return [read_response(api, version, *answer) for answer in self._exchange(api, version, bodies)]
+
+    def read_all(self, topic: str, offsets: Sequence[int], max_bytes: int) -> list[int]:
+        """Read from each of these offsets of partition 0; how many bytes came of each. RuntimeError when refused."""
+        bodies = []
+        for offset in offsets:
+            wanted = FetchPartition(0, offset, max_bytes)
+            bodies.append(write_fetch_request(FETCH_VERSION, [(topic, [wanted])], max_wait_ms=0))
+        sizes = []
+        for answer in self._exchange("Fetch", FETCH_VERSION, bodies):
+            fetched = parse_fetch_response(FETCH_VERSION, *answer).topics[0][1][0]
+            if fetched.error:
+                raise RuntimeError(f"a read was refused with error {fetched.error}")
+            sizes.append(len(fetched.records))
+        return sizes
+
+    def _exchange(self, api: str, version: int, bodies: Sequence[bytes]) -> list[tuple[memoryview, int]]:
+        """The frame of each answer, and where its body begins."""
+        for number, body in enumerate(bodies):
             self._socket.sendall(b"".join(frame_request(api, key_of(api), version, number, "bench", [body])))
-        answers = []
-        for _ in requests:
-            frame = self._frame()
-            answers.append(read_response(api, version, frame, read_response_header(api, version, frame)[1]))
-        return answers
+        frames = [self._frame() for _ in bodies]
+        return [(frame, read_response_header(api, version, frame)[1]) for frame in frames]
 
     def close(self) -> None:
         self._socket.close()

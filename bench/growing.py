@@ -5,17 +5,24 @@ broker with little and on one with much.
 """
 
 import resource
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from random import Random
 
 from bench.asking import Asking, check
 from bench.driver import Driver, batch_file
 
+from penstock.wire.reader import Fields
+
 RECORDS = 10
 """Messages in a measured batch: small, so that what is paid per request is most of the cost."""
 
-STORED_RECORDS = 500
+STORED_RECORDS = 100
+"""Messages in a stored batch: of 10 kB, so that what is stored needs an index as long as real logs have."""
+
 SIZE = 100
 FETCH_BYTES = 65_536
 SESSION_MS = 1_800_000
@@ -23,6 +30,7 @@ SESSION_MS = 1_800_000
 
 PIPELINED = 50
 COMMIT_VERSION = 5
+HEARTBEAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +43,30 @@ class GrowthScale:
     """How many batches a measurement writes."""
     read_messages: int
     """How many messages a measurement reads."""
-    commits: int
-    data_bytes: int
-    """What is stored before the broker is started again."""
-    unsettled_bytes: int
-    """What is written just before it is killed."""
+    asked: int
+    """How many requests of other kinds a measurement makes."""
+    rest_s: float
+    """How long a broker is left alone to see what it costs at rest."""
     settles: bool = True
     """Whether what was prepared is on the disk before anything is measured."""
 
 
-FULL = GrowthScale(
-    (1_000_000, 50_000_000), (1, 1_000), (0, 5_000), (1, 1_000), 8_000, 1_000_000, 4_000, 10_000_000_000, 200_000_000
-)
-QUICK = GrowthScale(
-    (200_000, 5_000_000), (1, 200), (0, 1_000), (1, 100), 2_000, 200_000, 500, 1_000_000_000, 50_000_000
-)
-TINY = GrowthScale((10_000, 50_000), (1, 10), (0, 20), (1, 5), 50, 10_000, 20, 20_000_000, 5_000_000, settles=False)
+FULL = GrowthScale((1_000_000, 50_000_000), (1, 1_000), (0, 5_000), (1, 1_000), 20_000, 1_000_000, 4_000, 31)
+QUICK = GrowthScale((200_000, 5_000_000), (1, 200), (0, 1_000), (1, 100), 5_000, 200_000, 500, 5)
+TINY = GrowthScale((10_000, 50_000), (1, 10), (0, 20), (1, 5), 50, 10_000, 50, 0.1, settles=False)
 
 Work = Callable[[], int]
 """Does a fixed amount of work and tells how many messages, or whatever is counted, that was."""
 
 Works = Mapping[str, Work]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the only member of a group says."""
+
+    commit: Fields
+    heartbeat: Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +81,24 @@ def long_log(driver: Driver, messages: int, scale: GrowthScale) -> Iterator[Work
     with driver.topic() as topic:
         _store(driver, topic, messages)
         end = messages // STORED_RECORDS * STORED_RECORDS
-        yield {
-            "produce at the end": _producing(driver, topic, scale),
-            "consume at the beginning": _consuming(driver, topic, scale),
-            "consume near the end": _consuming(driver, topic, scale, from_offset=max(0, end - scale.read_messages)),
-        }
+        with closing(Asking(driver.peer.port)) as asking:
+            yield {
+                "produce at the end": _producing(driver, topic, scale),
+                "consume at the beginning": _consuming(driver, topic, scale),
+                "consume near the end": _consuming(driver, topic, scale, from_offset=max(0, end - scale.read_messages)),
+                "read a batch anywhere": _reading(asking, topic, end, scale),
+            }
 
 
 @contextmanager
 def many_partitions(driver: Driver, partitions: int, scale: GrowthScale) -> Iterator[Works]:
-    with driver.topic(partitions) as topic:
+    with driver.topics(2, partitions) as (topic, spread):
         _store(driver, topic, scale.read_messages)
+        _store(driver, spread, scale.read_messages, partitions)
         yield {
             "produce to each in turn": _producing(driver, topic, scale, partitions=partitions),
             "consume one of them": _consuming(driver, topic, scale),
+            "consume all of them": _consuming(driver, spread, scale, partitions=partitions),
         }
 
 
@@ -107,18 +122,19 @@ def idle_connections(driver: Driver, connections: int, scale: GrowthScale) -> It
 @contextmanager
 def many_groups(driver: Driver, groups: int, scale: GrowthScale) -> Iterator[Works]:
     """Each with a member, which is silent, and a committed offset."""
-    with driver.topic() as topic:
-        asking = Asking(driver.peer.port)
-        try:
-            commits = []
-            for first in range(0, groups, PIPELINED):
-                commits += _join(asking, topic, range(first, min(first + PIPELINED, groups)))
-            yield {
-                "produce": _producing(driver, topic, scale),
-                "commit an offset": _committing(asking, commits[0], scale),
-            }
-        finally:
-            asking.close()
+    with driver.topic() as topic, closing(Asking(driver.peer.port)) as asking:
+        members: list[Member] = []
+        for first in range(0, groups, PIPELINED):
+            members += _join(asking, topic, range(first, min(first + PIPELINED, groups)))
+        yield {
+            "produce": _producing(driver, topic, scale),
+            "commit an offset in each in turn": _asking_in_turn(
+                scale, [member.commit for member in members], partial(_commit_all, asking)
+            ),
+            "heartbeat in each in turn": _asking_in_turn(
+                scale, [member.heartbeat for member in members], partial(_heartbeat_all, asking)
+            ),
+        }
 
 
 CASES = (
@@ -129,11 +145,10 @@ CASES = (
 )
 
 
-def _store(driver: Driver, topic: str, messages: int) -> None:
-    """Fill partition 0."""
-    batch = batch_file(STORED_RECORDS, SIZE)
-    requests = max(1, messages // STORED_RECORDS)
-    driver.raw("produce", [topic], settled=False, batch=batch, records=STORED_RECORDS, requests=requests)
+def _store(driver: Driver, topic: str, messages: int, partitions: int = 1) -> None:
+    """Fill so many partitions in turn."""
+    options = {"batch": batch_file(STORED_RECORDS, SIZE), "records": STORED_RECORDS, "partitions": partitions}
+    driver.raw("produce", [topic], settled=False, requests=max(1, messages // STORED_RECORDS), **options)
 
 
 def _producing(driver: Driver, topic: str, scale: GrowthScale, partitions: int = 1) -> Work:
@@ -153,12 +168,13 @@ def _producing(driver: Driver, topic: str, scale: GrowthScale, partitions: int =
     return work
 
 
-def _consuming(driver: Driver, topic: str, scale: GrowthScale, from_offset: int = 0) -> Work:
+def _consuming(driver: Driver, topic: str, scale: GrowthScale, from_offset: int = 0, partitions: int = 1) -> Work:
     def work() -> int:
         return driver.raw(
             "consume",
             [topic],
             settled=False,
+            partitions=partitions,
             messages=scale.read_messages,
             from_offset=from_offset,
             fetch_bytes=FETCH_BYTES,
@@ -167,18 +183,47 @@ def _consuming(driver: Driver, topic: str, scale: GrowthScale, from_offset: int 
     return work
 
 
-def _committing(asking: Asking, commit: dict[str, object], scale: GrowthScale) -> Work:
+def _reading(asking: Asking, topic: str, end: int, scale: GrowthScale) -> Work:
+    """Reads of one batch each, at places that nobody read before or after."""
+    random = Random(7)
+
     def work() -> int:
-        for _ in range(scale.commits // PIPELINED or 1):
-            for answer in asking.ask_all("OffsetCommit", COMMIT_VERSION, [commit] * PIPELINED):
-                check(answer["topics"][0]["partitions"][0], "a commit")
-        return (scale.commits // PIPELINED or 1) * PIPELINED
+        done = 0
+        while done < scale.asked:
+            offsets = [random.randrange(end) for _ in range(PIPELINED)]
+            if not all(asking.read_all(topic, offsets, max_bytes=1)):
+                raise RuntimeError("a read gave nothing")
+            done += len(offsets)
+        return done
 
     return work
 
 
-def _join(asking: Asking, topic: str, numbers: range) -> list[dict[str, object]]:
-    """Make groups of one member each, commit an offset in each; what their commits look like."""
+def _asking_in_turn(scale: GrowthScale, requests: Sequence[Fields], ask: Callable[[Sequence[Fields]], None]) -> Work:
+    turn = cycle(requests)
+
+    def work() -> int:
+        done = 0
+        while done < scale.asked:
+            ask([next(turn) for _ in range(PIPELINED)])
+            done += PIPELINED
+        return done
+
+    return work
+
+
+def _commit_all(asking: Asking, commits: Sequence[Fields]) -> None:
+    for committed in asking.ask_all("OffsetCommit", COMMIT_VERSION, commits):
+        check(committed["topics"][0]["partitions"][0], "a commit")
+
+
+def _heartbeat_all(asking: Asking, heartbeats: Sequence[Fields]) -> None:
+    for answer in asking.ask_all("Heartbeat", HEARTBEAT_VERSION, heartbeats):
+        check(answer, "a heartbeat")
+
+
+def _join(asking: Asking, topic: str, numbers: range) -> list[Member]:
+    """Make groups of one member each, and commit an offset in each."""
     joins = [
         {
             "group_id": f"group-{number}",
@@ -190,17 +235,17 @@ def _join(asking: Asking, topic: str, numbers: range) -> list[dict[str, object]]
         }
         for number in numbers
     ]
-    syncs, commits = [], []
+    offset = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
+    topics = [{"name": topic, "partitions": [offset]}]
+    syncs, members = [], []
     for join, joined in zip(joins, asking.ask_all("JoinGroup", 2, joins), strict=True):
         check(joined, "joining a group")
         member, generation = joined["member_id"], joined["generation_id"]
         known = {"group_id": join["group_id"], "member_id": member}
         syncs.append({**known, "generation_id": generation, "assignments": [{"member_id": member, "assignment": b""}]})
-        offset = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
-        topics = [{"name": topic, "partitions": [offset]}]
-        commits.append({**known, "generation_id_or_member_epoch": generation, "topics": topics})
+        commit = {**known, "generation_id_or_member_epoch": generation, "topics": topics}
+        members.append(Member(commit, {**known, "generation_id": generation}))
     for synced in asking.ask_all("SyncGroup", 1, syncs):
         check(synced, "the group's assignment")
-    for committed in asking.ask_all("OffsetCommit", COMMIT_VERSION, commits):
-        check(committed["topics"][0]["partitions"][0], "a commit")
-    return commits
+    _commit_all(asking, [member.commit for member in members])
+    return members

@@ -1,23 +1,57 @@
-"""The growth bench's tables: what is compared with what, and what counts as met."""
+"""The growth bench's tables: what is compared with what, and what counts as met; and its samples, which are kept."""
 
-from bench.growth import CLEAN, KILLED, Cost, Restart, growth_table, restart_table
+from pathlib import Path
+
+from bench.growth_tables import (
+    Cost,
+    Found,
+    Part,
+    Standing,
+    growth_table,
+    keep,
+    kept_parts,
+    restart_table,
+    standing_table,
+)
+from bench.restarting import CLEAN, KILLED, Restart
+
+TEN_GB = 10_000_000_000
 
 
-def test_growth_is_the_ratio_of_the_medians_and_flat_within_a_tenth_is_met() -> None:
-    little = [Cost("groups", "produce", 1, cpu_us) for cpu_us in (2.0, 1.0, 9.0)]
-    much = [Cost("groups", "produce", 1000, cpu_us) for cpu_us in (2.2, 2.1, 2.2)]
+def test_growth_is_the_median_of_what_rounds_side_by_side_say_and_flat_within_a_tenth_is_met() -> None:
+    little = [Cost("groups", "produce", 1, cpu_us) for cpu_us in (2.0, 4.0, 4.0)]
+    much = [Cost("groups", "produce", 1000, cpu_us) for cpu_us in (2.2, 4.4, 9.0)]
 
     assert growth_table([*little, *much])[2:] == [
-        "| groups | 1, 1,000 | produce | 2 (1 to 9) | 2.2 (2.1 to 2.2) | 1.10 | ≤ 1.1: met |"
+        "| groups | 1, 1,000 | produce | 4 (2 to 4) | 4.4 (2.2 to 9) | 1.10 | ≤ 1.1: met |"
     ]
-    dearer = [Cost("groups", "produce", 1000, cpu_us=3.0)]
+    dearer = [Cost("groups", "produce", 1000, cost.cpu_us * 1.5) for cost in little]
     assert growth_table([*little, *dearer])[2].endswith("| 1.50 | ≤ 1.1: **missed** |")
 
 
+def test_memory_is_told_for_each_of_what_grew() -> None:
+    standing = [Standing("idle connections", 0, 40.0, 20.0), Standing("idle connections", 5000, 65.0, 21.0)]
+
+    assert standing_table(standing)[2:] == ["| idle connections | 0, 5,000 | 40 | 65 | 5 | 20 | 21 |"]
+
+
 def test_starts_are_held_to_the_limit_of_the_way_in_which_the_broker_ended() -> None:
-    found = [Restart(CLEAN, 10_000_000_000, 1.5, 1.6), Restart(KILLED, 10_000_000_000, 1.5, 1.6)]
+    found = [Restart("case", CLEAN, TEN_GB, 0.9, 1.6), Restart("case", KILLED, TEN_GB, 1.5, 1.6)]
 
     assert restart_table(found)[2:] == [
-        "| 10 GB | stopped in order | 1.5 | 1.6 | < 1 s: **missed** |",
-        "| 10 GB | killed | 1.5 | 1.6 | < 3 s: met |",
+        "| case | 10 GB | stopped in order | 0.9 | 1.6 | < 1 s: **missed** |",
+        "| case | 10 GB | killed | 1.5 | 1.6 | < 3 s: met |",
     ]
+
+
+def test_parts_that_ran_one_at_a_time_are_kept_beside_one_another(tmp_path: Path) -> None:
+    cost, restart = Cost("groups", "produce", 1, 2.5), Restart("case", KILLED, TEN_GB, 1.5, 1.6)
+    standing = Standing("groups", 1, 40.0, 20.0)
+    before, first, second = (
+        Part("command", "version", "date", 0.5, found)
+        for found in (Found([cost, cost]), Found([cost], [standing]), Found(restarts=[restart]))
+    )
+    for name, part in (("groups", before), ("restart", second), ("groups", first)):
+        keep(tmp_path, name, part)
+
+    assert kept_parts(tmp_path) == {"groups": first, "restart": second}

@@ -1,0 +1,161 @@
+"""What the growth bench found, kept as samples and turned into the tables of its part of RESULTS.md."""
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.report import spread
+from bench.restarting import LIMITS_S, Restart
+
+RATIO_MAX = 1.1
+SAMPLES_NAME = "samples.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One piece of work, one round: broker CPU per message, with little or with much."""
+
+    case: str
+    work: str
+    amount: int
+    cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A broker with little or with much that nobody asks for anything."""
+
+    case: str
+    amount: int
+    resident_mb: float
+    cpu_ms_per_minute: float
+
+
+T = TypeVar("T", Cost, Standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the parts of one run, or of several, have measured."""
+
+    costs: Sequence[Cost] = field(default_factory=list)
+    standing: Sequence[Standing] = field(default_factory=list)
+    restarts: Sequence[Restart] = field(default_factory=list)
+
+    def __add__(self, other: "Found") -> "Found":
+        return Found([*self.costs, *other.costs], [*self.standing, *other.standing], [*self.restarts, *other.restarts])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a run: how it came about, and what it found."""
+
+    command: str
+    version: str
+    date: str
+    load_before: float
+    found: Found
+
+
+def keep(directory: Path, name: str, part: Part) -> None:
+    """Put a part's samples beside those of the others, in place of what it had before."""
+    path = directory / SAMPLES_NAME
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**kept, name: asdict(part)}, indent=1))
+
+
+def kept_parts(directory: Path) -> dict[str, Part]:
+    """The samples that were kept, by part."""
+    path = directory / SAMPLES_NAME
+    kept: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return {name: Part(**{**part, "found": _found(part["found"])}) for name, part in kept.items()}
+
+
+def _found(kept: Mapping[str, Any]) -> Found:
+    return Found(
+        [Cost(**one) for one in kept["costs"]],
+        [Standing(**one) for one in kept["standing"]],
+        [Restart(**one) for one in kept["restarts"]],
+    )
+
+
+def growth_table(costs: Sequence[Cost]) -> list[str]:
+    lines = [
+        "| what grows | from, to | work | with little | with much | much / little | target |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case, work in dict.fromkeys((cost.case, cost.work) for cost in costs):
+        chosen = [cost for cost in costs if (cost.case, cost.work) == (case, work)]
+        little, much, small, large = _sides(chosen, lambda cost: cost.cpu_us)
+        # Of rounds that followed one another: a machine that is slower for a while is so for both.
+        ratio = statistics.median(much_us / little_us for little_us, much_us in zip(small, large, strict=True))
+        verdict = f"≤ {RATIO_MAX:g}: {_verdict(ratio <= RATIO_MAX)}"
+        lines.append(
+            f"| {case} | {little:,}, {much:,} | {work} | {spread(small)} | {spread(large)} | {ratio:.2f} | {verdict} |"
+        )
+    return lines
+
+
+def standing_table(standing: Sequence[Standing]) -> list[str]:
+    lines = [
+        "| what grows | from, to | memory with little, MB | with much, MB | KB for each "
+        "| CPU ms a minute at rest with little | with much |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in dict.fromkeys(one.case for one in standing):
+        chosen = [one for one in standing if one.case == case]
+        little, much, small, large = _sides(chosen, lambda one: one.resident_mb)
+        _, _, idle, busy = _sides(chosen, lambda one: one.cpu_ms_per_minute)
+        each_kb = (statistics.median(large) - statistics.median(small)) * 1000 / (much - little)
+        lines.append(
+            f"| {case} | {little:,}, {much:,} | {spread(small)} | {spread(large)} | {each_kb:.3g} "
+            f"| {spread(idle)} | {spread(busy)} |"
+        )
+    return lines
+
+
+def restart_table(restarts: Sequence[Restart]) -> list[str]:
+    lines = [
+        "| case | start on | after it was | s to the first answer | s until all partitions acknowledged | target |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case, data_bytes, how in dict.fromkeys((one.case, one.data_bytes, one.how) for one in restarts):
+        chosen = [one for one in restarts if (one.case, one.data_bytes, one.how) == (case, data_bytes, how)]
+        acknowledged = [one.acknowledged_s for one in chosen]
+        limit_s = LIMITS_S[how]
+        verdict = f"< {limit_s:g} s: {_verdict(statistics.median(acknowledged) < limit_s)}"
+        amount = f"{data_bytes / 1e9:g} GB" if data_bytes else "nothing"
+        ready = spread([one.ready_s for one in chosen])
+        lines.append(f"| {case} | {amount} | {how} | {ready} | {spread(acknowledged)} | {verdict} |")
+    return lines
+
+
+def samples_table(found: Found) -> list[str]:
+    """Every round by itself: what the tables above were made of."""
+    lines = ["| what | with | rounds |", "|---|---|---|"]
+    for case, work, amount in dict.fromkeys((one.case, one.work, one.amount) for one in found.costs):
+        rounds = [one.cpu_us for one in found.costs if (one.case, one.work, one.amount) == (case, work, amount)]
+        lines.append(f"| {case}: {work}, µs | {amount:,} | {_rounds(rounds)} |")
+    for case, data_bytes, how in dict.fromkeys((one.case, one.data_bytes, one.how) for one in found.restarts):
+        chosen = [one for one in found.restarts if (one.case, one.data_bytes, one.how) == (case, data_bytes, how)]
+        rounds = [one.acknowledged_s for one in chosen]
+        lines.append(f"| {case}, {how}, s | {data_bytes / 1e9:g} GB | {_rounds(rounds)} |")
+    return lines
+
+
+def _sides(chosen: Sequence[T], figure: Callable[[T], float]) -> tuple[int, int, list[float], list[float]]:
+    little, much = min(one.amount for one in chosen), max(one.amount for one in chosen)
+    small = [figure(one) for one in chosen if one.amount == little]
+    large = [figure(one) for one in chosen if one.amount == much]
+    return little, much, small, large
+
+
+def _rounds(figures: Sequence[float]) -> str:
+    return ", ".join(f"{figure:.4g}" for figure in figures)
+
+
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "**missed**"
