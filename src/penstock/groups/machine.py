@@ -248,6 +248,12 @@ class Machine:
             found = {place: each for place, each in found.items() if not self._gone.has(command.group_id, place[0])}
         return Offsets(offsets=found)
 
+    def committed(self, key: OffsetKey) -> CommittedOffset | None:
+        """What a group has committed; None when it has not, or in a topic that is gone."""
+        if key.group_id not in self._groups or (self._gone and self._gone.has(key.group_id, key.topic)):
+            return None
+        return self._offsets.get(key)
+
     def _delete_offsets(self, command: DeleteOffsets, effects: Effects) -> PartitionErrors:
         if not command.group_id:
             return PartitionErrors(ErrorCode.INVALID_GROUP_ID)

@@ -1,8 +1,8 @@
 """Keeps the catalog's tables of groups a moment behind the log.
 
-About once a second, while something has changed, the changed groups and offsets are looked up in the state, in slices,
-and written in one transaction. They are written only when what was looked up is durable in the log, so the tables may
-lack the last moment, but never tell of what will not have happened.
+About once a second, or more rarely where much changes, the changed groups and offsets are looked up in the state, in
+slices, and written in one transaction. They are written only when what was looked up is durable in the log, so the
+tables may lack the last moment, but never tell of what will not have happened.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from penstock.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
-from penstock.groups.answers import Answer, AssignedTopic, ConsumerGroupDescription, GroupDescription, Offsets
+from penstock.groups.answers import Answer, AssignedTopic, ConsumerGroupDescription, GroupDescription
 from penstock.groups.assignment_records import assigned_partitions
 from penstock.groups.changes import Changed
-from penstock.groups.commands import Command, DescribeConsumerGroup, DescribeGroup, FetchOffsets
+from penstock.groups.commands import Command, DescribeConsumerGroup, DescribeGroup
 from penstock.groups.effects import Now
 from penstock.groups.machine import Machine
 from penstock.groups.records import CONSUMERS, read_offset_key
@@ -22,6 +22,9 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 
 PERIOD_S = 1.0
+PERIOD_S_PER_CHANGE = 0.003
+"""The more is written at a time the more rarely that happens, so that it takes a small share of the broker at most."""
+
 RETRY_S = 10.0
 AT_ONCE_MAX = 5_000
 """So many changes go into one transaction; the rest waits for the next."""
@@ -67,22 +70,25 @@ class Projector:
             self._writing.cancel()
             await asyncio.wait([self._writing])
 
-    async def catch_up(self) -> None:
-        """Write everything that has changed so far; raises KAFKA_STORAGE_ERROR."""
-        while await self._write_once():
-            pass
+    async def catch_up(self) -> int:
+        """Write everything that has changed so far; how many changes that were. Raises KAFKA_STORAGE_ERROR."""
+        changes = 0
+        while written := await self._write_once():
+            changes += written
+        return changes
 
     async def _write_from_time_to_time(self) -> None:
+        wait_s = PERIOD_S
         while True:
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(wait_s)
             try:
-                await self.catch_up()
+                wait_s = max(PERIOD_S, await self.catch_up() * PERIOD_S_PER_CHANGE)
             except PenstockError as error:
                 _log.warning("the tables of groups could not be written", extra={"why": str(error)})
                 await asyncio.sleep(RETRY_S)
 
-    async def _write_once(self) -> bool:
-        """Write as many changes as go at once; False when there are none."""
+    async def _write_once(self) -> int:
+        """Write as many changes as go at once, and tell how many those are."""
         async with self._alone:
             room = AT_ONCE_MAX
             gathered: list[tuple[Shard, Changed, ShardRows]] = []
@@ -95,7 +101,7 @@ class Projector:
                         gathered.append((shard, changed, rows))
                         await _look_up(shard, changed, rows)
                 if not gathered:
-                    return False
+                    return 0
                 await self._tables.project([rows for _, _, rows in gathered])
             except BaseException:
                 for shard, changed, _ in gathered:
@@ -103,7 +109,7 @@ class Projector:
                 raise
         for shard, changed, _ in gathered:
             shard.changes.projected_offset = changed.offset
-        return True
+        return AT_ONCE_MAX - room
 
 
 async def _look_up(shard: Shard, changed: Changed, rows: ShardRows) -> None:
@@ -118,8 +124,9 @@ async def _look_up(shard: Shard, changed: Changed, rows: ShardRows) -> None:
     for first in range(0, len(changed.offsets), SLICE):
         machine = _machine_of(shard, life)
         for key in changed.offsets[first : first + SLICE]:
-            group_id, topic, partition = read_offset_key(key)
-            rows.offsets[OffsetPlace(group_id, topic, partition)] = _offset_row(machine, group_id, topic, partition)
+            place = read_offset_key(key)
+            committed = machine.committed(place)
+            rows.offsets[OffsetPlace(*place)] = OffsetRow(*committed) if committed is not None else None
         await asyncio.sleep(0)
     await shard.settled()
     _machine_of(shard, life)
@@ -162,9 +169,3 @@ def _group_row(machine: Machine, group_id: str) -> GroupRow | None:
 
 def _by_topic(assignment: Sequence[AssignedTopic]) -> Mapping[str, Sequence[int]]:
     return {each.topic: each.partitions for each in assignment}
-
-
-def _offset_row(machine: Machine, group_id: str, topic: str, partition: int) -> OffsetRow | None:
-    answer = _ask(machine, FetchOffsets(group_id, ((topic, partition),)))
-    committed = answer.offsets.get((topic, partition)) if isinstance(answer, Offsets) else None
-    return OffsetRow(*committed) if committed is not None else None

@@ -35,6 +35,25 @@ def test_a_moment_after_a_commit_the_tables_have_it() -> None:
     run_groups(story)
 
 
+def test_where_much_changes_the_tables_are_written_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.groups.projector.PERIOD_S_PER_CHANGE", 2.5)
+
+    async def story(site: GroupSite) -> None:
+        await site.commit(7)
+        await asyncio.sleep(1.5)
+        assert offsets(site) == {0: 7}
+        await site.commit(8)
+        await asyncio.sleep(2)
+        assert offsets(site) == {0: 7}
+        await asyncio.sleep(5)
+        assert offsets(site) == {0: 8}
+        await site.commit(9)
+        await asyncio.sleep(3)
+        assert offsets(site) == {0: 9}
+
+    run_groups(story)
+
+
 def test_members_are_told_and_taken_out_again() -> None:
     async def story(site: GroupSite) -> None:
         member = await settled_member(site)
