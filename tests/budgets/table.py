@@ -17,6 +17,7 @@ BYTES_READ = "bytes read from disk, per byte"
 MEMORY_PEAK = "memory at the height, per byte"
 BLOCKS_PEAK = "memory blocks at the height"
 BLOCKS_KEPT = "memory blocks kept"
+BYTES_KEPT = "bytes of memory kept"
 CALLS = "calls of functions"
 TASKS = "tasks"
 ITERATIONS = "iterations of the event loop"
@@ -32,12 +33,17 @@ PRODUCE_FLUSHED_WIDE = f"{PRODUCE_FLUSHED}, over 16 partitions"
 FETCH_LARGE = "fetch 1 MB from the page cache"
 FETCH_WOKEN = "64 waiting fetches woken by one small batch"
 
+IDLE_CONNECTION = "a connection that has asked once and is idle"
+
 ASK_LARGE = "produce a 1 MB batch, flush os, to the real process"
 ASK_SMALL = "produce a small batch, flush os, to the real process"
 ASK_FLUSHED = "produce a small batch, flush always, to the real process"
 ASK_FETCH = "fetch 1 MB from the page cache, from the real process"
 
 BUDGETS: Mapping[str, Mapping[str, float]] = {
+    IDLE_CONNECTION: {
+        BYTES_KEPT: 4_000,
+    },
     PRODUCE_LARGE: {
         SOCKET_READS: 2,
         SOCKET_WRITES: 1,
