@@ -32,6 +32,7 @@ FRAME_SILENCE_S = 30.0
 
 _NO_ANSWER_FAILED = "connection closed: a write that wants no answer failed"
 _START = Struct(">hhih")
+_AT_ONCE = (bytes, list)
 _log = logging.getLogger("penstock.broker")
 
 
@@ -155,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         receiver = self._receiver
         return (
             receiver.holds_room
-            and receiver.pool.is_waited_for
+            and bool(receiver.pool.waiting)
             and self._reading
             and self._progress.is_slow(now, receiver.filled)
         )
@@ -174,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             frames = self._receiver.frames
             while frames and self._may_dispatch():
                 self._handle(frames.popleft())
-                if self._outbox.is_full:
+                if frames and self._outbox.is_full:
                     self._outbox.send()
         finally:
             self._dispatching = False
@@ -242,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         if result is None:
             self._shared.memory.give_back(size)
             return
-        if isinstance(result, bytes | list):
+        if isinstance(result, _AT_ONCE):
             if not self._pending:
                 self._shared.memory.give_back(size)
                 self._outbox.put(correlation_id, flexible, result)

@@ -27,12 +27,9 @@ class Pool:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._admitted = 0
-        self._waiting: dict[Callable[[], None], int] = {}
+        self.waiting: dict[Callable[[], None], int] = {}
+        """Whom to call when there is room for so many bytes, in the order in which they asked."""
         self.held_bytes = 0
-
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._waiting)
 
     def take(self, size: int) -> None:
         """Admit a frame that is there already as a whole and cannot be refused."""
@@ -46,15 +43,15 @@ class Pool:
     def ask(self, more: int, when_free: Callable[[], None]) -> bool:
         """Admit a frame that needs `more` bytes than it holds, if they are free; otherwise `when_free` is called once
         it has been admitted. Who asks while others wait is put behind them."""
-        if not self._waiting and self._fits(more):
+        if not self.waiting and self._fits(more):
             self.take(more)
             return True
-        self._waiting[when_free] = more
+        self.waiting[when_free] = more
         return False
 
     def drop(self, size: int, when_free: Callable[[], None]) -> None:
         """A frame that was not admitted has gone."""
-        self._waiting.pop(when_free, None)
+        self.waiting.pop(when_free, None)
         self.held_bytes -= size
         self._serve()
 
@@ -62,18 +59,19 @@ class Pool:
         """An admitted frame has gone."""
         self.held_bytes -= size
         self._admitted -= 1
-        self._serve()
+        if self.waiting:
+            self._serve()
 
     def _fits(self, more: int) -> bool:
         # A frame larger than the bound itself gets its turn when it is alone.
         return not self._admitted or self.held_bytes + more <= self._bytes_max
 
     def _serve(self) -> None:
-        while self._waiting:
-            when_free, more = next(iter(self._waiting.items()))
+        while self.waiting:
+            when_free, more = next(iter(self.waiting.items()))
             if not self._fits(more):
                 return
-            del self._waiting[when_free]
+            del self.waiting[when_free]
             self.take(more)
             when_free()
 
@@ -94,7 +92,7 @@ class Memory:
 
     @property
     def is_waited_for(self) -> bool:
-        return self.small.is_waited_for or self.medium.is_waited_for or self.large.is_waited_for
+        return bool(self.small.waiting or self.medium.waiting or self.large.waiting)
 
     def pool(self, frame_bytes: int) -> Pool:
         """Where a frame of this size has its memory from."""
@@ -104,7 +102,8 @@ class Memory:
 
     def give_back(self, frame_bytes: int) -> None:
         """A whole frame has gone."""
-        self.pool(frame_bytes).give_back(frame_bytes)
+        pool = self.small if frame_bytes <= SMALL_FRAME_BYTES_MAX else self.pool(frame_bytes)
+        pool.give_back(frame_bytes)
 
     def answer_bytes_max(self, wanted: int) -> int:
         """How many bytes an answer may have now: less when slow readers hold much already, 0 when too much."""

@@ -91,7 +91,7 @@ class Receiver:
         frame = self._frame
         if frame is None:
             staging, memory = self._staging, self._memory
-            if self._expects_large or memory.small.is_waited_for:
+            if self._expects_large or memory.small.waiting:
                 # While memory is short nothing is read that would have to be kept before room was asked for it.
                 return staging.size_only[: SIZE_BYTES - len(self._head)]
             return staging.short if memory.is_waited_for else staging.view
@@ -104,7 +104,14 @@ class Receiver:
         """`count` bytes have been read into `buffer()`; MalformedError when they announce what cannot be."""
         frame = self._frame
         if frame is None:
-            self._cut(self._staging.view[:count])
+            view = self._staging.view
+            if not self._head and count > SIZE_BYTES and SIZE.unpack_from(view)[0] == count - SIZE_BYTES:
+                # One whole frame, which is what a client sends that waits for its answers.
+                self._memory.small.take(count - SIZE_BYTES)
+                self.frames.append(bytearray(view[SIZE_BYTES:count]))
+                self._expects_large = False
+            else:
+                self._cut(view[:count])
             return
         self.filled += count
         if not self._is_known:
@@ -164,7 +171,7 @@ class Receiver:
         # What has arrived is there already; asking for room concerns what will be added to it.
         self.pool.hold(self._held)
         self._check_kind(self._frame)
-        if size > self._largest and self._room < FIRST_STEP_BYTES and not self.pool.is_waited_for:
+        if size > self._largest and self._room < FIRST_STEP_BYTES and not self.pool.waiting:
             self._room = FIRST_STEP_BYTES
             self.pool.hold(FIRST_STEP_BYTES - self._held)
             self._held = FIRST_STEP_BYTES

@@ -41,12 +41,15 @@ _pack_timestamp = struct.Struct(">q").pack_into
 
 def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
     """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable."""
-    if len(records) < HEADER_BYTES:
-        raise _invalid(f"{len(records)} bytes are not a record batch; exactly one must be sent")
+    sent_bytes = len(records)
+    if sent_bytes < HEADER_BYTES:
+        raise _invalid(f"{sent_bytes} bytes are not a record batch; exactly one must be sent")
     header = read_header(records)
-    if header.magic != MAGIC:
-        _refuse_format(header.magic)
-    size_bytes = header.batch_length + LENGTH_END
+    # Taken apart once: asking a header for its fields one by one would be most of what a small batch costs here.
+    _, batch_length, _, magic, _, attributes, last_delta, first_ms, newest_ms, _, _, _, record_count = header
+    if magic != MAGIC:
+        _refuse_format(magic)
+    size_bytes = batch_length + LENGTH_END
     # Size before checksum: a batch that is too large anyway should not cost a pass over its bytes.
     if size_bytes > settings.max_message_bytes:
         raise PenstockError(
@@ -58,23 +61,22 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
         )
-    if header.attributes & COMPRESSION_MASK > COMPRESSION_MAX:
+    if attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise PenstockError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"compression {header.compression} is not known; 0 to {COMPRESSION_MAX} are",
         )
-    if HEADER_BYTES <= size_bytes < len(records):
-        raise _invalid(f"{len(records) - size_bytes} bytes follow the batch; exactly one must be sent")
-    if size_bytes > len(records):
-        raise _invalid(f"the batch has {size_bytes} bytes, of which {len(records)} were sent; it must be whole")
-    if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
-        raise _invalid(
-            f"{header.record_count} records have {header.last_offset_delta + 1} offsets; they must be as many"
-        )
+    if size_bytes != sent_bytes:
+        _refuse_size(size_bytes, sent_bytes)
+    if last_delta < 0 or record_count != last_delta + 1:
+        raise _invalid(f"{record_count} records have {last_delta + 1} offsets; they must be as many")
     check(records, 0, header)
     _check_origin(header)
-    if not settings.log_append_time:
-        _check_time(header, settings, now_ms)
+    if settings.log_append_time:
+        return header
+    if attributes & LOG_APPEND_TIME:
+        raise PenstockError(ErrorCode.INVALID_TIMESTAMP, "a producer must not mark a batch with the log append time")
+    check_times(first_ms if first_ms < newest_ms else newest_ms, newest_ms, settings, now_ms)
     return header
 
 
@@ -98,6 +100,14 @@ def _refuse_format(magic: int) -> None:
     raise PenstockError(ErrorCode.CORRUPT_MESSAGE, f"the batch has format {magic}, which does not exist")
 
 
+def _refuse_size(size_bytes: int, sent_bytes: int) -> None:
+    """A batch that is no batch at all is left to the check of its header."""
+    if HEADER_BYTES <= size_bytes < sent_bytes:
+        raise _invalid(f"{sent_bytes - size_bytes} bytes follow the batch; exactly one must be sent")
+    if size_bytes > sent_bytes:
+        raise _invalid(f"the batch has {size_bytes} bytes, of which {sent_bytes} were sent; it must be whole")
+
+
 def _check_origin(header: BatchHeader) -> None:
     """What only brokers write, and what an idempotent producer must fill in."""
     if header.attributes & _NOT_A_CLIENTS:
@@ -113,13 +123,6 @@ def _check_origin(header: BatchHeader) -> None:
             f"producer {header.producer_id} sent sequence {header.base_sequence} and epoch {header.producer_epoch}; "
             "neither may be negative"
         )
-
-
-def _check_time(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    if header.attributes & LOG_APPEND_TIME:
-        raise PenstockError(ErrorCode.INVALID_TIMESTAMP, "a producer must not mark a batch with the log append time")
-    newest = header.max_timestamp
-    check_times(min(header.base_timestamp, newest), newest, settings, now_ms)
 
 
 def check_times(oldest: int, newest: int, settings: TopicSettings, now_ms: int) -> None:

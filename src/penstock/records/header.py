@@ -145,34 +145,31 @@ def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool
     The records stay closed, so whether they are as many as the header says comes out only when they are decoded; what
     the header says must be possible, though. A batch with fewer records than offsets is: compaction makes such.
     """
-    _check_fields(header)
-    end = position + header.batch_length + LENGTH_END
+    base_offset, batch_length, _, magic, expected_crc, attributes, last_delta, _, _, _, _, _, record_count = header
+    size_bytes = batch_length + LENGTH_END
+    if magic != MAGIC:
+        raise CorruptBatch(f"the batch has format {magic}, only {MAGIC} is supported")
+    if size_bytes < HEADER_BYTES:
+        raise CorruptBatch(f"the batch length {batch_length} is too small for a header")
+    if not 0 <= base_offset <= BASE_OFFSET_MAX:
+        raise CorruptBatch(f"the base offset {base_offset} is out of range")
+    if last_delta < 0:
+        raise CorruptBatch(f"the last offset delta {last_delta} is negative")
+    if not 0 <= record_count <= last_delta + 1:
+        raise CorruptBatch(f"{record_count} records cannot have {last_delta + 1} offsets")
+    compression = attributes & COMPRESSION_MASK
+    if compression > COMPRESSION_MAX:
+        raise CorruptBatch(f"the compression {compression} is unknown")
+    if not compression and record_count * RECORD_BYTES_MIN > size_bytes - HEADER_BYTES:
+        raise CorruptBatch(f"{record_count} records do not fit into {size_bytes} bytes")
+    end = position + size_bytes
     if end > len(buffer):
-        raise CorruptBatch(f"the batch has {header.size_bytes} bytes, {len(buffer) - position} are left")
+        raise CorruptBatch(f"the batch has {size_bytes} bytes, {len(buffer) - position} are left")
     if not verify_crc:
         return
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
-    if crc != header.crc:
-        raise CorruptBatch(f"the batch's CRC-32C is {crc:08x}, its header says {header.crc:08x}")
-
-
-def _check_fields(header: BatchHeader) -> None:
-    """What can be told from the header alone."""
-    if header.magic != MAGIC:
-        raise CorruptBatch(f"the batch has format {header.magic}, only {MAGIC} is supported")
-    if header.batch_length < HEADER_BYTES - LENGTH_END:
-        raise CorruptBatch(f"the batch length {header.batch_length} is too small for a header")
-    if not 0 <= header.base_offset <= BASE_OFFSET_MAX:
-        raise CorruptBatch(f"the base offset {header.base_offset} is out of range")
-    if header.last_offset_delta < 0:
-        raise CorruptBatch(f"the last offset delta {header.last_offset_delta} is negative")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise CorruptBatch(f"{header.record_count} records cannot have {header.last_offset_delta + 1} offsets")
-    compression = header.attributes & COMPRESSION_MASK
-    if compression > COMPRESSION_MAX:
-        raise CorruptBatch(f"the compression {compression} is unknown")
-    if not compression and header.record_count * RECORD_BYTES_MIN > header.batch_length + LENGTH_END - HEADER_BYTES:
-        raise CorruptBatch(f"{header.record_count} records do not fit into {header.size_bytes} bytes")
+    if crc != expected_crc:
+        raise CorruptBatch(f"the batch's CRC-32C is {crc:08x}, its header says {expected_crc:08x}")
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

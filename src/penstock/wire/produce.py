@@ -5,13 +5,14 @@ from 5 and says what was wrong from 8.
 """
 
 from collections.abc import Sequence
-from struct import Struct
+from functools import lru_cache
+from struct import Struct, error
 from typing import NamedTuple
 
 from penstock.wire.framing import Buffer
 from penstock.wire.messages import ANSWER_ELEMENTS_MAX
 from penstock.wire.sink import put_count, put_string, unsigned_varint
-from penstock.wire.source import INT32, Source
+from penstock.wire.source import INT32, Source, as_uuid
 from penstock.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
 _FLEXIBLE_FROM = 9
@@ -22,6 +23,16 @@ _MESSAGES_FROM = 8
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _RESULT = Struct(">ihqq")
 _RESULT_WITH_START = Struct(">ihqqq")
+
+# How a request begins that has no transaction and one topic: transactional id, acks, timeout, topics, length of a name;
+# and what comes before its records if it has one partition: partitions, number, length.
+_ONE_TOPIC = Struct(">hhiih")
+_ONE_PARTITION = Struct(">iii")
+_ONE_TOPIC_COMPACT = Struct(">BhiBB")
+_ONE_TOPIC_BY_ID = Struct(">BhiB16s")
+_ONE_PARTITION_COMPACT = Struct(">BiB")
+_NO_TAGS = b"\0\0\0"
+_TOPICS_KEPT = 4096
 
 
 class PartitionRecords(NamedTuple):
@@ -52,6 +63,58 @@ class ProduceResult(NamedTuple):
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
     """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    try:
+        plain = (_parse_plain_compact if version >= _FLEXIBLE_FROM else _parse_plain)(version, frame, position)
+    except (error, IndexError, UnicodeDecodeError):
+        plain = None
+    return plain or _parse_any(version, frame, position)
+
+
+def _parse_plain(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
+    """What nearly every request is: one batch, without a transaction. None when it is something else."""
+    transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(frame, position)
+    start = position + _ONE_TOPIC.size
+    end = start + size
+    partitions, number, records = _ONE_PARTITION.unpack_from(frame, end)
+    first = end + _ONE_PARTITION.size
+    if transactional_size != -1 or topics != 1 or partitions != 1 or size < 0 or first + records != len(frame):
+        return None
+    topic = str(frame[start:end], "utf-8")
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [PartitionRecords(number, frame[first:])])])
+
+
+def _parse_plain_compact(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
+    topic: TopicRef
+    if version >= _TOPIC_IDS_FROM:
+        transactional_size, acks, timeout_ms, topics, data = _ONE_TOPIC_BY_ID.unpack_from(frame, position)
+        end = position + _ONE_TOPIC_BY_ID.size
+        topic = as_uuid(data)
+    else:
+        transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC_COMPACT.unpack_from(frame, position)
+        start = position + _ONE_TOPIC_COMPACT.size
+        end = start + size - 1
+        if not 0 < size < 128:
+            return None
+        topic = str(frame[start:end], "utf-8")
+    partitions, number, records = _ONE_PARTITION_COMPACT.unpack_from(frame, end)
+    first = end + _ONE_PARTITION_COMPACT.size
+    if records >= 0x80:
+        high = frame[first]
+        records += (high - 1) << 7
+        first += 1
+        if high >= 0x80:
+            higher = frame[first]
+            records += (higher - 1) << 14
+            first += 1
+            if higher >= 0x80:
+                return None
+    last = first + records - 1
+    if transactional_size or topics != 2 or partitions != 2 or not records or frame[last:] != _NO_TAGS:
+        return None
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [PartitionRecords(number, frame[first:last])])])
+
+
+def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest:
     source = Source(frame, position, NAMED_MAX)
     flexible = version >= _FLEXIBLE_FROM
     transactional_id = source.string(flexible)
@@ -80,6 +143,24 @@ def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
 
 def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
     """The answer's body."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        (result,) = topics[0][1]
+        if result.message is None and not result.record_errors:
+            before, layout, fields, after = _around_one_success(version, topics[0][0])
+            return before + layout.pack(*result[:fields]) + after
+    return _write_any(version, topics)
+
+
+@lru_cache(_TOPICS_KEPT)
+def _around_one_success(version: int, topic: TopicRef) -> tuple[bytes, Struct, int, bytes]:
+    """What stands before the one result of an answer, the result's layout and fields, and what stands behind it."""
+    layout, fields = (_RESULT_WITH_START, 5) if version >= _LOG_START_FROM else (_RESULT, 4)
+    result = ProduceResult(0)
+    before, _, after = _write_any(version, [(topic, [result])]).rpartition(layout.pack(*result[:fields]))
+    return before, layout, fields, after
+
+
+def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray()
     put_count(out, len(topics), flexible)

@@ -28,7 +28,7 @@ _UUIDS_KEPT = 4096
 
 
 @lru_cache(_UUIDS_KEPT)
-def _uuid(data: bytes) -> UUID:
+def as_uuid(data: bytes) -> UUID:
     """Topic ids come with every request, always the same few; making an id from bytes is slow."""
     return UUID(bytes=data)
 
@@ -89,7 +89,7 @@ class Source:
         return self.int8() != 0
 
     def uuid(self) -> UUID:
-        return _uuid(bytes(self.take(16)))
+        return as_uuid(bytes(self.take(16)))
 
     def unsigned_varint(self) -> int:
         position = self.position

@@ -67,7 +67,7 @@ async def begin_giants(stage: Stage, count: int) -> list[RawPeer]:
     for giant in giants:
         giant.send(message(GIANT_BYTES)[:-10])
     await asyncio.sleep(STALL_S / 3)
-    assert stage.memory.large.is_waited_for
+    assert stage.memory.large.waiting
     return giants
 
 
@@ -79,7 +79,7 @@ def test_giants_that_stop_half_way_hold_up_no_request_of_a_usual_size(size: int)
         for _ in range(5):
             await is_answered(good, size)
             await is_answered(await stage.peer(), size)
-        assert stage.memory.large.is_waited_for
+        assert stage.memory.large.waiting
         assert not any(giant.is_lost for giant in giants), "nobody had to be cut off for it"
 
     on_stage(test)
