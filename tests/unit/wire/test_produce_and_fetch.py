@@ -12,7 +12,7 @@ from penstock.wire.fetch import Fetched, FetchPartition, parse_fetch_request, wr
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import Buffer, Piece
 from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_response, write_request, write_response
+from penstock.wire.messages import read_request, read_response, write_request, write_response
 from penstock.wire.produce import (
     ProduceResult,
     parse_produce_request,
@@ -242,3 +242,59 @@ def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
     fields = read_response("Fetch", 13, memoryview(body), 0)
     assert fields["session_id"] == 5
     assert bytes(fields["responses"][0]["partitions"][0]["records"]) == b"abc"
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 70_000])
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_a_request_of_one_batch_is_parsed_whatever_the_length_of_its_records(version: int, size: int) -> None:
+    topic = UUID(int=7) if version >= 13 else "events"
+    records = b"r" * size
+    body = joined(write_produce_request(version, [(topic, [(3, records)])], acks=-1, timeout_ms=1000))
+
+    assert by_hand(body, version) == (None, -1, 1000, [(topic, [(3, records)])])
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_a_damaged_request_of_one_batch_is_refused_or_read_as_the_schema_reads_it(version: int) -> None:
+    topic = UUID(int=7) if version >= 13 else "events"
+    body = joined(write_produce_request(version, [(topic, [(3, b"r" * 140)])], acks=-1, timeout_ms=1000))
+    damaged = [body[:end] for end in range(len(body))] + [body + b"\0"]
+    for place in range(len(body)):
+        damaged += [body[:place] + bytes([value]) + body[place + 1 :] for value in (0, 1, 2, 3, 0x7F, 0x80, 0xFF)]
+
+    for each in damaged:
+        try:
+            parsed = by_hand(each, version)
+        except MalformedError:
+            continue
+        assert parsed == by_schema(each, version), each.hex()
+
+
+def by_hand(body: bytes, version: int) -> Any:
+    transactional_id, acks, timeout_ms, topics = parse_produce_request(version, memoryview(body), 0)
+    return (
+        transactional_id,
+        acks,
+        timeout_ms,
+        [
+            (topic, [(number, None if records is None else bytes(records)) for number, records in partitions])
+            for topic, partitions in topics
+        ],
+    )
+
+
+def by_schema(body: bytes, version: int) -> Any:
+    fields = read_request("Produce", version, memoryview(body), 0)
+    return (
+        *(fields[name] for name in ("transactional_id", "acks", "timeout_ms")),
+        [
+            (
+                topic["topic_id" if version >= 13 else "name"],
+                [
+                    (each["index"], None if each["records"] is None else bytes(each["records"]))
+                    for each in topic["partition_data"]
+                ],
+            )
+            for topic in fields["topic_data"] or ()
+        ],
+    )
