@@ -60,7 +60,7 @@ def main() -> int:
         subprocess.run(["make", "-s", "-C", str(ROOT / "bench"), str(RAW)], check=True)
         for name in arguments.only or PARTS:
             run_part(name, arguments, directory)
-    kept = kept_parts(directory)
+    kept = kept_parts(_samples(arguments))
     lines = page({name: kept[name] for name in arguments.only or PARTS if name in kept})
     print("\n".join(lines))
     if arguments.output:
@@ -72,7 +72,7 @@ def run_part(name: str, arguments: argparse.Namespace, directory: Path) -> None:
     load_before = os.getloadavg()[0]
     found = _parts(arguments, directory)[name]()
     keep(
-        directory,
+        _samples(arguments),
         name,
         Part(
             " ".join(["python -m bench.growth", *sys.argv[1:]]),
@@ -82,6 +82,12 @@ def run_part(name: str, arguments: argparse.Namespace, directory: Path) -> None:
             found,
         ),
     )
+
+
+def _samples(arguments: argparse.Namespace) -> Path:
+    """Where samples are kept: those of a short look never in place of real ones."""
+    size = "-tiny" if arguments.tiny else "-quick" if arguments.quick else ""
+    return Path(arguments.data, f"samples{size}.json")
 
 
 def _parts(arguments: argparse.Namespace, directory: Path) -> dict[str, Callable[[], Found]]:

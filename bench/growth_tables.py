@@ -11,7 +11,6 @@ from bench.report import spread
 from bench.restarting import LIMITS_S, Restart
 
 RATIO_MAX = 1.1
-SAMPLES_NAME = "samples.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +59,14 @@ class Part:
     found: Found
 
 
-def keep(directory: Path, name: str, part: Part) -> None:
+def keep(path: Path, name: str, part: Part) -> None:
     """Put a part's samples beside those of the others, in place of what it had before."""
-    path = directory / SAMPLES_NAME
     kept = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**kept, name: asdict(part)}, indent=1))
 
 
-def kept_parts(directory: Path) -> dict[str, Part]:
+def kept_parts(path: Path) -> dict[str, Part]:
     """The samples that were kept, by part."""
-    path = directory / SAMPLES_NAME
     kept: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return {name: Part(**{**part, "found": _found(part["found"])}) for name, part in kept.items()}
 

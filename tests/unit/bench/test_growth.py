@@ -52,6 +52,6 @@ def test_parts_that_ran_one_at_a_time_are_kept_beside_one_another(tmp_path: Path
         for found in (Found([cost, cost]), Found([cost], [standing]), Found(restarts=[restart]))
     )
     for name, part in (("groups", before), ("restart", second), ("groups", first)):
-        keep(tmp_path, name, part)
+        keep(tmp_path / "samples", name, part)
 
-    assert kept_parts(tmp_path) == {"groups": first, "restart": second}
+    assert kept_parts(tmp_path / "samples") == {"groups": first, "restart": second}
