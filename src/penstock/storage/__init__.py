@@ -6,7 +6,8 @@ In the order a write takes:
   segment, index  a run of its batches in one file, and the sparse index beside it
   group_commit    one flush for all who wait; `flushing` is one log's share in it
   journal         makes small appends of many logs durable with one flush
-  data_directory  flushes behind, writes the `checkpoint`, removes what it makes needless
+  data_directory  flushes behind, writes the `checkpoint`, removes what it makes needless; `tails` calls for one early,
+                  `written` tells the next process what no checkpoint knows
   cleaner         keeps the last record of each key: `dirt` says where, `compaction` what, `rewriting` makes the new
                   segment, `exchange` puts it in the place of the old ones
   mender, repair  bring back a log that the disk refused
