@@ -7,6 +7,9 @@ from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBat
 from penstock.storage.disk import DiskFile
 
 CHUNK_BYTES = 256 * 1024
+_LARGE_BYTES = 32 * 1024
+"""Behind a batch of this size the next header is read alone: what lies between headers costs more than a read."""
+
 _FORMAT_AT = 16
 _MAY_BE_HEADER = re.compile(rb"(?=\0\0.{14}\x02)", re.DOTALL)
 """An offset below 2**48, and the number of the format where it must be."""
@@ -21,11 +24,12 @@ def walk(
     Raises CorruptBatch at the first thing that is not a whole batch with the next offset. With `verify` each batch is
     read whole and its checksum counted; without, only headers are looked at.
     """
-    chunk, chunk_at = b"", position
+    chunk, chunk_at, size = b"", position, 0
     while position < end:
         at = position - chunk_at
         if len(chunk) - at < HEADER_BYTES:
-            chunk, chunk_at, at = file.read(min(CHUNK_BYTES, end - position), position), position, 0
+            wanted = HEADER_BYTES if size >= _LARGE_BYTES and not verify else CHUNK_BYTES
+            chunk, chunk_at, at = file.read(min(wanted, end - position), position), position, 0
         header = read_header(chunk, at)
         size = header.size_bytes
         _check_place(header, position, end, next_offset)
