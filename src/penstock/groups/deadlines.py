@@ -85,6 +85,10 @@ class Deadlines:
                 self._push(timer, due_ms)
         return None
 
+    def may_be_before(self, at_ms: int) -> bool:
+        """Whether a timer may be due earlier than that: a look at the heap as it is, which says yes too often."""
+        return bool(self._heap) and self._heap[0][0] < at_ms
+
     def due(self, now_ms: int, most: int) -> Iterator[Timer]:
         """Take out the timers that are due, at most so many, earliest first; what is set meanwhile counts too."""
         for _ in range(most):

@@ -342,6 +342,10 @@ class Machine:
         """When `tick` is next needed (monotonic clock); None as long as nothing waits."""
         return self._deadlines.next_ms
 
+    def may_be_due_before(self, at_ms: int) -> bool:
+        """Whether `tick` may be needed earlier than that; cheaper to ask than when exactly."""
+        return self._deadlines.may_be_before(at_ms)
+
     def tick(self, now: Now) -> Effects:
         """Do what is due. What is left over when that is much is due at once, in the next tick."""
         effects = Effects()

@@ -321,7 +321,9 @@ class Shard:
     def _set_timer(self) -> None:
         """One timer, set again only when something is due earlier: a deadline that moved back is seen when it rings."""
         machine = self._machine
-        due_ms = machine.next_deadline_ms if machine is not None else None
+        if machine is None or (self._timer is not None and not machine.may_be_due_before(self._timer_ms)):
+            return
+        due_ms = machine.next_deadline_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
         self._stop_timer()

@@ -24,6 +24,17 @@ def test_timers_come_when_they_are_due_earliest_first() -> None:
     assert deadlines.next_ms == 30
 
 
+def test_a_timer_that_was_pushed_back_may_seem_due_earlier_but_none_ever_later() -> None:
+    deadlines = Deadlines()
+    assert not deadlines.may_be_before(100)
+    deadlines.set(timer("a"), 10)
+    deadlines.set(timer("a"), 30)
+    assert deadlines.may_be_before(20)
+    assert deadlines.next_ms == 30
+    assert not deadlines.may_be_before(30)
+    assert deadlines.may_be_before(31)
+
+
 def test_no_more_are_taken_than_were_asked_for() -> None:
     deadlines = Deadlines()
     for name in "abc":
@@ -67,6 +78,7 @@ def test_whatever_is_set_cancelled_and_taken_comes_exactly_when_it_should(
         else:
             deadlines.set(timer(name), at_ms)
             model[name] = at_ms
+        assert not model or deadlines.may_be_before(min(model.values()) + 1)
         assert deadlines.next_ms == min(model.values(), default=None)
         assert deadlines.at_ms(timer(name)) == model.get(name)
         assert len(deadlines) == len(model)
