@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import NO_TIMESTAMP
-from penstock.partition.partition import Appended, Partition
+from penstock.partition.appended import Appended
+from penstock.partition.partition import Partition
 from penstock.partition.produced import check_produced, check_times
 from penstock.partition.settings import TopicSettings
 from penstock.records.batch import DECODED_BYTES_MAX, batch_body, seal

@@ -10,8 +10,9 @@ and epochs reflect every batch in the log and no other; a batch is counted there
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from penstock.catalog.catalog import Placement
 from penstock.model.clock import Clock
@@ -21,6 +22,7 @@ from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.partition import state
+from penstock.partition.appended import ACKS_ALL, ACKS_NONE, Appended, Unwritten
 from penstock.partition.epochs import EpochEnd
 from penstock.partition.produced import check_produced, stamp_append_time
 from penstock.partition.producers import ActiveProducer, ProducerBudget, StoredBatch
@@ -43,20 +45,6 @@ from penstock.storage.store import FlushPolicy, Store
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-ACKS_ALL = -1
-ACKS_NONE = 0
-
-
-class Appended(NamedTuple):
-    """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it is over when it
-    is, or with KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
-
-    base_offset: int
-    log_start_offset: int
-    committed: Commit | None
-    duplicate: bool
-    log_append_time_ms: int = NO_TIMESTAMP
 
 
 def _nothing() -> None:
@@ -101,9 +89,12 @@ class Partition:
         self.unsaved_batches = 0  # Those that came after the last snapshot was taken.
         self._saving = asyncio.Lock()  # Retention and compaction both save, into the same file.
         self._last: state.LastBatch | BatchHeader = state.NO_BATCH
+        self._unwritten = Unwritten(self._note)
         self._take_over(derived or state.nothing(state.ProducerLimits()))
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
+        log.gathering.on_written = self._unwritten.written
+        log.gathering.on_lost = self._unwritten.lost
         self._advance(self._acknowledged_end())
         if derived is None:
             self._suspend("could not be read at the start")
@@ -138,13 +129,15 @@ class Partition:
         now_ms = self._clock.wall_ms()
         header = check_produced(records, settings, now_ms)
         producer_id = header.producer_id
+        log = self.log
         if producer_id >= 0:
+            if producer_id in self._unwritten.producer_ids:
+                log.gathering.write()
             first = self._producers.check(
                 producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
             )
             if first is not None:
                 return self._duplicate(first, acks)
-        log = self.log
         base_offset = log.end_offset
         timestamp = NO_TIMESTAMP
         if settings.log_append_time:
@@ -152,13 +145,20 @@ class Partition:
             stamp_append_time(records, header, now_ms)
         stamp(records, 0, base_offset, self.leader_epoch)
         header = read_header(records)
-        log.append(records, ((0, header),))
+        if log.gathering.add(records, header):
+            self._note(header, timestamp)
+        else:
+            self._unwritten.add(header, timestamp)
+        return Appended(base_offset, log.start_offset, self._commit(acks), False, timestamp)
+
+    def _note(self, header: BatchHeader, timestamp: int) -> None:
+        """A batch has been written."""
         self.unsaved_batches += 1
         self._last = header
-        if producer_id >= 0:
-            batch = StoredBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset, timestamp)
-            self._producers.record(producer_id, header.producer_epoch, batch, self._now_ms())
-        return Appended(base_offset, log.start_offset, self._commit(acks), False, timestamp)
+        if header.producer_id >= 0:
+            first, last = header.base_sequence, header.last_sequence
+            batch = StoredBatch(first, last, header.base_offset, header.last_offset, timestamp)
+            self._producers.record(header.producer_id, header.producer_epoch, batch, self._now_ms())
 
     def _commit(self, acks: int) -> Commit | None:
         committed = self._store.commit(self.log)
@@ -290,7 +290,10 @@ class Partition:
 
     async def cleaned(self) -> None:
         """The log was compacted: the batch that the snapshot names may be another by now, so write a new one."""
-        log, last = self.log, self._last
+        log = self.log
+        with suppress(PenstockError):
+            log.gathering.write()
+        last = self._last
         if not log.end_offset:
             return
         found = await self._workers.run(lambda: next(log.headers_from(log.end_offset - 1), None))
@@ -308,6 +311,8 @@ class Partition:
             unsaved, log = self.unsaved_batches, self.log
             if not unsaved or self._refusal is not None:
                 return
+            with suppress(PenstockError):
+                log.gathering.write()  # Refused, none of it counts, and the state is whole without it.
             last = state.LastBatch.of(self._last)
             frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
             try:
@@ -330,8 +335,8 @@ class Partition:
         self.is_closed = True
         self.is_suspended = False
         self._refusal = PenstockError(code, f"partition {self.topic}-{self.number} is no longer served here")
-        self.log.on_durable = None
-        self.log.on_cut = None
+        self.log.on_durable = self.log.on_cut = None
+        self.log.gathering.on_written = self.log.gathering.on_lost = None
         self._producers.clear()
         self._waiters.wake_all()
 

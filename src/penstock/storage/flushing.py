@@ -5,7 +5,8 @@ import os.path
 from msgspec import Struct
 
 from penstock.storage.disk import Disk
-from penstock.storage.log import JOURNAL_BYTES_MAX, Log, PendingBytes
+from penstock.storage.journal import JournalEntry
+from penstock.storage.log import JOURNAL_BYTES_MAX, Log
 from penstock.storage.segment import Mark, Segment
 
 
@@ -32,7 +33,7 @@ class Capture(Struct, eq=False):
             if active.flushed.position < active.end.position:
                 parts.append((active, active.end))
         place = (log.segments[-1], log.segments[-1].end.position) if log.segments else None
-        end_offset = log.end_offset
+        end_offset = log.written_offset
         if closed_only:
             place, end_offset = None, parts[-1][1].offset if parts else log.durable_offset
         return cls(log, log.generation, end_offset, place, parts, list(log.unnamed), not log.is_named)
@@ -69,7 +70,7 @@ class Capture(Struct, eq=False):
         return True
 
 
-def take_pending(log: Log) -> list[PendingBytes]:
+def take_pending(log: Log) -> list[JournalEntry]:
     """The bytes the journal would have to take to make all of `log` durable; none when it cannot or should not.
 
     What is durable already is left out: nothing may be in a journal of a segment that was flushed before it began.

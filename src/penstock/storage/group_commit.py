@@ -11,6 +11,7 @@ its bytes. If the journal fails, nothing is tried again on it; the segments of t
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.workers import Workers
@@ -19,6 +20,17 @@ from penstock.storage.disk import Disk
 from penstock.storage.flushing import Capture, take_pending
 from penstock.storage.journal import Journal, JournalEntry
 from penstock.storage.log import Log
+from penstock.storage.segment import Segment
+
+
+class _Journaled(NamedTuple):
+    """How far a log had got whose appends went into the journal."""
+
+    log: Log
+    commit: Commit
+    generation: int
+    end_offset: int
+    place: tuple[Segment, int]
 
 
 class GroupCommit:
@@ -53,6 +65,12 @@ class GroupCommit:
                 asyncio.get_running_loop().call_soon(self._begin)
         return commit
 
+    def abandon(self, log: Log, error: PenstockError) -> None:
+        """What the next round was to make durable of `log` is gone."""
+        commit = self._gathered.pop(log, None)
+        if commit is not None:
+            commit.settle(error)
+
     async def round_over(self) -> None:
         """Wait until the round that is under way, if one is, has ended."""
         if self._under_way:
@@ -64,25 +82,29 @@ class GroupCommit:
         self._is_scheduled = False
         gathered, self._gathered = self._gathered, {}
         direct: list[tuple[Capture, Commit]] = []
-        small: list[tuple[Capture, Commit]] = []
+        small: list[_Journaled] = []
         entries: list[JournalEntry] = []
+        refused: list[tuple[Commit, PenstockError]] = []
         several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
         for log, commit in gathered.items():
+            try:
+                log.gathering.write()
+            except PenstockError as error:
+                refused.append((commit, error))
+                continue
             if log.is_fenced or log.quarantined is not None:
-                commit.settle(log.storage_error(log.broken or "quarantined"))
+                refused.append((commit, log.storage_error(log.broken or "quarantined")))
                 continue
             pending = take_pending(log)
-            (small if several and pending else direct).append((Capture.of(log), commit))
-            if several:
-                entries += [
-                    JournalEntry(log.key, p.segment.base_offset, p.position, p.base_offset, p.next_offset, p.data)
-                    for p in pending
-                ]
+            if several and pending:
+                end = log.segments[-1].end
+                small.append(_Journaled(log, commit, log.generation, end.offset, (log.segments[-1], end.position)))
+                entries += pending
+            else:
+                direct.append((Capture.of(log), commit))
         if len(small) == 1:
-            direct += small
+            direct.append((Capture.of(small[0].log), small[0].commit))
             small = []
-        if not direct and not small:
-            return
         self._under_way = len(direct) + bool(small)
         if small:
             assert self.journal is not None
@@ -90,30 +112,27 @@ class GroupCommit:
             work.add_done_callback(partial(self._journal_done, self.journal, small))
         for capture, commit in direct:
             self._flush_directly(capture, commit)
+        for commit, refusal in refused:
+            commit.settle(refusal)  # Not before: who is answered may write again, and belongs to the next round.
 
     def _flush_directly(self, capture: Capture, commit: Commit) -> None:
         work = self._workers.run(partial(capture.flush, self._disk))
         work.add_done_callback(partial(self._direct_done, capture, commit))
 
-    def _journal_done(
-        self, journal: Journal, small: Sequence[tuple[Capture, Commit]], work: asyncio.Future[None]
-    ) -> None:
+    def _journal_done(self, journal: Journal, small: Sequence["_Journaled"], work: asyncio.Future[None]) -> None:
         error = _outcome(work)
         self._journal_written(journal)
-        if isinstance(error, OSError):
-            self._under_way += len(small)
-            for capture, commit in small:
-                self._flush_directly(capture, commit)
-            self._part_done()
-            return
         outcomes: list[tuple[Commit, BaseException | None]] = []
-        for capture, commit in small:
-            log = capture.log
-            if error is None and log.generation == capture.generation:
-                log.advance(capture.end_offset, capture.place)
-                outcomes.append((commit, None))
+        for log, commit, generation, end_offset, place in small:
+            if log.generation != generation:
+                outcomes.append((commit, _repaired(log)))
+            elif isinstance(error, OSError):
+                self._under_way += 1
+                self._flush_directly(Capture.of(log), commit)
             else:
-                outcomes.append((commit, error or _repaired(log)))
+                if error is None:
+                    log.advance(end_offset, place)
+                outcomes.append((commit, error))
         self._part_done()
         for commit, outcome in outcomes:
             commit.settle(outcome)

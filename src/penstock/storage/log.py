@@ -1,9 +1,10 @@
 """One partition's log: its segments, its ends, and what may still be lost of it.
 
-Invariants: start_offset <= durable_offset <= end_offset; the segments follow one another without a gap, the last one
-ends at end_offset and is the only one appended to; a batch below durable_offset lies in a flushed part of its segment
-or in the journal. All of it is changed by the event loop's thread alone. `segments` is replaced, never changed in
-place, so that workers may read while the loop appends.
+Invariants: start_offset <= durable_offset <= written_offset <= end_offset; the segments follow one another without a
+gap, the last one ends at written_offset and is the only one appended to; what lies behind it waits to be written (see
+`gathering`); a batch below durable_offset lies in a flushed part of its segment or in the journal. All of it is changed
+by the event loop's thread alone. `segments` is replaced, never changed in place, so that workers may read while the
+loop appends.
 
 The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `index`), `<name>.snapshot` files (see
 `snapshot`), while it is cleaned `.cleaned` files and `exchange` (see `exchange`), and after a crash perhaps `.cut`
@@ -25,8 +26,11 @@ from penstock.records.header import BatchHeader
 from penstock.storage import snapshot
 from penstock.storage.commit import Commit
 from penstock.storage.dirt import Cleaned
+from penstock.storage.disk import Buffer
 from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
+from penstock.storage.gathering import GATHERED_BYTES_MAX, Gathering
+from penstock.storage.journal import JournalEntry
 from penstock.storage.reader import LogReader
 from penstock.storage.retention import expired_segments
 from penstock.storage.segment import Segment, SegmentState
@@ -56,16 +60,6 @@ class LogSettings(Struct, frozen=True):
     min_cleanable_dirty_ratio: float = 0.5
 
 
-class PendingBytes(Struct, frozen=True):
-    """Appended bytes that the next flush must make durable, kept for the journal."""
-
-    segment: Segment
-    position: int
-    base_offset: int
-    next_offset: int
-    data: bytes
-
-
 class Log:
     """Append and read whole batches. Made by the store."""
 
@@ -81,6 +75,7 @@ class Log:
         careful: bool,
         dirtied: Callable[["Log"], None],
         request_commit: Callable[["Log"], Commit],
+        abandon_commit: Callable[["Log", PenstockError], None],
         trouble: Trouble,
     ) -> None:
         self.key = key
@@ -121,8 +116,10 @@ class Log:
         """Called on the event loop whenever durable_offset has risen."""
         self.on_cut: Callable[[Log], None] | None = None
         """Called when end_offset went back after a failed flush: whoever derived state from the log makes it anew."""
-        self.pending: list[PendingBytes] = []
+        self.pending: list[JournalEntry] = []
+        """What the next flush must make durable, kept for the journal."""
         self.pending_bytes = 0
+        self.gathering = Gathering(self, abandon_commit, GATHERED_BYTES_MAX if journaled else 0)
         self.files = files
         self.clock = clock
         self._journaled = journaled
@@ -140,14 +137,20 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
+    @property
+    def written_offset(self) -> int:
+        return self.segments[-1].end.offset if self.segments else self.end_offset
+
     # Writing.
 
-    def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+    def append(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write batches that are stamped with the offsets from end_offset on, all into one segment.
 
         Nothing is durable by this; see `Store.commit`. Raises KAFKA_STORAGE_ERROR when the disk refuses, and until it
         is well again; then none of the batches counts.
         """
+        if self.gathering.parts:
+            self.gathering.write()
         if self.broken is not None or self.quarantined is not None:
             self.refuse()
         size = len(batches)
@@ -172,7 +175,8 @@ class Log:
         if self._journaled:
             self.pending_bytes += size
             if self.pending_bytes <= JOURNAL_BYTES_MAX:
-                self.pending.append(PendingBytes(segment, position, base_offset, self.end_offset, bytes(batches)))
+                span = (segment.base_offset, position, base_offset, self.end_offset)
+                self.pending.append(JournalEntry(self.key, *span, bytes(batches)))
             elif self.pending:
                 self.pending = []
         if not self.is_dirty:
@@ -184,6 +188,7 @@ class Log:
 
     def roll(self) -> Segment:
         """Close the active segment and begin the next; raises KAFKA_STORAGE_ERROR, and then nothing has changed."""
+        self.gathering.write()
         try:
             segment = Segment.fresh(
                 self.path, self.end_offset, self.files, self.settings.index_interval_bytes, self.clock.wall_ms()
@@ -279,6 +284,7 @@ class Log:
         self.broken = cause
         self.pending = []
         self.pending_bytes = JOURNAL_BYTES_MAX + 1
+        self.gathering.drop(self.storage_error(cause))
 
     # Forgetting.
 

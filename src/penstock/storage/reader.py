@@ -99,8 +99,8 @@ class LogReader:
             raise PenstockError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {log.start_offset}..{log_end} of {log.path}"
             )
-        if end_offset > log_end:
-            end_offset = log_end
+        if end_offset > log.written_offset:
+            end_offset = log.written_offset
         if offset >= end_offset:
             return b""
         try:
@@ -288,7 +288,7 @@ class LogReader:
         log = self._log
         if log.quarantined is not None:
             log.refuse()
-        end_offset = log.end_offset
+        end_offset = log.written_offset
         if offset >= end_offset:
             return
         segments, (segment, position) = self._place(max(offset, log.start_offset))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.header import BatchHeader, CorruptBatch
 from penstock.storage import index as index_files
-from penstock.storage.disk import DiskFile
+from penstock.storage.disk import Buffer, DiskFile
 from penstock.storage.files import OpenFiles
 from penstock.storage.index import Entries, Place, SparseIndex, no_entries
 from penstock.storage.scan import walk
@@ -152,7 +152,7 @@ class Segment:
         self.pinned = None
         self.is_retired = False
 
-    def append(self, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+    def append(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write whole batches at the end; after OSError the end is where it was."""
         offset, position, max_timestamp, max_timestamp_offset = self.end
         file = self.file

@@ -187,6 +187,7 @@ class Store:
             careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
             request_commit=directory.commits.request,
+            abandon_commit=directory.commits.abandon,
             trouble=directory.trouble,
         )
 
@@ -366,6 +367,8 @@ class Store:
 
     async def _close(self, directory: DataDirectory) -> None:
         for log in directory.logs.values():
+            with suppress(PenstockError):
+                log.gathering.write()
             if not log.is_dirty:
                 log.mark_dirty()
         try:

@@ -12,8 +12,8 @@ from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.request import HangUpError, Later, Request, Result, Work
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import INTERNAL_PREFIX
+from penstock.partition.appended import Appended
 from penstock.partition.opened import InvalidRecords, Opener
-from penstock.partition.partition import Appended
 from penstock.storage.commit import Commit
 from penstock.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
 from penstock.wire.topic_ref import TopicRef
