@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -24,13 +26,57 @@ class Workers(Protocol):
 
 
 class ThreadWorkers:
-    """A pool of real threads."""
+    """Real threads over one queue, started as there is work for them.
+
+    The standard library's pool would do; handing a job over and back through it costs the event loop twice as much,
+    which every flush pays.
+    """
 
     def __init__(self, count: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._count = count
+        self._name = name
+        self._threads: list[Thread] = []
+        self._under_way = 0
+        self._is_closed = False
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+        if self._is_closed:
+            raise RuntimeError("these workers are closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._under_way += 1
+        if len(self._threads) < min(self._under_way, self._count):
+            thread = Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((work, future))
+        return future
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._is_closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, future = job
+            result, error = None, None
+            if not future.cancelled():
+                try:
+                    result = work()
+                except BaseException as raised:
+                    error = raised
+            with suppress(RuntimeError):  # The loop is closed: nobody waits any longer.
+                future.get_loop().call_soon_threadsafe(self._ended, future, result, error)
+            del job, work, future, result, error  # They would live on until the next job comes.
+
+    def _ended(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._under_way -= 1
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

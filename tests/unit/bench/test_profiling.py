@@ -2,7 +2,7 @@
 
 from bench.profiling import summary
 
-WORKER = "_worker (/usr/lib/python3.11/concurrent/futures/thread.py)"
+WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/penstock/model/workers.py)"
 FLUSH = "LocalFile.flush (/here/src/penstock/storage/local_disk.py)"
 
 

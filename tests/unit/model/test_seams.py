@@ -41,6 +41,29 @@ def test_work_runs_in_another_thread_and_hands_back_its_result_or_error() -> Non
     asyncio.run(scenario())
 
 
+def test_workers_do_as_much_side_by_side_as_they_are_many_and_finish_what_they_took_before_they_close() -> None:
+    meet = threading.Barrier(3)
+    done: list[int] = []
+
+    async def scenario() -> None:
+        workers = ThreadWorkers(3, "test")
+        await asyncio.gather(*(workers.run(lambda: meet.wait(10)) for _ in range(3)))
+        gate = threading.Event()
+        waits = [workers.run(lambda: gate.wait(10)) for _ in range(3)]
+        last = workers.run(lambda: done.append(1))
+        called_off = workers.run(lambda: done.append(2))
+        called_off.cancel()
+        waits[0].cancel()
+        gate.set()
+        workers.close()
+        assert done == [1], "what was called off in time is not begun"
+        await asyncio.gather(*waits[1:], last)
+        with pytest.raises(RuntimeError, match="closed"):
+            workers.run(lambda: None)
+
+    asyncio.run(scenario())
+
+
 class _Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
