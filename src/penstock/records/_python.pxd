@@ -5,3 +5,35 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *thing)
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBUF_READ
+
+# CRC-32C of a few bytes, where the processor has an instruction for it: calling the crc32c package, which is faster on
+# many, takes longer than a small batch does otherwise.
+cdef extern from *:
+    """
+    #if defined(__x86_64__) && defined(__GNUC__)
+    __attribute__((target("sse4.2")))
+    static unsigned int short_crc32c(const unsigned char *data, Py_ssize_t size) {
+        unsigned long long crc = 0xFFFFFFFF, word;
+        for (; size >= 8; data += 8, size -= 8) {
+            memcpy(&word, data, 8);
+            crc = __builtin_ia32_crc32di(crc, word);
+        }
+        if (size >= 4) {
+            unsigned int half;
+            memcpy(&half, data, 4);
+            crc = __builtin_ia32_crc32si((unsigned int) crc, half);
+            data += 4;
+            size -= 4;
+        }
+        for (; size > 0; data++, size--)
+            crc = __builtin_ia32_crc32qi((unsigned int) crc, *data);
+        return ~(unsigned int) crc;
+    }
+    static int has_short_crc32c(void) { return __builtin_cpu_supports("sse4.2") != 0; }
+    #else
+    static unsigned int short_crc32c(const unsigned char *data, Py_ssize_t size) { return 0; }
+    static int has_short_crc32c(void) { return 0; }
+    #endif
+    """
+    unsigned int short_crc32c(const unsigned char *data, Py_ssize_t size)
+    int has_short_crc32c()

@@ -23,7 +23,7 @@ def boundscheck(on: bool) -> Callable[[T], T]:
     return cfunc
 
 
-def exceptval(value: int, *, check: bool) -> Callable[[T], T]:
+def exceptval(value: int | None = None, *, check: bool) -> Callable[[T], T]:
     return cfunc
 
 

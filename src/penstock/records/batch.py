@@ -36,7 +36,6 @@ _OBJECT_RATIO = 64
 """Bytes of objects for each byte received: more than any uncompressed record or header needs, however small."""
 
 _INT64_MAX = 2**63 - 1
-_ATTRIBUTES = BatchHeader._fields.index("attributes")
 _pack = LAYOUT.pack_into
 _pack_crc = struct.Struct(">I").pack_into
 
@@ -81,12 +80,16 @@ def encode_batch(
     if append_timestamp is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp = append_timestamp
-    # In the order of the header's fields: by their names it would take as long as twenty records do.
-    return _sealed(
+    batch = _packed(batch, attributes, level)
+    # Not through a `BatchHeader` and `seal`, which would take a single message as long as encoding it does.
+    _pack(
         batch,
-        level,
+        0,
         base_offset,
+        len(batch) - LENGTH_END,
         leader_epoch,
+        MAGIC,
+        0,
         attributes,
         count - 1 if deltas is None else deltas[-1],
         base_timestamp,
@@ -96,6 +99,8 @@ def encode_batch(
         base_sequence,
         count,
     )
+    _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def batch_attributes(compression: str, *, transactional: bool = False, control: bool = False) -> int:
@@ -107,21 +112,20 @@ def batch_attributes(compression: str, *, transactional: bool = False, control: 
 def seal(batch: bytearray, header: BatchHeader, level: int | None = None) -> bytearray:
     """Finish a batch whose records lie behind the room for its header: compress them as the header says, and put the
     header before them, with the length and the checksum that they now have."""
-    return _sealed(batch, level, header.base_offset, header.leader_epoch, *header[_ATTRIBUTES:])
+    batch = _packed(batch, header.attributes, level)
+    _pack(batch, 0, header.base_offset, len(batch) - LENGTH_END, *header[2:])
+    _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
-def _sealed(
-    batch: bytearray, level: int | None, base_offset: int, leader_epoch: int, attributes: int, *fields: int
-) -> bytearray:
-    """As `seal`, with the fields that a header has from its attributes on."""
+def _packed(batch: bytearray, attributes: int, level: int | None) -> bytearray:
+    """The batch, its header still missing, compressed as its attributes say."""
     if compression := attributes & COMPRESSION_MASK:
         packed = compress(Compression(compression), memoryview(batch)[HEADER_BYTES:], level)
         batch = bytearray(HEADER_BYTES)
         batch += packed
     elif level is not None:
         raise ValueError("without compression there is no level")
-    _pack(batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch, MAGIC, 0, attributes, *fields)
-    _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 
 

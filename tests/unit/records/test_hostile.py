@@ -265,6 +265,16 @@ def test_a_run_of_batches_is_what_they_are_one_by_one(
     assert buffer_outcome(compiled.decode, buffer, **options) == buffer_outcome(plain.decode, buffer, **options)
 
 
+@pytest.mark.parametrize("damage", [False, True])
+def test_the_checksum_of_a_batch_of_any_size_is_looked_at_on_a_run(compiled: Any, damage: bool) -> None:
+    for size_bytes in (*range(80), *range(900, 1100), 100_000):
+        buffer = sealed(record(value=varint(size_bytes) + b"\xa5" * size_bytes), 1)
+        buffer[-1] ^= damage
+        run = compiled.decode.Run(buffer, MIB)
+        run.measure(compiled.decode.Sizes(), True)
+        assert run.end == (0 if damage else len(buffer))
+
+
 def test_batches_that_change_between_measuring_and_reading_are_refused(compiled: Any) -> None:
     buffer = sealed(record(value=varint(9) + b"y" * 9), 1)
     sizes = compiled.decode.Sizes()
