@@ -140,6 +140,7 @@ class _Poll:
         answer = self.answer_now()
         if answer is not None:
             self._timer.cancel()
+            self._wake = _nothing
             self._later.finish(answer)
         elif self._reading.is_finished:
             self._cancels = self._handler.wait(self._read(), self._wake)
