@@ -88,13 +88,14 @@ class Outbox:
         size = size_of(answer)
         self._bytes += size
         head = frame_response(correlation_id, flexible, size)
-        if not isinstance(answer, bytes):
+        if size < _JOIN_BELOW_BYTES:
+            whole = answer if isinstance(answer, bytes) else b"".join(cast("list[Buffer]", answer))
+            self._pieces.append(head + whole)
+        elif not isinstance(answer, bytes):
             self._pieces.append(head)
             self._pieces += answer
             if size > PART_BYTES_MIN and not self._has_parts:
                 self._has_parts = not all(isinstance(piece, Buffer) for piece in answer)
-        elif size < _JOIN_BELOW_BYTES:
-            self._pieces.append(head + answer)
         else:
             self._pieces += (head, answer)
 

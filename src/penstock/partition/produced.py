@@ -46,7 +46,7 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
         raise _invalid(f"{sent_bytes} bytes are not a record batch; exactly one must be sent")
     header = read_header(records)
     # Taken apart once: asking a header for its fields one by one would be most of what a small batch costs here.
-    _, batch_length, _, magic, _, attributes, last_delta, first_ms, newest_ms, _, _, _, record_count = header
+    _, batch_length, _, magic, _, attributes, last_delta, first_ms, newest_ms, producer_id, _, _, record_count = header
     if magic != MAGIC:
         _refuse_format(magic)
     size_bytes = batch_length + LENGTH_END
@@ -71,7 +71,8 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
     if last_delta < 0 or record_count != last_delta + 1:
         raise _invalid(f"{record_count} records have {last_delta + 1} offsets; they must be as many")
     check(records, 0, header)
-    _check_origin(header)
+    if producer_id >= 0 or attributes & _NOT_A_CLIENTS:
+        _check_origin(header)
     if settings.log_append_time:
         return header
     if attributes & LOG_APPEND_TIME:
