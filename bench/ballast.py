@@ -14,15 +14,14 @@ from typing import Self
 
 _PIECE_BYTES = 32 * 1024 * 1024
 _GAP_S = 0.05
-_WANTED_BYTES = 3072 * 1024 * 1024
 
 
 class Ballast:
-    """Taken on when made, let go of inside the `with` block."""
+    """Taken on when made, as many bytes as a load will write; let go of inside the `with` block."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_bytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-        count = min(_WANTED_BYTES, _available_bytes() // 4) // _PIECE_BYTES
+        count = min(size_bytes, _available_bytes() // 4) // _PIECE_BYTES
         self._pieces = [mmap.mmap(-1, _PIECE_BYTES, flags=flags) for _ in range(count)]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._let_go, name="ballast")

@@ -142,19 +142,25 @@ class Driver:
         options = {"partitions": partitions, "spread": spread, "batch": batch_file(20, 100), "records": 20}
         self.raw("produce", topics, settled=False, requests=total * writes // spread, inflight=1, **options)
 
-    def load(self, mode: str, topic: str, **arguments: object) -> Ran:
+    def load(self, mode: str, topic: str, **arguments: Any) -> Ran:
         """The tool on librdkafka."""
-        return self.run([str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic, *options(arguments)])
+        command = [str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic]
+        writes_bytes = arguments["messages"] * arguments["size"] if mode == "produce" else 0
+        return self.run([*command, *options(arguments)], writes_bytes=writes_bytes)
 
-    def raw(self, mode: str, topics: list[str], *, settled: bool = True, **arguments: object) -> Ran:
+    def raw(self, mode: str, topics: list[str], *, settled: bool = True, **arguments: Any) -> Ran:
         """The tool on bare sockets."""
         command = [str(RAW), mode, "--port", str(self.peer.port), "--topics", ",".join(topics)]
-        return self.run([*command, *options(arguments)], settled=settled)
+        writes_bytes = arguments["requests"] * arguments["batch"].stat().st_size if mode == "produce" else 0
+        return self.run([*command, *options(arguments)], settled=settled, writes_bytes=writes_bytes)
 
-    def run(self, command: Sequence[str], parse: Parse = json.loads, *, settled: bool = True) -> Ran:
+    def run(
+        self, command: Sequence[str], parse: Parse = json.loads, *, settled: bool = True, writes_bytes: int = 0
+    ) -> Ran:
         """Run a tool, again where a leader was not there yet: what counts is the run that went through.
 
-        RuntimeError when the tool fails, with what it and the broker said.
+        Warm memory is kept ready for the bytes that it will write. RuntimeError when the tool fails, with what it and
+        the broker said.
         """
         give_up_s = time.monotonic() + LEADERS_TIMEOUT_S
         while True:
@@ -162,7 +168,7 @@ class Driver:
                 if not (settled and self._settles):
                     return self._measured(command, parse, self.profiler if settled else None)
                 settle(self.peer.directory)
-                with Ballast():
+                with Ballast(writes_bytes):
                     return self._measured(command, parse, self.profiler)
             except RuntimeError as error:
                 if not any(told in str(error) for told in _NOT_YET) or time.monotonic() > give_up_s:

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import KafkaException
 IDLE_S = 3.0
 """How long after its start a broker counts as idle."""
 
-GUESS_S = 6.5
+GUESS_S = 8.0
 """What one run of one workload takes, before any has shown it."""
 
 FAILURES = (RuntimeError, OSError, subprocess.SubprocessError, KafkaException)
@@ -73,9 +73,8 @@ class Rounds:
 
     def run(self, workloads: Sequence[Workload], *, starts: bool, memory: bool) -> None:
         """Everything, in an order that lets a broker run as long as its settings suit."""
-        runs = (
-            sum(min(self._rounds, workload.rounds_max) + 1 for workload in workloads) + self._rounds * starts + memory
-        )
+        runs = self._rounds * starts + memory
+        runs += sum(min(self._rounds, workload.rounds_max) + workload.warms_up for workload in workloads)
         bare = sum(self._rounds * len(self._floors) for workload in workloads if workload.has_floor)
         self._progress = Progress(runs * len(self._peers) + bare)
         if starts:
@@ -115,6 +114,8 @@ class Rounds:
         kept = len(self.samples)
         for peer in self._peers:
             for workload in workloads:
+                if not workload.warms_up:
+                    continue
                 what = f"{workload.name}, to warm up"
                 self._attempt(what, peer, partial(workload.run, scale=scale), flush=flush)
         del self.samples[kept:]
@@ -173,6 +174,7 @@ def _memory_after_load(driver: Driver, scale: Scale) -> Sample:
     batch = batch_file(8_000, 100)
     with driver.topic(16) as topic:
         requests = scale.memory_bytes // batch.stat().st_size
-        driver.raw("produce", [topic], partitions=16, batch=batch, records=8_000, requests=requests)
+        options = {"partitions": 16, "batch": batch, "records": 8_000, "requests": requests}
+        driver.raw("produce", [topic], settled=False, **options)
         name = f"memory after {scale.memory_bytes / 1e9:g} GB"
         return Sample(name, driver.peer.name, {"MB": resident_mb(driver.peer.pid)})
