@@ -28,6 +28,7 @@ from bench.growth_tables import (
     Found,
     Part,
     Standing,
+    growth_plot,
     growth_table,
     keep,
     kept_parts,
@@ -42,6 +43,7 @@ from bench.restarting import RestartCase, RestartScale, measure_restarts
 
 BEGIN = "<!-- growth:begin (written by bench/growth.py) -->"
 END = "<!-- growth:end -->"
+PLOT = "plots/growth.svg"
 PARTS = (*(case.name for case in growing.CASES), *(case.name for case in restarting.CASES))
 
 
@@ -64,8 +66,18 @@ def main() -> int:
     lines = page({name: kept[name] for name in arguments.only or PARTS if name in kept})
     print("\n".join(lines))
     if arguments.output:
-        rewrite(Path(arguments.output), lines, BEGIN, END)
+        write(Path(arguments.output), lines, [cost for part in kept.values() for cost in part.found.costs])
     return 0
+
+
+def write(path: Path, lines: Sequence[str], costs: Sequence[Cost]) -> None:
+    """Rewrite this part of the page, with a plot where there is something to draw."""
+    if costs:
+        plot = path.parent / PLOT
+        plot.parent.mkdir(exist_ok=True)
+        plot.write_text(growth_plot(costs))
+        lines = ["", f"![Broker CPU per message as something grows]({PLOT})", *lines]
+    rewrite(path, lines, BEGIN, END)
 
 
 def run_part(name: str, arguments: argparse.Namespace, directory: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.plots import lines as line_plot
 from bench.report import spread
 from bench.restarting import LIMITS_S, Restart
 
@@ -77,6 +78,19 @@ def _found(kept: Mapping[str, Any]) -> Found:
         [Standing(**one) for one in kept["standing"]],
         [Restart(**one) for one in kept["restarts"]],
     )
+
+
+def growth_plot(costs: Sequence[Cost]) -> str:
+    """A line for each piece of work: its cost as a share of what it is with little."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for case, work in dict.fromkeys((cost.case, cost.work) for cost in costs):
+        by_amount: dict[int, list[float]] = {}
+        for cost in costs:
+            if (cost.case, cost.work) == (case, work):
+                by_amount.setdefault(cost.amount, []).append(cost.cpu_us)
+        medians = [(amount, statistics.median(by_amount[amount])) for amount in sorted(by_amount)]
+        series[f"{case}, {work}"] = [(float(amount), median / medians[0][1]) for amount, median in medians]
+    return line_plot("Broker CPU per message as something grows, as a share of its beginning", series, RATIO_MAX)
 
 
 def growth_table(costs: Sequence[Cost]) -> list[str]:
