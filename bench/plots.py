@@ -23,7 +23,7 @@ PLOTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """File, title, and the figures it shows."""
 
-WIDTH, LABELS, RIGHT, TOP, STEP = 960, 390, 60, 58, 22
+WIDTH, LABELS, RIGHT, TOP, STEP = 1060, 490, 60, 58, 22
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -102,7 +102,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], limit
 
     Amounts are spread by order of magnitude, from the smallest of each series at the left to its largest at the right.
     """
-    height, left, right = 260, 60, WIDTH - 330
+    height, left, right = 260, 60, WIDTH - 400
     top = max([limit, *(share for points in series.values() for _, share in points)]) * 1.08
     parts = [_text(12, 22, title, "title"), _text(12, 40, "blue: the limit", "small")]
 
