@@ -104,7 +104,7 @@ def test_growth_is_measured_for_all_that_grows_and_for_each_kind_of_start(tmp_pa
         "| messages in the log | 10,000, 50,000 | consume near the end |",
         "| partitions | 1, 10 | produce to each in turn |",
         "| idle connections | 0, 20 | consume |",
-        "| groups | 1, 5 | commit an offset |",
+        "| groups | 1, 5 | commit an offset in each in turn |",
         "| nothing | stopped in order |",
         "| 0.02 GB | killed just after all of it was written |",
     ):
