@@ -106,6 +106,6 @@ def test_growth_is_measured_for_all_that_grows_and_for_each_kind_of_start(tmp_pa
         "| idle connections | 0, 20 | consume |",
         "| groups | 1, 5 | commit an offset in each in turn |",
         "| nothing | stopped in order |",
-        "| 0.02 GB | killed just after all of it was written |",
+        "| 0.02 GB | killed right after all of it was written |",
     ):
         assert row in text
