@@ -249,3 +249,30 @@ def test_the_journal_is_cut_when_the_segments_have_been_flushed() -> None:
         assert all(len(values_of(log)) == 31 for log in logs_of(store))
 
     run(check())
+
+
+def test_whoever_appends_again_when_a_broken_log_refuses_them_shares_the_next_round() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store, (broken, other, third) = await opened(disk, 3)
+        append(broken, [b"refused"])
+        append(other, [b"kept"])
+        refused, kept = store.commit(broken), store.commit(other)
+        assert refused is not None
+        assert kept is not None
+        again: list[Commit | None] = []
+
+        def append_again(_: Commit) -> None:
+            append(third, [b"from within"])
+            again.append(store.commit(third))
+
+        refused.then(append_again)
+        broken.fence("broken")
+        await kept
+        assert again[0] is not None
+        await again[0]
+        await append_to_all(store, [other, third])
+        assert other.durable_offset == other.end_offset == 3
+        assert third.durable_offset == third.end_offset == 3
+
+    run(check())
