@@ -70,9 +70,11 @@ class Later:
             return
         self.answer = answer
         self.is_done = True
-        self._hurry = None
-        if self._when_done is not None:
-            self._when_done()
+        when_done = self._when_done
+        # Those hold this one in turn: kept, they would leave the answer in memory until garbage is looked for.
+        self._hurry = self._when_done = self._start = None
+        if when_done is not None:
+            when_done()
 
     def on_hurry(self, hurry: Callable[[], None]) -> None:
         """As in the constructor, for what is known only after the work was begun."""

@@ -1,6 +1,8 @@
 """Fetch: what a reader gets, and when it is woken."""
 
 import asyncio
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -9,6 +11,8 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
 from penstock.broker.memory import Memory
+from penstock.broker.reading import Reading
+from penstock.broker.request import Later
 from penstock.model.errors import ErrorCode
 from penstock.records.batch import decode_batches
 from penstock.storage.local_disk import LocalDisk, LocalFile
@@ -272,3 +276,37 @@ def test_data_that_is_only_on_disk_is_read_beside_the_loop(tmp_path: Path) -> No
         assert found == [(0, [b"0"]), unknown, (0, [b"1"]), (0, [b"2"])]
 
     serve(tmp_path, story, disk=ColdDisk())
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Nothing is freed but what nobody holds."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("disk", [LocalDisk(), ColdDisk()], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("partitions", [1, 1_001])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_nothing_is_left_of_a_wait_that_was_answered(
+    disk: LocalDisk, partitions: int, is_written: bool, tmp_path: Path
+) -> None:
+    wants = [FetchPartition(number, 0, 1_000_000) for number in range(partitions)]
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=partitions)
+        reader, writer = await broker.peer(), await broker.peer()
+        reading = asyncio.ensure_future(fetch(reader, [("events", wants)], max_wait_ms=LONG_MS if is_written else 1))
+        if is_written:
+            partition = broker.partitions.get("events", 0)
+            assert partition is not None
+            await until(lambda: partition.waiting > 0)
+            await produce(writer, "events")
+        await reading
+        await broker.settle()
+        assert [found for found in gc.get_objects() if isinstance(found, Later | Reading)] == []
+
+    serve(tmp_path, story, disk=disk)

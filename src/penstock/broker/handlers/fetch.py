@@ -71,7 +71,9 @@ class FetchHandler:
                 partition = self._partitions.get(topic, number)
             else:
                 partition = self._partitions.get_by_id(topic, number)
-            if partition is not None:
+            if partition is None:
+                wake()
+            else:
                 # Behind what was there already: with less than the reader wants, only more of it is news.
                 cancels.append(partition.wait(max(want.offset, fetched.high_watermark), wake))
         return cancels
@@ -140,7 +142,7 @@ class _Poll:
         answer = self.answer_now()
         if answer is not None:
             self._timer.cancel()
-            self._wake = _nothing
+            self._wake = _nothing  # What it was holds all that was read.
             self._later.finish(answer)
         elif self._reading.is_finished:
             self._cancels = self._handler.wait(self._read(), self._wake)
