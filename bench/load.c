@@ -336,7 +336,8 @@ static void *run_member(void *opaque) {
             if (!message->err && message->len >= sizeof(int64_t) && worker->delivered < worker->latency_room) {
                 int64_t sent, now = now_ns();
                 memcpy(&sent, message->payload, sizeof sent);
-                /* What was in the topic before begins with letters, which make a time far ahead. */
+                /* What is not timed is marked with a time far ahead; what was in the topic before begins with letters,
+                 * which make one, too. */
                 if (sent <= now) worker->latency_ns[worker->delivered++] = now - sent;
             }
             rd_kafka_message_destroy(message);
@@ -386,12 +387,13 @@ static int mixed(void) {
         pthread_create(&members[i].thread, NULL, run_member, &members[i]);
     }
     wait_for(members, partitions_of, options.partitions, "the group did not gather");
-    int64_t start = now_ns(), gap = 1000000000 / options.rate;
-    for (int64_t i = 0; i < options.messages; i++) {
+    /* Half a second that is not timed: until its first fetch is answered, a member is some tens of milliseconds late. */
+    int64_t start = now_ns(), gap = 1000000000 / options.rate, untimed = options.rate / 2;
+    for (int64_t i = 0; i < options.messages + untimed; i++) {
         int64_t due = start + i * gap, sent;
         struct timespec at = {due / 1000000000, due % 1000000000};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
-        sent = now_ns();
+        sent = i < untimed ? INT64_MAX : now_ns();
         memcpy(payload, &sent, sizeof sent);
         while (rd_kafka_produce(producer.topic, (int)(i % options.partitions), RD_KAFKA_MSG_F_COPY, payload,
                                 (size_t)options.size, NULL, 0, NULL) == -1)
@@ -402,7 +404,8 @@ static int mixed(void) {
     double seconds = (double)(now_ns() - start) / 1e9;
     mixed_over = 1;
     for (int i = 0; i < options.consumers; i++) pthread_join(members[i].thread, NULL);
-    print_common(options.messages, options.messages * options.size, seconds, producer.requests, producer.first_error);
+    print_common(options.messages + untimed, (options.messages + untimed) * options.size, seconds, producer.requests,
+                 producer.first_error);
     print_latencies(members, options.consumers);
     printf("}\n");
     fflush(stdout);

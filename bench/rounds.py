@@ -13,7 +13,7 @@ from bench.driver import Driver, Sample, batch_file
 from bench.floor import floors
 from bench.peers import Peer
 from bench.processes import resident_mb
-from bench.workloads import FLOORED_SIZE, TINY, WARM, Scale, Workload, records_of
+from bench.workloads import FLOORED_SIZE, GLIMPSE, QUICK, TINY, WARM, Scale, Workload, records_of
 from confluent_kafka.cimpl import KafkaException
 
 IDLE_S = 3.0
@@ -110,7 +110,7 @@ class Rounds:
 
     def _warm_up(self, workloads: Sequence[Workload], *, flush: bool) -> None:
         """Each workload once on each broker, which brings it (and a JVM above all) to its usual speed."""
-        scale = TINY if self._scale is TINY else WARM
+        scale = {TINY: TINY, QUICK: GLIMPSE}.get(self._scale, WARM)
         kept = len(self.samples)
         for peer in self._peers:
             for workload in workloads:
