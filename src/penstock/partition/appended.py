@@ -1,7 +1,8 @@
 """What a writer is told of a batch, and what the partition remembers of it until it is in the log's files."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from penstock.model.limits import NO_TIMESTAMP
 from penstock.records.header import BatchHeader
@@ -11,7 +12,7 @@ ACKS_ALL = -1
 ACKS_NONE = 0
 
 
-class Appended(NamedTuple):
+class Appended(Struct, frozen=True):
     """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it is over when it
     is, or with KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
 

@@ -37,7 +37,7 @@ from penstock.partition.times import (
     FoundOffset,
 )
 from penstock.partition.waiters import Cancel, Waiters
-from penstock.records.header import BatchHeader, read_header, stamp
+from penstock.records.header import BatchHeader, placed, read_header
 from penstock.storage.cleaner import CleaningJob
 from penstock.storage.commit import Commit
 from penstock.storage.log import Log
@@ -143,8 +143,8 @@ class Partition:
         if settings.log_append_time:
             timestamp = now_ms
             stamp_append_time(records, header, now_ms)
-        stamp(records, 0, base_offset, self.leader_epoch)
-        header = read_header(records)
+            header = read_header(records)
+        header = placed(records, header, base_offset, self.leader_epoch)
         if log.gathering.add(records, header):
             self._note(header, timestamp)
         else:

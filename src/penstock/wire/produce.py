@@ -35,11 +35,8 @@ _NO_TAGS = b"\0\0\0"
 _TOPICS_KEPT = 4096
 
 
-class PartitionRecords(NamedTuple):
-    """What is to be appended to one partition; `records` is a piece of the frame."""
-
-    partition: int
-    records: memoryview | None
+PartitionRecords = tuple[int, memoryview | None]
+"""A partition, and what is to be appended to it: a piece of the frame."""
 
 
 class ProduceRequest(NamedTuple):
@@ -80,7 +77,7 @@ def _parse_plain(version: int, frame: memoryview, position: int) -> ProduceReque
     if transactional_size != -1 or topics != 1 or partitions != 1 or size < 0 or first + records != len(frame):
         return None
     topic = str(frame[start:end], "utf-8")
-    return ProduceRequest(None, acks, timeout_ms, [(topic, [PartitionRecords(number, frame[first:])])])
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [(number, frame[first:])])])
 
 
 def _parse_plain_compact(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
@@ -111,7 +108,7 @@ def _parse_plain_compact(version: int, frame: memoryview, position: int) -> Prod
     last = first + records - 1
     if transactional_size or topics != 2 or partitions != 2 or not records or frame[last:] != _NO_TAGS:
         return None
-    return ProduceRequest(None, acks, timeout_ms, [(topic, [PartitionRecords(number, frame[first:last])])])
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [(number, frame[first:last])])])
 
 
 def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest:
@@ -133,9 +130,9 @@ def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest
 
 
 def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
-    partitions = []
+    partitions: list[PartitionRecords] = []
     for _ in range(source.count(flexible, 5)):
-        partitions.append(PartitionRecords(source.int32(), source.data(flexible)))
+        partitions.append((source.int32(), source.data(flexible)))
         if flexible:
             source.skip_tags()
     return partitions

@@ -98,6 +98,11 @@ class Source:
             if byte < 0x80:
                 self.position = position + 1
                 return byte
+            if position + 1 < self.end:
+                high = self.buffer[position + 1]
+                if high < 0x80:
+                    self.position = position + 2
+                    return byte - 0x80 + (high << 7)
         return self._long_varint()
 
     def _long_varint(self) -> int:

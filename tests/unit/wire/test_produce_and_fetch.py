@@ -204,9 +204,9 @@ def test_a_replica_tells_its_id_in_a_tag(version: int) -> None:
 def test_records_are_pieces_of_the_frame_and_not_copies() -> None:
     frame = bytearray(joined(write_produce_request(9, [("t", [(0, b"records")])], acks=1, timeout_ms=0)))
     (_, (piece,)) = parse_produce_request(9, memoryview(frame), 0).topics[0]
-    assert piece.records is not None
-    assert piece.records.obj is frame
-    piece.records[0:1] = b"R"
+    assert piece[1] is not None
+    assert piece[1].obj is frame
+    piece[1][0:1] = b"R"
     assert b"Records" in frame
 
 

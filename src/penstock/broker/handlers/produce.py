@@ -51,13 +51,13 @@ class ProduceHandler:
         return write_produce_response(request.version, waiting.results)
 
     def _append_all(self, produce: ProduceRequest, waiting: "_Waiting") -> None:
-        acks = produce.acks
+        acks, is_transactional = produce.acks, produce.transactional_id is not None
         for topic, partitions in produce.topics:
             results: list[ProduceResult] = []
             waiting.results.append((topic, results))
             for number, records in partitions:
                 try:
-                    if produce.transactional_id is not None:
+                    if is_transactional:
                         raise PenstockError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
                     partition = find_partition(self._partitions, topic, number)
                     if partition.topic.startswith(INTERNAL_PREFIX):
