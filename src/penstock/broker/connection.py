@@ -18,7 +18,7 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
-from penstock.broker.outbox import READER_SILENCE_S, Outbox, size_of
+from penstock.broker.outbox import READER_SILENCE_S, Outbox, memory_of
 from penstock.broker.progress import Progress
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_when_drained()
         else:
             answer = pending.later.answer
-            pending.held_bytes = size_of(answer) if answer is not None else 0
+            pending.held_bytes = memory_of(answer) if answer is not None else 0
             self._shared.memory.outgoing_bytes += pending.held_bytes
 
     def _settle(self) -> None:

@@ -135,12 +135,8 @@ class Outbox:
     def resume(self) -> None:
         """There is room again; afterwards it may have been filled."""
         self.is_paused = False
-        if self._rest and self._transport is not None:
-            part = self._rest[0]
-            if isinstance(part, Buffer) or part.is_cached():
-                self._send_rest(self._transport)
-            else:
-                self._read_first(part)
+        if self._rest and self._transport is not None and self._is_next_cached():
+            self._send_rest(self._transport)
         self._count_unsent()
 
     def is_stuck(self, now: float) -> bool:
@@ -165,40 +161,44 @@ class Outbox:
             while rest:
                 if not transport.get_write_buffer_size() and not _send_first(fd, rest):
                     transport.write(_take_bite(rest))
-                if transport.get_write_buffer_size():
+                if rest and transport.get_write_buffer_size():
                     transport.set_write_buffer_limits(high=0)
+                    return
+                if not self._is_next_cached():
                     return
         except OSError:
             transport.abort()
             return
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
-    def _read_first(self, part: FilePart) -> None:
-        """Have the beginning of a part that is not in memory any more read by a worker."""
-        self.is_paused = True
+    def _is_next_cached(self) -> bool:
+        """Whether the next part can be sent; the beginning of one that is not in memory any more is read first."""
+        part = next((piece for piece in self._rest if not isinstance(piece, Buffer)), None)
+        if part is None or part.is_cached():
+            return True
+        self.pause()
         work = self._workers.run(partial(part.read, COLD_BYTES))
-        work.add_done_callback(self._was_read)
+        work.add_done_callback(partial(self._was_read, part))
+        return False
 
-    def _was_read(self, work: "asyncio.Future[bytes]") -> None:
+    def _was_read(self, part: FilePart, work: "asyncio.Future[bytes]") -> None:
         if self._transport is None or work.cancelled():
             return
         if work.exception() is not None:
             self._transport.abort()
             return
-        part, data = self._rest[0], work.result()
-        assert not isinstance(part, Buffer), "what is being read stays where it is"
-        if len(data) == len(part):
-            self._rest[0] = data
-        else:
-            self._rest[0] = part.behind(len(data))
-            self._rest.appendleft(data)
+        rest, data = self._rest, work.result()
+        place = rest.index(part)
+        rest[place] = data
+        if len(data) < len(part):
+            rest.insert(place + 1, part.behind(len(data)))
         self._protocol.resume_writing()
 
     def _count_unsent(self) -> None:
         transport, now = self._transport, 0
         if transport is not None and self.is_paused:
             self._left_bytes = transport.get_write_buffer_size()
-            now = self._left_bytes + sum(len(piece) for piece in self._rest if isinstance(piece, Buffer))
+            now = self._left_bytes + memory_of(self._rest)
             self._left_bytes += sum(map(len, self._rest))
         self._memory.outgoing_bytes += now - self._unsent_bytes
         self._unsent_bytes = now
@@ -269,3 +269,10 @@ def _cut(pieces: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
 
 def size_of(answer: Answer) -> int:
     return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
+
+
+def memory_of(answer: Answer | deque[Piece]) -> int:
+    """How many of an answer's bytes are in memory, and not in a file."""
+    if isinstance(answer, bytes):
+        return len(answer)
+    return sum(len(piece) for piece in answer if isinstance(piece, Buffer))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from penstock.broker.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from penstock.broker.request import Handler, Later, Request, Result, Work
 from penstock.broker.table import Right, Row, Table
 from penstock.model.network import Listening
+from penstock.storage.local_disk import LocalDisk
+from penstock.storage.local_part import LocalPart
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_network import SimulatedNetwork
 from penstock.wire.framing import SIZE, read_correlation_id
@@ -452,5 +455,25 @@ def test_stopping_does_not_wait_longer_than_its_grace() -> None:
         await stage.listener.stop(3)
         await peer.lost()
         assert stage.listener.connection_count == 0
+
+    scene(test)
+
+
+def test_an_answer_in_a_file_takes_no_memory_while_it_waits_for_its_turn(tmp_path: Path) -> None:
+    file = LocalDisk().open(str(tmp_path / "file"), create=True)
+    file.write(bytes(100_000), 0)
+
+    async def test(stage: Scene) -> None:
+        stage.answer = lambda request: [b"head", LocalPart(file, 0, 100_000)]
+        peer = await stage.peer()
+        peer.send(wait_for_it(1), echo(2))
+        await asyncio.sleep(0.1)
+        assert stage.listener.memory.outgoing_bytes == len(b"head")
+        stage.laters[0].finish(b"now")
+        assert read_correlation_id(await peer.frame()) == 1
+        answer = await peer.frame()
+        assert read_correlation_id(answer) == 2
+        assert bytes(answer[4:]) == b"head" + bytes(100_000)
+        assert stage.listener.memory.outgoing_bytes == 0
 
     scene(test)

@@ -62,6 +62,24 @@ class ColdPart(LocalPart):
         return ColdPart(self._file, self._position + size, self._size - size)
 
 
+class LostPart(ColdPart):
+    """A part that left memory before its turn came: to send it would be to wait for the disk."""
+
+    __slots__ = ()
+
+    def send(self, head: bytes, socket_fd: int) -> int:
+        raise AssertionError("nobody asked whether it is in memory")
+
+
+class TightPart(LocalPart):
+    """A part of which the socket does not take the end."""
+
+    __slots__ = ()
+
+    def send(self, head: bytes, socket_fd: int) -> int:
+        return LocalPart(self._file, self._position, self._size - 100).send(head, socket_fd)
+
+
 class InFile(bytes):
     """A piece of an answer that lies in a file."""
 
@@ -70,6 +88,14 @@ class InFile(bytes):
 
 class InColdFile(InFile):
     part = ColdPart
+
+
+class InLostFile(InFile):
+    part = LostPart
+
+
+class InTightFile(InFile):
+    part = TightPart
 
 
 def stored(answers: Sequence[Sequence[Buffer]], path: Path) -> tuple[LocalFile, list[list[Piece]]]:
@@ -116,6 +142,10 @@ def send(outbox: Outbox, answers: Sequence[Sequence[Piece]]) -> None:
         pytest.param([[b"a", InFile(numbered(70_000))] * 9] * 9, id="many parts"),
         pytest.param([[InFile(numbered(100_000))], [b"small"], [numbered(300_000)]] * 5, id="read and unread ones"),
         pytest.param([[b"head", InColdFile(numbered(5 * COLD_BYTES)), b"tail"]] * 2, id="a file that leaves memory"),
+        pytest.param(
+            [[b"a", InFile(numbered(70_000)), b"b", InLostFile(numbered(70_000))]], id="a second file that left"
+        ),
+        pytest.param([[b"head", InTightFile(numbered(70_000))]], id="all but the end of a file"),
     ],
 )
 def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list[list[Buffer]], tmp_path: Path) -> None:
@@ -130,6 +160,7 @@ def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list
         expected = framed(answers)
         assert await reader.readexactly(len(expected)) == expected
         assert not sending.outbox.is_sending
+        assert transport.get_write_buffer_limits()[1] == HIGH_WATER_BYTES
         transport.close()
         assert await reader.read() == b""
         writer.close()
