@@ -40,7 +40,7 @@ OPEN_FILES_MAX = 512
 
 _TAILS_SEEN_TO_S = 1.0
 _NOTED_AFTER_S = 1.0
-_NOTED_AFTER_S_PER_LOG = 0.005
+_NOTED_AFTER_S_PER_LOG = 0.002
 """How much may have been written that the process after a crash has to read; see `written`."""
 
 _logger = logging.getLogger(__name__)
