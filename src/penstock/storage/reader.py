@@ -304,7 +304,9 @@ class LogReader:
         """The segments as they are at one moment, and where among them `offset` is."""
         while True:
             segments = self._log.segments
-            place = self._find(offset, cold=True)
+            segment = self._segment_of(offset)
+            # A start that replays a whole log would else walk along it twice, the first time for the index.
+            place = (segment, 0) if segment.base_offset == offset else self._find(offset, cold=True)
             if place[0] in segments:
                 return segments, place
 
