@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 16
 """Logs made or removed at the same time: enough to keep a disk busy, few enough to leave workers for others."""
 
-_LOADED_AT_ONCE = 64
-"""Logs whose state one worker reads in one go."""
+_LOADED_SIDE_BY_SIDE = 2
+"""Workers that read the state of logs. More would wait for one another: most of it is the interpreter's work."""
 
 
 class Opened(NamedTuple):
@@ -182,8 +182,8 @@ class Opening:
         def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, state.DerivedState | None]]:
             return [(key, self._load_one(key)) for key in some]
 
-        slices = [keys[start : start + _LOADED_AT_ONCE] for start in range(0, len(keys), _LOADED_AT_ONCE)]
-        jobs = [self._workers.run(partial(load_some, some)) for some in slices]
+        shares = [keys[first::_LOADED_SIDE_BY_SIDE] for first in range(_LOADED_SIDE_BY_SIDE)]
+        jobs = [self._workers.run(partial(load_some, share)) for share in shares]
         return dict(pair for pairs in await asyncio.gather(*jobs) for pair in pairs)
 
     def _load_one(self, key: PartitionKey) -> state.DerivedState | None:
