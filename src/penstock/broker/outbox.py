@@ -112,7 +112,8 @@ class Outbox:
             return
         if has_parts:
             self._rest += pieces
-            if not self.is_paused:
+            # Asked again: an answer may have waited long for those before it.
+            if not self.is_paused and self._is_next_cached():
                 self._send_rest(transport)
             return
         buffers = cast("list[Buffer]", pieces)

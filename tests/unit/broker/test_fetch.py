@@ -88,6 +88,28 @@ def test_a_reader_at_the_end_is_woken_at_once_by_a_write(tmp_path: Path) -> None
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
 
+def test_a_reader_for_whom_reading_fails_unexpectedly_is_hung_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        reader, writer = await broker.peer(), await broker.peer()
+        waiting = asyncio.ensure_future(fetch_one(reader, "events", 0, max_wait_ms=LONG_MS))
+        partition = broker.partitions.get("events", 0)
+        assert partition is not None
+        await until(lambda: partition.waiting > 0)
+        monkeypatch.setattr(partition.log, "lend", broken)
+        await produce(writer, "events", batch(b"news"))
+        with pytest.raises((EOFError, ConnectionError)):
+            await waiting
+
+    serve(tmp_path, story)
+    assert "a request failed unexpectedly; its connection is closed" in caplog.messages
+
+
 def test_a_wait_without_news_ends_with_nothing(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()

@@ -138,7 +138,12 @@ class _Poll:
     def _look(self) -> None:
         self._is_woken = False
         self._forget()
-        self._reading = self._handler.read(self._fetch, self._wants)
+        try:
+            self._reading = self._handler.read(self._fetch, self._wants)
+        except Exception as error:
+            self._timer.cancel()
+            self._later.become(Work(_fail(error)))
+            return
         answer = self.answer_now()
         if answer is not None:
             self._timer.cancel()
@@ -205,6 +210,11 @@ class _Poll:
             fetched = self._session.news(fetched, everything=self._everything)
             session_id = self._session.id
         return write_fetch_response(self._version, _by_topic(fetched), session_id=session_id)
+
+
+async def _fail(error: Exception) -> Answer:
+    """Fail where unexpected failures of requests are dealt with."""
+    raise error
 
 
 def _nothing() -> None:
