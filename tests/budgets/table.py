@@ -130,7 +130,7 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         CALLBACKS: 69,
         TIMERS: 66,
         CALLS: 16_500,
-        BLOCKS_PEAK: 2_500,
+        BLOCKS_PEAK: 2_700,
         BLOCKS_KEPT: 10,
         MEMORY_PEAK: 17,
     },

@@ -100,7 +100,7 @@ def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(penstock: Comma
     flags = {"alter": ("--compact",), "delete": ("--yes",), "empty": ("--yes",)}.get(command, ())
     ended = penstock.run("topic", command, topic + "x", *flags)
     assert ended.code == 1
-    assert f"there is no topic '{topic}x'; did you mean {topic}?" in ended.errors
+    assert f"there is no topic '{topic}x'; did you mean {topic}" in ended.errors
 
 
 def test_what_is_deleted_is_asked_about_on_a_terminal(penstock: Command, topic: str) -> None:
