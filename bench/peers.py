@@ -94,8 +94,8 @@ class Peer(ABC):
             shutil.rmtree(data, ignore_errors=True)
 
     def end(self) -> None:
-        """End the process; what it stored stays."""
-        process, self._process = self._process, None
+        """End the process; what it stored stays. Interrupted, it can be called again."""
+        process = self._process
         if process is not None:
             process.send_signal(signal.SIGTERM)
             try:
@@ -103,6 +103,7 @@ class Peer(ABC):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._process = None
 
 
 class Penstock(Peer):

@@ -70,7 +70,7 @@ def test_the_bench_measures_and_writes_a_row_for_each_figure(part: str, rows: li
         assert row in text
 
 
-def test_an_interrupted_bench_writes_what_it_has(tmp_path: Path) -> None:
+def test_an_interrupted_bench_writes_what_it_has_and_leaves_nothing_running(tmp_path: Path) -> None:
     output = str(tmp_path / "RESULTS.md")
     with started("bench", "--alone", "--only", "start,raw", "--output", output, tmp_path=tmp_path) as bench:
         assert bench.stdout is not None
@@ -78,6 +78,8 @@ def test_an_interrupted_bench_writes_what_it_has(tmp_path: Path) -> None:
             assert bench.poll() is None
         bench.terminate()
         said, _ = bench.communicate(timeout=60)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(bench.pid, 0)
     assert bench.returncode == 1, said
     text = page(tmp_path)
     assert "interrupted before its end" in text
