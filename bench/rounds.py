@@ -137,9 +137,9 @@ class Rounds:
                 if is_last:
                     self.failures.append(Failure(what, peer.name, str(error).partition("\n")[0]))
             else:
+                self.samples += samples  # Before anything is said of them: whoever reads it may interrupt the run.
                 for sample in samples:
                     self._progress.sample(sample)
-                self.samples += samples
                 return
 
     def _start(self, peer: Peer, *, flush: bool) -> None:
