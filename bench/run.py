@@ -21,6 +21,7 @@ from bench.driver import LOAD, RAW, Driver
 from bench.floor import FLOOR
 from bench.page import Page, conditions
 from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
+from bench.processes import end_children
 from bench.profiling import Profiler
 from bench.rounds import Rounds
 from bench.workloads import FULL, JAVA_PARTS, LIBRDKAFKA_PARTS, PARTS, QUICK, TINY, WORKLOADS, Scale, Workload
@@ -47,6 +48,7 @@ def main() -> int:
     with ExitStack() as stack:
         for peer in peers:
             stack.callback(peer.stop)
+        stack.callback(end_children)
         try:
             rounds.run(workloads, starts="start" in only, memory="memory" in only)
         except KeyboardInterrupt:
