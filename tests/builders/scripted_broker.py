@@ -20,7 +20,7 @@ from penstock.model.errors import ErrorCode
 from penstock.records.batch import decode_batch
 from penstock.records.header import read_header, stamp
 from penstock.records.record import Record
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_entropy import SimulatedEntropy
@@ -346,10 +346,10 @@ class Scene:
         self.loop = loop
         self.network = SimulatedNetwork(loop, Random(1))
         self.cluster = ScriptedCluster(loop, self.network, nodes)
-        self.clients: list[AsyncClient] = []
+        self.clients: list[WireClient] = []
 
-    def client(self, bootstrap: str = "broker1:9092", **settings: Any) -> AsyncClient:
-        client = AsyncClient(
+    def client(self, bootstrap: str = "broker1:9092", **settings: Any) -> WireClient:
+        client = WireClient(
             bootstrap,
             network=self.network.host("client"),
             clock=SimulatedClock(self.loop),

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from penstock.node.settings import Settings
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.group_consumer import GroupBatch, GroupConsumer, GroupOptions
 
 SETTINGS = Settings(data=("/data",), host=HOST)
@@ -18,7 +18,7 @@ LONG_S = 120.0
 class Ground:
     """A broker with a topic, and clients of it."""
 
-    def __init__(self, machine: SimulatedMachine, client: AsyncClient) -> None:
+    def __init__(self, machine: SimulatedMachine, client: WireClient) -> None:
         self.machine = machine
         self.network = machine.network
         self.client = client

@@ -6,7 +6,7 @@ from random import Random
 from penstock.catalog.memory import MemoryCatalog
 from penstock.node.node import Node
 from penstock.node.settings import Settings
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_entropy import SimulatedEntropy
@@ -44,9 +44,9 @@ class SimulatedMachine:
         await node.start()
         return node
 
-    async def client(self, host: str = "client") -> AsyncClient:
+    async def client(self, host: str = "client") -> WireClient:
         network = self.network.host(host)
-        return await AsyncClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+        return await WireClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
 
 
 def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:

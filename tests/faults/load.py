@@ -13,7 +13,7 @@ from confluent_kafka import Message as KafkaMessage
 from faults.record import SharedHistory
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.history import FinalLog, Write
 
@@ -101,14 +101,14 @@ class SdkWriter(Worker):
 
     async def _run(self) -> None:
         number = 0
-        async with AsyncClient(self.bootstrap) as client:
+        async with WireClient(self.bootstrap) as client:
             while not self.stopping.is_set():
                 count = 1 + number % 5
                 values = [b"%s/%d" % (self.name.encode(), number + i) for i in range(count)]
                 number += count
                 await self._put(client, self.history.ask_write(self.name, self.partition, values))
 
-    async def _put(self, client: AsyncClient, write: Write) -> None:
+    async def _put(self, client: WireClient, write: Write) -> None:
         topic, partition = self.partition
         try:
             places = await client.put(topic, write.values, partition=partition, timeout_s=PATIENCE_S)
@@ -125,12 +125,12 @@ class SdkReader(Worker):
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        async with AsyncClient(self.bootstrap) as client:
+        async with WireClient(self.bootstrap) as client:
             offset = 0
             while not self.stopping.is_set():
                 offset = await self._fetch(client, offset)
 
-    async def _fetch(self, client: AsyncClient, offset: int) -> int:
+    async def _fetch(self, client: WireClient, offset: int) -> int:
         topic, partition = self.partition
         read = self.history.ask_read(self.name, self.partition, offset)
         try:
@@ -177,7 +177,7 @@ def create_topic(bootstrap: str, name: str, partitions: int) -> list[TopicPartit
     """A topic that keeps everything."""
 
     async def create() -> None:
-        async with AsyncClient(bootstrap) as client:
+        async with WireClient(bootstrap) as client:
             await client.create_topic(name, partitions=partitions, settings={"retention.ms": "-1"})
 
     asyncio.run(create())
@@ -187,7 +187,7 @@ def create_topic(bootstrap: str, name: str, partitions: int) -> list[TopicPartit
 def final_logs(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, FinalLog]:
     """What the partitions hold now, read whole."""
 
-    async def read_one(client: AsyncClient, where: TopicPartition) -> FinalLog:
+    async def read_one(client: WireClient, where: TopicPartition) -> FinalLog:
         first = await client.list_offset(where.topic, where.partition, BEGINNING)
         end = await client.list_offset(where.topic, where.partition, LATEST)
         assert first is not None
@@ -202,7 +202,7 @@ def final_logs(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[Top
         return FinalLog(first.offset, end.offset, tuple(records))
 
     async def read_all() -> dict[TopicPartition, FinalLog]:
-        async with AsyncClient(bootstrap) as client:
+        async with WireClient(bootstrap) as client:
             return {where: await read_one(client, where) for where in partitions}
 
     return asyncio.run(read_all())

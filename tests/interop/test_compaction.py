@@ -10,7 +10,7 @@ import pytest
 
 from interop.clients.client import Client, Message, RefusedError, SettingsClient, Stored
 from penstock.records.record import Record
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import LATEST
 
 READERS = ("confluent-kafka", "kcat", "aiokafka", "kafka-python", "java", "penstock")
@@ -28,7 +28,7 @@ class Compacted(NamedTuple):
 
 
 async def read_whole(bootstrap: str, topic: str) -> list[Record]:
-    client = AsyncClient(bootstrap)
+    client = WireClient(bootstrap)
     try:
         end = await client.list_offset(topic, 0, LATEST)
         assert end is not None

@@ -27,7 +27,7 @@ from penstock.model.units import read_size_bytes
 if TYPE_CHECKING:
     from penstock.cli.loads import Load, Measured
     from penstock.cli.session import Session
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
 
 app = typer.Typer(
     help="Measure a broker: a simple load through the Python client, whose own time is part of what is measured.",
@@ -162,14 +162,14 @@ class _Bench:
         self._bootstrap = bootstrap
 
     @contextmanager
-    def clients(self, count: int) -> "Iterator[list[AsyncClient]]":
+    def clients(self, count: int) -> "Iterator[list[WireClient]]":
         """So many clients with connections of their own, the first of which is the session's."""
-        from penstock.sdk.client import AsyncClient
+        from penstock.sdk.client import WireClient
 
-        more: list[AsyncClient] = []
+        more: list[WireClient] = []
         try:
             for _ in range(count - 1):
-                more.append(self.session.run(AsyncClient.connect(self._bootstrap)))
+                more.append(self.session.run(WireClient.connect(self._bootstrap)))
             yield [self.session.client, *more]
         finally:
             for client in more:

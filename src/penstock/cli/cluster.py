@@ -11,7 +11,7 @@ from penstock.cli.output import counted, print_json, print_line, print_table, sh
 from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def info(timeout: Timeout = 30.0, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_j
             _print_facts(facts)
 
 
-async def _facts(client: "AsyncClient", timeout_s: float) -> dict[str, Any]:
+async def _facts(client: "WireClient", timeout_s: float) -> dict[str, Any]:
     view = await client.metadata([], timeout_s=timeout_s)
     brokers = []
     for node_id, broker in sorted(view.brokers.items()):
@@ -66,7 +66,7 @@ async def _facts(client: "AsyncClient", timeout_s: float) -> dict[str, Any]:
     }
 
 
-async def _topic_counts(client: "AsyncClient", timeout_s: float) -> dict[str, int]:
+async def _topic_counts(client: "WireClient", timeout_s: float) -> dict[str, int]:
     """What users made, and apart from it what the brokers made for themselves."""
     counts = {"topics": 0, "partitions": 0, "internal_topics": 0}
     after = None

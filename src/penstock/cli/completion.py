@@ -52,14 +52,14 @@ def _topic_names(context: typer.Context) -> list[str]:
     import asyncio
 
     from penstock.cli.options import DEFAULT_BOOTSTRAP, find_brokers
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
     from penstock.sdk.cluster import ConnectionSettings
 
     bootstrap = find_brokers(context, context.params.get("bootstrap") or DEFAULT_BOOTSTRAP)
 
     async def ask() -> list[str]:
         settings = ConnectionSettings(connect_timeout_s=ANSWER_WITHIN_S)
-        async with AsyncClient(bootstrap, connection=settings) as client:
+        async with WireClient(bootstrap, connection=settings) as client:
             views = await client.list_topics(timeout_s=ANSWER_WITHIN_S)
             return [view.name for view in views if not view.is_internal]
 

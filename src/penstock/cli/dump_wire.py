@@ -6,13 +6,13 @@ from penstock.cli.positions import Position
 from penstock.cli.reading import END_WAIT_MS, Span, find_spans
 from penstock.records.header import BatchHeader, CorruptBatch, each_batch
 from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 
 
 class Wire:
     """Fetches the asked-for part of a topic and hands its batches to the printer."""
 
-    def __init__(self, client: AsyncClient, topic: str, timeout_s: float, printer: Printer, *, verify: bool) -> None:
+    def __init__(self, client: WireClient, topic: str, timeout_s: float, printer: Printer, *, verify: bool) -> None:
         self._client = client
         self._topic = topic
         self._timeout_s = timeout_s

@@ -14,7 +14,7 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset
 
 if TYPE_CHECKING:
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
 
 _SHIFT = re.compile(r"[+-]\d{1,18}")
 
@@ -37,7 +37,7 @@ def parse_target(text: str, now_ms: int) -> Target:
 
 
 async def bounds_of(
-    client: "AsyncClient", places: Sequence[TopicPartition], timeout_s: float
+    client: "WireClient", places: Sequence[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, Bounds | None]:
     """Beginning and end of those partitions that are there; None where one is quarantined."""
     names = list(dict.fromkeys(where.topic for where in places))
@@ -54,7 +54,7 @@ async def bounds_of(
 
 
 async def choose_places(
-    client: "AsyncClient",
+    client: "WireClient",
     committed: Mapping[TopicPartition, CommittedOffset],
     topics: Sequence[str],
     partitions: Sequence[int],
@@ -77,7 +77,7 @@ async def choose_places(
 
 
 async def moves(
-    client: "AsyncClient",
+    client: "WireClient",
     committed: Mapping[TopicPartition, CommittedOffset],
     places: Sequence[TopicPartition],
     target: Target,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -75,13 +75,13 @@ def make_values(size_bytes: int) -> list[bytes]:
     return [os.urandom(half).hex().encode()[:size_bytes] for _ in range(_KINDS_OF_VALUE)]
 
 
-async def produce(clients: Sequence[AsyncClient], load: Load, advance: Advance) -> Measured:
+async def produce(clients: Sequence[WireClient], load: Load, advance: Advance) -> Measured:
     """Write the messages, by all clients side by side, each with one call under way."""
     values = make_values(load.size_bytes)
     measured = Measured(latencies_s={"put": []})
     left = load.messages
 
-    async def work(client: AsyncClient) -> None:
+    async def work(client: WireClient) -> None:
         nonlocal left
         while left > 0:
             count = min(load.batch, left)
@@ -108,7 +108,7 @@ async def produce(clients: Sequence[AsyncClient], load: Load, advance: Advance) 
     return measured
 
 
-async def consume(client: AsyncClient, load: Load, advance: Advance) -> Measured:
+async def consume(client: WireClient, load: Load, advance: Advance) -> Measured:
     """Read so many messages, and what comes with the last of them, all partitions side by side."""
     topic, count, timeout_s = load.topic, load.messages, load.timeout_s
     view = await client.describe_topic(topic, timeout_s=timeout_s)
@@ -137,7 +137,7 @@ async def consume(client: AsyncClient, load: Load, advance: Advance) -> Measured
     return measured
 
 
-async def latency(writer: AsyncClient, reader: AsyncClient, load: Load, advance: Advance) -> Measured:
+async def latency(writer: WireClient, reader: WireClient, load: Load, advance: Advance) -> Measured:
     """One message after the other: how long until it is acknowledged, and until a waiting reader has it."""
     values = make_values(load.size_bytes)
     measured = Measured(latencies_s={"acknowledged": [], "read": []})
@@ -166,7 +166,7 @@ async def latency(writer: AsyncClient, reader: AsyncClient, load: Load, advance:
     return measured
 
 
-async def _read_from(reader: AsyncClient, load: Load, offset: int) -> tuple[float, int]:
+async def _read_from(reader: WireClient, load: Load, offset: int) -> tuple[float, int]:
     """When something was there, and where to go on."""
     while True:
         fetched = await reader.fetch(load.topic, 0, offset, max_wait_ms=_WAIT_MS, timeout_s=load.timeout_s)

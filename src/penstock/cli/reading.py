@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Position
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
 FOLLOW_WAIT_MS = 5_000
@@ -34,7 +34,7 @@ class Portion(NamedTuple):
 class Reading:
     """One reading of a topic."""
 
-    def __init__(self, client: AsyncClient, topic: str, timeout_s: float, *, follow: bool) -> None:
+    def __init__(self, client: WireClient, topic: str, timeout_s: float, *, follow: bool) -> None:
         self._client = client
         self._topic = topic
         self._timeout_s = timeout_s
@@ -108,7 +108,7 @@ class Reading:
 
 
 async def find_spans(
-    client: AsyncClient,
+    client: WireClient,
     topic: str,
     partitions: Sequence[int],
     first: Position,
@@ -131,7 +131,7 @@ async def find_spans(
 
 
 async def _offsets(
-    client: AsyncClient, topic: str, partitions: Sequence[int], position: Position, timeout_s: float
+    client: WireClient, topic: str, partitions: Sequence[int], position: Position, timeout_s: float
 ) -> dict[int, int]:
     if isinstance(position, Offset):
         return dict.fromkeys(partitions, position.offset)

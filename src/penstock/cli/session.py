@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.cluster import ConnectionSettings
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ SEED_SILENCE_S = 5.0
 class Session:
     """Runs the client's operations one after the other; in between, the command may block as it likes."""
 
-    def __init__(self, runner: asyncio.Runner, client: AsyncClient) -> None:
+    def __init__(self, runner: asyncio.Runner, client: WireClient) -> None:
         self._runner = runner
         self.client = client
 
@@ -35,13 +35,13 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
     seeds = bootstrap.count(",") + 1
     silence_s = timeout_s if seeds == 1 else min(timeout_s / seeds, SEED_SILENCE_S)
     with asyncio.Runner() as runner:
-        client = runner.run(AsyncClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
+        client = runner.run(WireClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:
             yield Session(runner, client)
         finally:
             runner.run(_close(client))
 
 
-async def _close(client: AsyncClient) -> None:
+async def _close(client: WireClient) -> None:
     client.close()
     await asyncio.sleep(0)  # Lets the transports end before their loop does.

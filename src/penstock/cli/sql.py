@@ -13,7 +13,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
     from penstock.sdk.admin_answers import QueryResult
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
 
 _TABLES = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY name"
 
@@ -64,7 +64,7 @@ def _read(file: str) -> str:
         raise usage_error(f"--file {file}: {error}") from None
 
 
-async def _result(client: "AsyncClient", text: str, rows_max: int, timeout_s: float) -> "QueryResult":
+async def _result(client: "WireClient", text: str, rows_max: int, timeout_s: float) -> "QueryResult":
     try:
         return await client.admin.query(text, rows_max=rows_max, timeout_s=timeout_s)
     except PenstockError as error:
@@ -74,7 +74,7 @@ async def _result(client: "AsyncClient", text: str, rows_max: int, timeout_s: fl
         raise
 
 
-async def _tables(client: "AsyncClient", timeout_s: float) -> list[dict[str, Any]]:
+async def _tables(client: "WireClient", timeout_s: float) -> list[dict[str, Any]]:
     found = []
     for (name,) in (await client.admin.query(_TABLES, timeout_s=timeout_s)).rows:
         quoted = '"' + name.replace('"', '""') + '"'

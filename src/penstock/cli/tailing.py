@@ -8,7 +8,7 @@ from penstock.cli.reading import Reading, Write
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.group_consumer import OUTSIDE, GroupBatch, GroupConsumer, GroupOptions
 
 COMMIT_EVERY_S = 1.0
@@ -33,7 +33,7 @@ class Limit:
 
 
 async def follow(
-    client: AsyncClient,
+    client: WireClient,
     writers: Mapping[str, Write],
     partitions: Sequence[int],
     first: Position,
@@ -68,7 +68,7 @@ async def follow(
 
 
 async def follow_as_member(
-    client: AsyncClient,
+    client: WireClient,
     group: str,
     writers: Mapping[str, Write],
     first: Position,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.model.names import TopicPartition
     from penstock.sdk.answers import TopicView
-    from penstock.sdk.client import AsyncClient
+    from penstock.sdk.client import WireClient
 
 app = typer.Typer(help="Create, list, describe, alter, delete and empty topics.", no_args_is_help=True)
 
@@ -139,7 +139,7 @@ def list_topics(
 
 
 async def _page(
-    client: "AsyncClient", limit: int | None, after: str | None, timeout_s: float, *, internal: bool
+    client: "WireClient", limit: int | None, after: str | None, timeout_s: float, *, internal: bool
 ) -> "tuple[list[TopicView], str | None]":
     """So many topics behind `after`, or all, and behind which name the rest is."""
     views: list[TopicView] = []
@@ -298,7 +298,7 @@ def _damaged(where: "TopicPartition") -> Exception:
 
 
 async def _delete_records(
-    client: "AsyncClient", name: str, ends: "Mapping[TopicPartition, int]", timeout_s: float
+    client: "WireClient", name: str, ends: "Mapping[TopicPartition, int]", timeout_s: float
 ) -> None:
     from penstock.model.errors import ErrorCode, PenstockError
 

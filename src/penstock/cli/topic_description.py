@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind, Setting
 from penstock.sdk.answers import PartitionView, TopicView
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 
 
 class PartitionRow(NamedTuple):
@@ -78,7 +78,7 @@ def _cells(row: PartitionRow) -> tuple[object, ...]:
     )
 
 
-async def describe_topic(client: AsyncClient, name: str, timeout_s: float, *, all_settings: bool) -> Description:
+async def describe_topic(client: WireClient, name: str, timeout_s: float, *, all_settings: bool) -> Description:
     """Ask for everything; UNKNOWN_TOPIC_OR_PARTITION when there is no such topic."""
     view = await client.describe_topic(name, timeout_s=timeout_s)
     spans = await extents(client, [view], timeout_s)
@@ -90,7 +90,7 @@ async def describe_topic(client: AsyncClient, name: str, timeout_s: float, *, al
     return Description(view, rows, await _settings(client, name, timeout_s, all_settings))
 
 
-async def _settings(client: AsyncClient, name: str, timeout_s: float, all_settings: bool) -> list[Setting] | None:
+async def _settings(client: WireClient, name: str, timeout_s: float, all_settings: bool) -> list[Setting] | None:
     try:
         settings = await client.admin.describe_settings(ResourceKind.TOPIC, name, timeout_s=timeout_s)
     except PenstockError as error:

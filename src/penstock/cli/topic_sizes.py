@@ -6,7 +6,7 @@ from typing import NamedTuple
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.answers import TopicView
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
 
@@ -23,7 +23,7 @@ class Extent(NamedTuple):
 
 
 async def extents(
-    client: AsyncClient, views: Sequence[TopicView], timeout_s: float
+    client: WireClient, views: Sequence[TopicView], timeout_s: float
 ) -> dict[TopicPartition, Extent | None]:
     """The offsets of these topics' partitions; None where one is quarantined.
 
@@ -59,7 +59,7 @@ def _halves(views: Sequence[TopicView]) -> tuple[Sequence[TopicView], Sequence[T
 
 
 async def _extents(
-    client: AsyncClient, views: Sequence[TopicView], timeout_s: float
+    client: WireClient, views: Sequence[TopicView], timeout_s: float
 ) -> dict[TopicPartition, Extent | None]:
     places = [TopicPartition(view.name, row.number) for view in views for row in view.partitions]
     first = await client.list_offsets(dict.fromkeys(places, BEGINNING), timeout_s=timeout_s)
@@ -67,13 +67,13 @@ async def _extents(
     return {where: Extent(first[where].offset, last[where].offset) for where in places}
 
 
-async def _still_there(client: AsyncClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
+async def _still_there(client: WireClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
     now = (await client.metadata([view.name for view in views], timeout_s=timeout_s)).topics
     return [view for view in views if view.name in now and not now[view.name].error_number]
 
 
 async def bytes_by_partition(
-    client: AsyncClient, views: Sequence[TopicView], timeout_s: float
+    client: WireClient, views: Sequence[TopicView], timeout_s: float
 ) -> Mapping[TopicPartition, int] | None:
     """How large each partition's largest copy is; None where the broker does not tell."""
     asked = {view.name: [row.number for row in view.partitions] for view in views}
@@ -98,7 +98,7 @@ class TopicSize(NamedTuple):
     size_bytes: int | None
 
 
-async def topic_sizes(client: AsyncClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
+async def topic_sizes(client: WireClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
     """Each topic that is still there when it is counted."""
     spans = await extents(client, views, timeout_s)
     there = [view for view in views if all(TopicPartition(view.name, row.number) in spans for row in view.partitions)]

@@ -13,7 +13,7 @@ from penstock.cli.progress import ProgressBar
 from penstock.cli.session import connected
 from penstock.model.clock import SystemClock
 from penstock.model.errors import PenstockError
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.putting import Place, PutError
 
 _PARTITIONS_TOLD = 4
@@ -56,7 +56,7 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
     stored.tell()
 
 
-async def send(client: AsyncClient, messages: Sequence[Message], how: How) -> list[Place]:
+async def send(client: WireClient, messages: Sequence[Message], how: How) -> list[Place]:
     """Store the messages; PutError with the place of each that was."""
     shares: dict[int | None, list[int]] = {}
     for index, message in enumerate(messages):
@@ -82,7 +82,7 @@ async def send(client: AsyncClient, messages: Sequence[Message], how: How) -> li
     return [place for place in places if place is not None]
 
 
-async def _put(client: AsyncClient, messages: list[Message], partition: int | None, how: How) -> list[Place]:
+async def _put(client: WireClient, messages: list[Message], partition: int | None, how: How) -> list[Place]:
     now_ms = SystemClock().wall_ms()
     return await client.put(
         how.topic,

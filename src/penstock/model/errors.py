@@ -108,6 +108,9 @@ class ErrorCode(Enum):
     INVALID_SETTING = (1005, False, "a setting is unknown or its value is not valid")
     CATALOG_REFUSED = (1006, False, "the catalog is not this cluster's, or does not fit the data or this version")
     ADDRESS_UNAVAILABLE = (1007, False, "the address to listen on cannot be had")
+    ROLE_IS_FINAL = (1008, False, "the connection has a role that does not allow this, and keeps it")
+    CLIENT_CLOSED = (1009, False, "the client, or this part of it, is closed")
+    CLIENT_MISUSED = (1010, False, "the client is used in a way that it does not allow")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""The asynchronous client: topics, writing, reading, offsets.
+"""A client near the wire: one request, one answer, for topics, writing, reading and offsets.
 
 Every operation has a deadline; within it, what may be retried is retried, at whichever broker is right by then. Only
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
@@ -54,8 +54,8 @@ class DriftInfo(NamedTuple):
     drift_ms: int
 
 
-class AsyncClient:
-    """A client of one cluster; connects when it is first needed. Use `async with`, or `close()` it."""
+class WireClient:
+    """One cluster, asked for single things; connects when it is first needed. Use `async with`, or `close()` it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class AsyncClient:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         connection: ConnectionSettings | None = None,
-    ) -> "AsyncClient":
+    ) -> "WireClient":
         """A client that has reached a broker. Each seed is tried once, and again until `timeout_s` is over."""
         settings = connection or ConnectionSettings()
         client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=settings)

@@ -10,7 +10,7 @@ from random import Random
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.putting import PutError
 from penstock.testing.workload import PUT_TIMEOUT_S, Book
 
@@ -25,7 +25,7 @@ _SETTING = "file.delete.delay.ms"
 class Churn:
     """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
 
-    client: AsyncClient
+    client: WireClient
     book: Book
     random: Random
     topics: int

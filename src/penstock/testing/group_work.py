@@ -12,7 +12,7 @@ from random import Random
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.group_consumer import GroupBatch, GroupConsumer, GroupOptions
 from penstock.sdk.requests import LATEST
 from penstock.testing.history import Outcome
@@ -72,7 +72,7 @@ class Member:
         record: GroupRecord,
         book: Book,
         network: SimulatedNetwork,
-        make_client: Callable[[str], AsyncClient],
+        make_client: Callable[[str], WireClient],
         random: Random,
     ) -> None:
         self._plan = plan
@@ -126,7 +126,7 @@ class Member:
 class Watcher:
     """Asks, from outside, who has what and what is committed."""
 
-    def __init__(self, client: AsyncClient, record: GroupRecord, book: Book) -> None:
+    def __init__(self, client: WireClient, record: GroupRecord, book: Book) -> None:
         self._client = client
         self._record = record
         self._book = book
@@ -156,7 +156,7 @@ class Watcher:
 
 
 async def read_to_the_end(
-    client: AsyncClient, record: GroupRecord, book: Book, partitions: Sequence[TopicPartition]
+    client: WireClient, record: GroupRecord, book: Book, partitions: Sequence[TopicPartition]
 ) -> None:
     """One last member reads what is left, and commits it; raises what an SDK raises when that does not go."""
     ends = {partition: await client.list_offset(*partition, LATEST) for partition in partitions}
@@ -176,7 +176,7 @@ async def read_to_the_end(
             ]
 
 
-def group_consumer(client: AsyncClient, record: GroupRecord) -> GroupConsumer:
+def group_consumer(client: WireClient, record: GroupRecord) -> GroupConsumer:
     """A consumer that commits only when it is told to."""
     return client.group_consumer(GROUP, record.topics, start="beginning", options=GroupOptions(auto_commit_s=None))
 

@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import encode_batch
 from penstock.sdk.answers import Produced, ProducerIdentity
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.testing.history import Write
 from penstock.testing.plan import ProducerPlan
 from penstock.testing.workload import PUT_TIMEOUT_S, Book, Values
@@ -34,7 +34,7 @@ class PipelinedProducer:
     """Sends its batches over several partitions, each partition by itself."""
 
     def __init__(
-        self, plan: ProducerPlan, client: AsyncClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self, plan: ProducerPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
     ) -> None:
         self._plan = plan
         self._client = client
@@ -63,7 +63,7 @@ class PipelinedProducer:
 class _Line:
     """The batches of one partition that wait for a good answer, in order."""
 
-    def __init__(self, partition: TopicPartition, client: AsyncClient, book: Book, plan: ProducerPlan) -> None:
+    def __init__(self, partition: TopicPartition, client: WireClient, book: Book, plan: ProducerPlan) -> None:
         self.partition = partition
         self.window: list[_Batch] = []
         self._client = client

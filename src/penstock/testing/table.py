@@ -11,7 +11,7 @@ from random import Random
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.record import Record
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.putting import PutError
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.plan import TablePlan
@@ -52,7 +52,7 @@ class Table:
     _keys: dict[bytes, _Key] = field(default_factory=dict)
     _seen: dict[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
 
-    async def write(self, client: AsyncClient) -> None:
+    async def write(self, client: WireClient) -> None:
         """Make the topic, and set and delete keys."""
         if not self.plan.writes:
             return
@@ -61,7 +61,7 @@ class Table:
             await self._put(client, number)
             await asyncio.sleep(2 * self.plan.pause_s * self.random.random())
 
-    async def read(self, client: AsyncClient) -> None:
+    async def read(self, client: WireClient) -> None:
         """Read the whole topic again and again, until cancelled."""
         while self.plan.writes:
             try:
@@ -70,7 +70,7 @@ class Table:
                 self.book.note("table read failed", error.code.name)
             await asyncio.sleep(_PAUSE_S)
 
-    async def check(self, client: AsyncClient) -> None:
+    async def check(self, client: WireClient) -> None:
         """Everything is over: the log must tell the table."""
         if not self.plan.writes:
             return
@@ -86,7 +86,7 @@ class Table:
                     f"key {name!r} of the table is {_shown(found.get(name))}, not {_shown(key.current)}"
                 )
 
-    async def _create(self, client: AsyncClient) -> None:
+    async def _create(self, client: WireClient) -> None:
         while True:
             try:
                 await client.create_topic(TOPIC, settings=SETTINGS)
@@ -96,7 +96,7 @@ class Table:
                     return
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _put(self, client: AsyncClient, number: int) -> None:
+    async def _put(self, client: WireClient, number: int) -> None:
         random = self.random
         name = b"%d" % random.randrange(self.plan.keys)
         filler = random.randbytes(random.randint(0, _VALUE_BYTES_MAX))
@@ -117,7 +117,7 @@ class Table:
             self.book.note("table put", places[0].offset)
             key.current = value
 
-    async def _read_whole(self, client: AsyncClient) -> list[Record]:
+    async def _read_whole(self, client: WireClient) -> list[Record]:
         start = await client.list_offset(TOPIC, 0, BEGINNING)
         end = await client.list_offset(TOPIC, 0, LATEST)
         assert start is not None

@@ -7,7 +7,7 @@ from random import Random
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.putting import PutError
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.history import FinalLog, History
@@ -64,7 +64,7 @@ class Producer:
     """Writes unique values; each batch is asked for once, however often the SDK has to send it."""
 
     def __init__(
-        self, plan: ProducerPlan, client: AsyncClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self, plan: ProducerPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
     ) -> None:
         self._plan = plan
         self._client = client
@@ -120,7 +120,7 @@ class Reader:
     """Follows every partition from its start; now and then begins anew."""
 
     def __init__(
-        self, plan: ReaderPlan, client: AsyncClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self, plan: ReaderPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
     ) -> None:
         self._plan = plan
         self._client = client
@@ -173,7 +173,7 @@ class Reader:
         return found.offset if found is not None else 0
 
 
-async def create_topics(client: AsyncClient, topics: Sequence[TopicPlan]) -> None:
+async def create_topics(client: WireClient, topics: Sequence[TopicPlan]) -> None:
     """Create the topics, whatever else happens meanwhile."""
     for topic in topics:
         settings = {"retention.bytes": str(topic.retention_bytes)}
@@ -187,7 +187,7 @@ async def create_topics(client: AsyncClient, topics: Sequence[TopicPlan]) -> Non
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
 
-async def read_whole(client: AsyncClient, partition: TopicPartition, book: Book) -> FinalLog:
+async def read_whole(client: WireClient, partition: TopicPartition, book: Book) -> FinalLog:
     """Everything a partition holds; an error here is an error of the run."""
     while True:
         try:
@@ -198,7 +198,7 @@ async def read_whole(client: AsyncClient, partition: TopicPartition, book: Book)
             # Retention has moved the start meanwhile: once more from there.
 
 
-async def _read_whole(client: AsyncClient, partition: TopicPartition, book: Book) -> FinalLog:
+async def _read_whole(client: WireClient, partition: TopicPartition, book: Book) -> FinalLog:
     start = await client.list_offset(partition.topic, partition.partition, BEGINNING)
     end = await client.list_offset(partition.topic, partition.partition, LATEST)
     assert start is not None

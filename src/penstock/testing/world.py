@@ -9,7 +9,7 @@ from typing import TypeVar
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.testing.churn import Churn
 from penstock.testing.group_work import GroupRecord, Member, Watcher, read_to_the_end
 from penstock.testing.history import FinalLog, History
@@ -166,7 +166,7 @@ class World:
         if self._process is not None:
             self._process.crash(power_loss=power_loss)
 
-    async def _end(self, keeper: asyncio.Task[None], admin: AsyncClient) -> None:
+    async def _end(self, keeper: asyncio.Task[None], admin: WireClient) -> None:
         self._restarting = False
         if self._process is not None:
             await self._within(SETTLING_S, self._process.stop(), "stopping")
@@ -232,8 +232,8 @@ class World:
 
     # Clients
 
-    def _client(self, name: str) -> AsyncClient:
-        return AsyncClient(
+    def _client(self, name: str) -> WireClient:
+        return WireClient(
             f"{BROKER_HOST}:{KAFKA_PORT}",
             network=self.machine.network.host(name),
             clock=self.machine.clock,

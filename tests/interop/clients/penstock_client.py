@@ -23,7 +23,7 @@ from interop.clients.live import LoopThread, PolledMember
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.group_answers import CommittedOffset
 from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
 from penstock.sdk.requests import BEGINNING, LATEST
@@ -54,7 +54,7 @@ class PenstockClient(AdminClient):
         chosen = [time_ms for time_ms in times if time_ms is not None]
         assert len(chosen) in (0, len(messages)), "time stamps are given for all messages or for none"
 
-        async def put(client: AsyncClient) -> list[int]:
+        async def put(client: WireClient) -> list[int]:
             places = await client.put(
                 topic,
                 [message.value for message in messages],
@@ -70,7 +70,7 @@ class PenstockClient(AdminClient):
         return self._run(put)
 
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Stored]:
-        async def fetch(client: AsyncClient) -> list[Stored]:
+        async def fetch(client: WireClient) -> list[Stored]:
             found: list[Stored] = []
             position = offset
             while len(found) < count:
@@ -85,7 +85,7 @@ class PenstockClient(AdminClient):
         return self._run(fetch)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        async def ask(client: AsyncClient) -> tuple[int, int]:
+        async def ask(client: WireClient) -> tuple[int, int]:
             first = await client.list_offset(topic, partition, BEGINNING)
             following = await client.list_offset(topic, partition, LATEST)
             assert first is not None
@@ -95,14 +95,14 @@ class PenstockClient(AdminClient):
         return self._run(ask)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        async def ask(client: AsyncClient) -> int | None:
+        async def ask(client: WireClient) -> int | None:
             found = await client.list_offset(topic, partition, timestamp_ms)
             return None if found is None else found.offset
 
         return self._run(ask)
 
     def topics(self) -> Mapping[str, int]:
-        async def ask(client: AsyncClient) -> Mapping[str, int]:
+        async def ask(client: WireClient) -> Mapping[str, int]:
             return {topic.name: len(topic.partitions) for topic in await client.list_topics()}
 
         return self._run(ask)
@@ -110,7 +110,7 @@ class PenstockClient(AdminClient):
     def create_topic(
         self, name: str, partitions: int, *, replication_factor: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
-        async def create(client: AsyncClient) -> None:
+        async def create(client: WireClient) -> None:
             await client.create_topic(
                 name, partitions=partitions, replication_factor=replication_factor, settings=settings
             )
@@ -118,7 +118,7 @@ class PenstockClient(AdminClient):
         self._run(create)
 
     def delete_topic(self, name: str) -> None:
-        async def delete(client: AsyncClient) -> None:
+        async def delete(client: WireClient) -> None:
             await client.delete_topic(name)
 
         self._run(delete)
@@ -161,9 +161,9 @@ class PenstockClient(AdminClient):
     def stream(self, topic: str) -> Stream:
         return PenstockStream(self.bootstrap, topic)
 
-    def _run(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    def _run(self, work: Callable[[WireClient], Awaitable[T]]) -> T:
         async def whole() -> T:
-            async with AsyncClient(self.bootstrap) as client:
+            async with WireClient(self.bootstrap) as client:
                 return await work(client)
 
         try:
@@ -182,7 +182,7 @@ class PenstockMember(PolledMember):
         self._runner.run(self._start())
 
     async def _start(self) -> None:
-        self._client = AsyncClient(self._bootstrap)
+        self._client = WireClient(self._bootstrap)
         self._consumer: GroupConsumer = self._client.group_consumer(
             self._group, [self._topic], start="beginning", options=GroupOptions(auto_commit_s=None)
         )
@@ -227,8 +227,8 @@ class PenstockStream(Stream):
             self._thread.run(self._close())
             self._thread.close()
 
-    async def _open(self, bootstrap: str) -> tuple[AsyncClient, asyncio.Lock]:
-        return AsyncClient(bootstrap), asyncio.Lock()
+    async def _open(self, bootstrap: str) -> tuple[WireClient, asyncio.Lock]:
+        return WireClient(bootstrap), asyncio.Lock()
 
     async def _put(self, messages: Sequence[Message]) -> None:
         async with self._turn:

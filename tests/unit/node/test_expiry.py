@@ -8,7 +8,7 @@ import pytest
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
-from penstock.sdk.client import AsyncClient
+from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
 HOUR_S = 3600
@@ -19,7 +19,7 @@ ROUND_S = 60
 SETTINGS = Settings(data=("/data",), host=HOST, http_port=-1, retention_ms=HOUR_S * 1000)
 
 
-async def ends(client: AsyncClient, topic: str) -> tuple[int, int]:
+async def ends(client: WireClient, topic: str) -> tuple[int, int]:
     """The first offset that is there, and the next one to be given."""
     where = TopicPartition(topic, 0)
     first = await client.list_offsets({where: BEGINNING})
