@@ -80,7 +80,7 @@ class Partition:
         self.cuts = 0  # How often the log has lost its end.
         self._store = store
         self._clock = clock
-        self._workers = workers
+        self.workers = workers
         self._budget = budget
         self._tell_suspended = on_suspended
         self._waiters = Waiters()
@@ -181,28 +181,26 @@ class Partition:
 
     def run(self, work: Callable[[memoryview, TopicSettings, int], T], records: memoryview) -> asyncio.Future[T]:
         """Let a worker look at a batch that is to be appended here."""
-        return self._workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
+        return self.workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
 
     # Reading.
 
     def read(self, offset: int, max_bytes: int) -> bytes | FilePart | None:
         """Whole batches from the one that contains `offset`, many of them unread; b"" when there is nothing yet; None:
-        use `read_cold`. At most `max_bytes`, but always the first batch. OFFSET_OUT_OF_RANGE before the start or beyond
-        the end.
-        """
-        self._check_offset(offset)
-        high_watermark = self.high_watermark
-        if offset >= high_watermark:
+        use `read_cold`. At most `max_bytes`, but always the first batch. Raises what `check_offset` raises."""
+        self.check_offset(offset)
+        if offset >= self.high_watermark:
             return b""
-        return self.log.lend(offset, max_bytes, high_watermark)
+        found = self.log.lend(offset, max_bytes, self.high_watermark)
+        return None if found is None else found[0]
 
     async def read_cold(self, offset: int, max_bytes: int) -> bytes:
         """As `read`, waiting for the disk where it must."""
-        self._check_offset(offset)
+        self.check_offset(offset)
         log, high_watermark = self.log, self.high_watermark
         if offset >= high_watermark:
             return b""
-        return await self._workers.run(lambda: log.read_cold(offset, max_bytes, high_watermark))
+        return await self.workers.run(lambda: log.read_cold(offset, max_bytes, high_watermark))
 
     def wait(self, offset: int, callback: Callable[[], None]) -> Cancel:
         """Call `callback` once, as soon as `offset` can be read or the partition is closed: perhaps at once, before
@@ -232,10 +230,10 @@ class Partition:
             return NOT_FOUND
         log = self.log
         if timestamp_ms == MAX_TIMESTAMP:
-            timestamp, offset = await self._workers.run(log.max_timestamp)
+            timestamp, offset = await self.workers.run(log.max_timestamp)
             found: tuple[int, int] | None = (offset, timestamp)
         else:
-            found = await self._workers.run(lambda: log.offset_for_time(timestamp_ms))
+            found = await self.workers.run(lambda: log.offset_for_time(timestamp_ms))
         if found is None or not 0 <= found[0] < self.high_watermark:
             return NOT_FOUND
         return FoundOffset(*found, self._epochs.at(found[0]))
@@ -296,7 +294,7 @@ class Partition:
         last = self._last
         if not log.end_offset:
             return
-        found = await self._workers.run(lambda: next(log.headers_from(log.end_offset - 1), None))
+        found = await self.workers.run(lambda: next(log.headers_from(log.end_offset - 1), None))
         if found is not None and self._last is last:
             self._last = found
         self.unsaved_batches += 1
@@ -316,7 +314,7 @@ class Partition:
             last = state.LastBatch.of(self._last)
             frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
             try:
-                await self._workers.run(lambda: state.save(log, frozen))
+                await self.workers.run(lambda: state.save(log, frozen))
             except OSError as error:
                 if not self.is_closed:
                     _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
@@ -376,7 +374,8 @@ class Partition:
             if self._waiters:
                 self._waiters.wake_below(offset)
 
-    def _check_offset(self, offset: int) -> None:
+    def check_offset(self, offset: int) -> None:
+        """OFFSET_OUT_OF_RANGE before the start or beyond the end; whatever reading refuses."""
         self._check_readable()
         log = self.log
         if not log.start_offset <= offset <= log.end_offset:

@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.file_part import FilePart
 from penstock.model.names import PartitionKey
 from penstock.records.header import BatchHeader
 from penstock.storage import snapshot
@@ -31,7 +30,7 @@ from penstock.storage.exchange import Stage
 from penstock.storage.files import OpenFiles
 from penstock.storage.gathering import GATHERED_BYTES_MAX, Gathering
 from penstock.storage.journal import JournalEntry
-from penstock.storage.reader import LogReader
+from penstock.storage.reader import LogReader, Stretch
 from penstock.storage.retention import expired_segments
 from penstock.storage.segment import Segment, SegmentState
 from penstock.storage.trouble import Trouble
@@ -128,7 +127,7 @@ class Log:
         self._trouble = trouble
         self._is_refusing = False
         """Whether the last write was refused by the disk."""
-        self._reader = LogReader(self)
+        self.reader = LogReader(self)
 
     def __repr__(self) -> str:
         return f"<Log {self.path} {self.start_offset}..{self.durable_offset}..{self.end_offset}>"
@@ -349,42 +348,43 @@ class Log:
         At most `max_bytes`, but always the first batch; b"" at the end; None when it is not in memory (see
         `read_cold`). Raises OFFSET_OUT_OF_RANGE, PARTITION_QUARANTINED, KAFKA_STORAGE_ERROR.
         """
-        return cast("bytes | None", self._reader.read(offset, max_bytes, end_offset))
+        found = self.reader.read(offset, max_bytes, end_offset)
+        return None if found is None else cast(bytes, found[0])
 
-    def lend(self, offset: int, max_bytes: int, end_offset: int) -> bytes | FilePart | None:
-        """As `read`, but many bytes are left where they are, to be sent from there."""
-        return self._reader.read(offset, max_bytes, end_offset, unread=True)
+    def lend(self, offset: int, max_bytes: int, end_offset: int) -> Stretch | None:
+        """As `read`, but many bytes are left where they are, to be sent from there; with the offset that follows."""
+        return self.reader.read(offset, max_bytes, end_offset, unread=True)
 
     def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """As `read`, waiting for the disk, and each batch's checksum is counted: for workers."""
-        data = self._reader.read(offset, max_bytes, end_offset, cold=True)
-        assert data is not None, "a cold read has no reason to give up"
-        return cast(bytes, data)
+        found = self.reader.read(offset, max_bytes, end_offset, cold=True)
+        assert found is not None, "a cold read has no reason to give up"
+        return cast(bytes, found[0])
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, time stamp) of the first record at or after the time, or None. Blocking: for workers."""
         try:
-            return self._reader.offset_for_time(timestamp_ms)
+            return self.reader.offset_for_time(timestamp_ms)
         except (OSError, PenstockError) as error:
             raise self.read_failed(error) from error
 
     def max_timestamp(self) -> tuple[int, int]:
         """(time stamp, offset) of the record with the largest time stamp, (-1, -1) without any. Blocking."""
         try:
-            return self._reader.max_timestamp()
+            return self.reader.max_timestamp()
         except (OSError, PenstockError) as error:
             raise self.read_failed(error) from error
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
         """The header of each batch from the one that contains `offset` on. Blocking: for workers."""
         try:
-            yield from self._reader.headers_from(offset)
+            yield from self.reader.headers_from(offset)
         except (OSError, PenstockError) as error:
             raise self.read_failed(error) from error
 
     def forget_hints(self) -> None:
         """Segments were exchanged: positions that readers remember no longer hold."""
-        self._reader = LogReader(self)
+        self.reader = LogReader(self)
 
     # State that others keep beside the log.
 

@@ -37,6 +37,9 @@ _start_of = struct.Struct(">qi").unpack_from
 _delta_of = struct.Struct(">i").unpack_from
 _DELTA_AT = 23
 
+Stretch = tuple[bytes | FilePart, int]
+"""Whole batches, and the offset that follows them."""
+
 
 class NotInMemory(Exception):  # noqa: N818 - not an error: the caller goes the slow way
     """What a read without waiting ends with when the disk would have to be asked."""
@@ -89,7 +92,7 @@ class LogReader:
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, cold: bool = False, unread: bool = False
-    ) -> bytes | FilePart | None:
+    ) -> Stretch | None:
         """See `Log.read`; with `cold`, never None; only with `unread`, perhaps a part of a file."""
         log = self._log
         if log.quarantined is not None:
@@ -102,7 +105,7 @@ class LogReader:
         if end_offset > log.written_offset:
             end_offset = log.written_offset
         if offset >= end_offset:
-            return b""
+            return b"", offset
         try:
             hint = self._hints.pop(offset, None)
             segment, position = hint if hint is not None else self._find(offset, cold)
@@ -125,7 +128,7 @@ class LogReader:
 
     def _read_from(
         self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, unread: bool
-    ) -> bytes | FilePart:
+    ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if limit - position > max_bytes:
             place = segment.index.last_at_position(position + max_bytes)
@@ -138,15 +141,17 @@ class LogReader:
             if part is not None:
                 _check_first(self._bytes(segment, HEADER_BYTES, position, cold), segment, offset, size)
                 self._remember(next_offset, segment, limit)
-                return part
+                return part, next_offset
         data = self._bytes(segment, size, position, cold)
         _check_first(data, segment, offset, size)
         if cold:
             _check_all(data, position)
         self._remember(next_offset, segment, limit)
-        return data
+        return data, next_offset
 
-    def _read_few(self, segment: Segment, position: int, offset: int, max_bytes: int, limit: int, cold: bool) -> bytes:
+    def _read_few(
+        self, segment: Segment, position: int, offset: int, max_bytes: int, limit: int, cold: bool
+    ) -> Stretch:
         """Fewer bytes than the index is fine: look at each header for where to stop."""
         data = self._bytes(segment, min(limit - position, max(max_bytes, HEADER_BYTES)), position, cold)
         size = _check_first(data, segment, offset, limit - position)
@@ -164,7 +169,18 @@ class LogReader:
         if cold:
             _check_all(data, position)
         self._remember(next_offset, segment, position + end)
-        return data
+        return data, next_offset
+
+    def whole_before(self, limit: int, offset: int, *, cold: bool = False) -> int | None:
+        """Where to stop so as to read whole batches from `offset` on and nothing at or behind `limit`, or else just
+        the one batch that has both; None when that is not in memory, never with `cold`. Both offsets are in the log."""
+        try:
+            begin, following = self._find_in(self._segment_of(limit), limit, cold)
+        except NotInMemory:
+            return None
+        except (OSError, PenstockError) as error:
+            raise self._log.read_failed(error) from error
+        return begin.offset if begin.offset > offset else following.offset
 
     def _stop(self, segment: Segment, end_offset: int, cold: bool) -> tuple[int, int]:
         """Where in this segment a read below `end_offset` must stop: offset and position."""

@@ -242,7 +242,7 @@ def test_one_snapshot_of_a_partition_is_written_at_a_time() -> None:
     async def story(site: Site) -> None:
         partition = await events(await site.start())
         await committed(partition, batch(b"a", keys=[b"k"]))
-        workers = partition._workers = SlowWorkers()
+        workers = partition.workers = SlowWorkers()
         await asyncio.gather(partition.save_state(), partition.save_state())
         assert (workers.busiest, partition.unsaved_batches) == (1, 0)
 
