@@ -32,6 +32,8 @@ from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import PartitionKey
 
+SECRET_BYTES = 32
+
 
 class TopicState(StrEnum):
     CREATING = "creating"
@@ -154,6 +156,11 @@ class Catalog(Protocol):
 
     async def next_producer_ids(self, count: int, node_id: int) -> range:
         """`count` producer ids that nobody was given before, and nobody will be given again."""
+        ...
+
+    async def secret(self, name: str) -> bytes:
+        """Random bytes, `SECRET_BYTES` of them, that all brokers of the cluster share under this name: made when first
+        asked for, and never changed."""
         ...
 
     @property

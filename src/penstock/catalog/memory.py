@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from penstock.catalog.catalog import (
+    SECRET_BYTES,
     BrokerEntry,
     Placement,
     Topic,
@@ -40,6 +41,7 @@ class MemoryCatalog:
         self._topics: dict[UUID, Topic] = {}
         self._placements: dict[PartitionKey, Placement] = {}
         self._next_producer_id = 0
+        self._secrets: dict[str, bytes] = {}
         self.group_tables = MemoryGroupTables()
 
     async def open(self) -> None:
@@ -140,6 +142,11 @@ class MemoryCatalog:
         self._next_producer_id += count
         await asyncio.sleep(0)
         return range(first, first + count)
+
+    async def secret(self, name: str) -> bytes:
+        if name not in self._secrets:
+            self._secrets[name] = self._entropy.token(SECRET_BYTES)
+        return self._secrets[name]
 
     async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
         raise PenstockError(ErrorCode.INVALID_REQUEST, "this broker's catalog is in memory and has no tables to query")

@@ -1,7 +1,7 @@
 """Queries of anybody over the catalog's tables: read-only, bounded in time and size, one at a time.
 
 They run on a connection of their own that cannot write, and what they may do at all is said by an authorizer: select,
-and call functions. So a query can neither change the catalog nor reach another file.
+and call functions. So a query can neither change the catalog nor reach another file, nor see what brokers keep secret.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ _STEPS = 10_000
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension"})
+_SECRETS = "secrets"
+"""The table that nobody may read who is not a broker."""
 
 
 class QueryResult(NamedTuple):
@@ -88,8 +90,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _authorize(action: int, _first: str | None, second: str | None, _database: str | None, _view: str | None) -> int:
+def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _view: str | None) -> int:
     if action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS):
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_READ and first == _SECRETS:
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 

@@ -105,4 +105,11 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (topic_id, partition)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    -- What brokers of one cluster must know and nobody else: no query of a client may read it.
+    CREATE TABLE secrets (
+        name   TEXT PRIMARY KEY,
+        secret BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    """,
 )

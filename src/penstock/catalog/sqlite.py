@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.catalog.catalog import (
+    SECRET_BYTES,
     BrokerEntry,
     Placement,
     Topic,
@@ -232,6 +233,16 @@ class SqliteCatalog:
                     (first, first + count - 1, node_id, given),
                 )
             return range(first, first + count)
+
+        return await self._run(work)
+
+    async def secret(self, name: str) -> bytes:
+        made = self._entropy.token(SECRET_BYTES)
+
+        def work() -> bytes:
+            with self._transaction() as sql:
+                sql.execute("INSERT OR IGNORE INTO secrets (name, secret) VALUES (?, ?)", (name, made))
+                return bytes(sql.execute("SELECT secret FROM secrets WHERE name = ?", (name,)).fetchone()[0])
 
         return await self._run(work)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.catalog.catalog import Catalog, Placement, TopicState, readable_time, time_ms
+from penstock.catalog.catalog import SECRET_BYTES, Catalog, Placement, TopicState, readable_time, time_ms
 from penstock.catalog.memory import MemoryCatalog
 from penstock.catalog.producer_ids import ProducerIds
 from penstock.catalog.sqlite import SqliteCatalog
@@ -323,6 +323,17 @@ def test_the_cluster_keeps_its_id(tell: Callable[[Story], None]) -> None:
         cluster_id = await catalog.cluster_id()
         assert len(cluster_id) == 22
         assert await (await again()).cluster_id() == cluster_id
+
+    tell(story)
+
+
+def test_a_secret_is_made_once_under_each_name_and_stays(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        one, other = await catalog.secret("one"), await catalog.secret("other")
+        assert one != other
+        assert len(one) == len(other) == SECRET_BYTES
+        catalog = await again()
+        assert (await catalog.secret("one"), await catalog.secret("other")) == (one, other)
 
     tell(story)
 

@@ -81,6 +81,25 @@ def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT secret FROM secrets",
+        "SELECT count(*) FROM secrets",
+        "SELECT t.name FROM topics t WHERE EXISTS (SELECT 1 FROM main.Secrets WHERE hex(secret) LIKE 'a%')",
+        "WITH s AS (SELECT * FROM secrets) SELECT length(secret) FROM s",
+    ],
+)
+def test_no_query_reads_what_brokers_keep_secret(sql: str, tmp_path: Path) -> None:
+    async def story(catalog: SqliteCatalog) -> None:
+        await catalog.secret("iterators")
+        with pytest.raises(PenstockError) as error:
+            await catalog.query(sql, 10, LONG_MS)
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+
+    with_catalog(tmp_path, story)
+
+
+@pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("SELEC 1", "syntax error"),
