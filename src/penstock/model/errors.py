@@ -111,6 +111,7 @@ class ErrorCode(Enum):
     ROLE_IS_FINAL = (1008, False, "the connection has a role that does not allow this, and keeps it")
     CLIENT_CLOSED = (1009, False, "the client, or this part of it, is closed")
     CLIENT_MISUSED = (1010, False, "the client is used in a way that it does not allow")
+    PRODUCER_FULL = (1015, False, "the producer holds as much as it may; put again when there is room")
     NOT_OWNER = (1030, False, "the client does not own this partition in its group now")
     INVALID_ITERATOR = (1031, False, "the iterator's signature or layout is wrong: no broker of this cluster made it")
     FOREIGN_ITERATOR = (1032, False, "the iterator is another client's, or another group's")
