@@ -1,7 +1,7 @@
 # Everything here works on a fresh clone: each target makes what it needs in .venv first, and is quick the second time.
 #
 #   make run        start a broker on this machine, data in ./penstock-data (more flags: make run ARGS="--kafka-port 9192")
-#   make test       every test            make check      lint, types, layers, the table of what is done
+#   make test       every test            make check      lint, types, layers, the table of what is done, generated code
 #   make simulate   TIME_S=60             seeds of a whole broker in simulated time, as many as fit
 #   make faults     ROUNDS=20 TIME_S=60   kill -9, cut connections, a full disk, fuzzed requests: longer than in the tests
 #   make bench                            measured against Apache Kafka in the same run
@@ -41,6 +41,7 @@ check: $(READY)
 	say $(VENV)/bin/mypy $(TYPED); \
 	say $(VENV)/bin/lint-imports --no-cache; \
 	say $(PYTHON) scripts/spec_coverage.py; \
+	say $(PYTHON) scripts/sync.py --check; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed" >&2; exit 1; }
 
 format: $(READY)

@@ -1,3 +1,43 @@
-"""Penstock: an event-streaming platform in Python."""
+"""Penstock: an event-streaming platform in Python.
+
+`connect` gives a client that blocks, `connect_async` one for asyncio; everything else is made by these two. Names are
+imported when they are first used, so that `import penstock` costs next to nothing.
+"""
+
+TYPE_CHECKING = False  # Which tools that read types take for true; `typing` itself would cost more than all of this.
+if TYPE_CHECKING:
+    from penstock.model.errors import ErrorCode as ErrorCode
+    from penstock.model.errors import PenstockError as PenstockError
+    from penstock.model.names import TopicPartition as TopicPartition
+    from penstock.sdk.aio.client import AsyncClient as AsyncClient
+    from penstock.sdk.aio.client import connect_async as connect_async
+    from penstock.sdk.sync.client import Client as Client
+    from penstock.sdk.sync.client import connect as connect
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncClient": "penstock.sdk.aio.client",
+    "Client": "penstock.sdk.sync.client",
+    "ErrorCode": "penstock.model.errors",
+    "PenstockError": "penstock.model.errors",
+    "TopicPartition": "penstock.model.names",
+    "connect": "penstock.sdk.sync.client",
+    "connect_async": "penstock.sdk.aio.client",
+}
+"""Where each public name lives; the imports above say the same to tools that read types."""
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -4,37 +4,29 @@ Every operation has a deadline; within it, what may be retried is retried, at wh
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
-from uuid import UUID
+from typing import Self, TypeVar
 
-from penstock import __version__
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
 from penstock.sdk import requests
 from penstock.sdk.address import parse_bootstrap
-from penstock.sdk.admin import Admin
-from penstock.sdk.administration import DoneBeforeError, administer
 from penstock.sdk.answers import (
-    BrokerInfo,
-    ClusterView,
     FetchedBatches,
-    ListedOffset,
     Produced,
     ProducerIdentity,
-    TopicView,
 )
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.fetching import Fetched, read_batches
 from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
-from penstock.sdk.groups import Coordinators, Groups
+from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.requests import BEGINNING, LATEST
@@ -42,19 +34,11 @@ from penstock.sdk.retry import Attempts, Deadline
 
 T = TypeVar("T")
 
-OPERATION_TIMEOUT_S = 30.0
 MAX_BYTES = 1024 * 1024
 MAX_WAIT_MS = 5_000
 
 
-class DriftInfo(NamedTuple):
-    """A broker's account of itself, and its clock minus ours with half the round trip taken off."""
-
-    broker: BrokerInfo
-    drift_ms: int
-
-
-class WireClient:
+class WireClient(Idle):
     """One cluster, asked for single things; connects when it is first needed. Use `async with`, or `close()` it."""
 
     def __init__(
@@ -66,16 +50,9 @@ class WireClient:
         entropy: Entropy | None = None,
         connection: ConnectionSettings | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
         self._entropy = entropy or SystemEntropy()
-        settings = connection or ConnectionSettings()
-        self._cluster = Cluster(parse_bootstrap(bootstrap), network or TcpNetwork(), settings)
-        self._asking = Asking(self._cluster, self._entropy)
-        self.admin = Admin(self._asking)
-        """Settings, partitions, sizes, queries."""
-        self._coordinators = Coordinators(self._asking)
-        self.groups = Groups(self._asking, self._coordinators)
-        """Groups seen from outside: who belongs to them and how far they are."""
+        cluster = Cluster(parse_bootstrap(bootstrap), network or TcpNetwork(), connection or ConnectionSettings())
+        super().__init__(Asking(cluster, self._entropy), clock or SystemClock())
         self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")
 
@@ -91,20 +68,13 @@ class WireClient:
         connection: ConnectionSettings | None = None,
     ) -> "WireClient":
         """A client that has reached a broker. Each seed is tried once, and again until `timeout_s` is over."""
-        settings = connection or ConnectionSettings()
-        client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=settings)
-        attempts = Attempts(client._entropy, Deadline(timeout_s))
-        while True:
-            try:
-                await client._cluster.anyone(Deadline(settings.connect_timeout_s * len(client._cluster.seeds)))
-                return client
-            except PenstockError as error:
-                if not await attempts.again(error):
-                    client.close()
-                    raise
-            except BaseException:
-                client.close()
-                raise
+        client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=connection)
+        try:
+            await client.reach(timeout_s)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def close(self) -> None:
         """End all connections; operations that still run fail."""
@@ -117,91 +87,6 @@ class WireClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # About the cluster.
-
-    async def metadata(
-        self, topics: Sequence[str] | None = None, *, timeout_s: float = OPERATION_TIMEOUT_S
-    ) -> ClusterView:
-        """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
-        deadline = Deadline(timeout_s)
-        return await self._asking.retrying(lambda: self._cluster.refresh(topics, deadline), deadline)
-
-    async def info(self, *, node_id: int | None = None, timeout_s: float = OPERATION_TIMEOUT_S) -> DriftInfo:
-        """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
-        deadline = Deadline(timeout_s)
-
-        async def ask() -> DriftInfo:
-            connection = await (
-                self._cluster.anyone(deadline) if node_id is None else self._cluster.broker(node_id, deadline)
-            )
-            before_ms = self._clock.wall_ms()
-            answer = await connection.request(requests.info(__version__), self._cluster.timeout_s(deadline))
-            after_ms = self._clock.wall_ms()
-            return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2)
-
-        return await self._asking.retrying(ask, deadline)
-
-    # Topics.
-
-    async def list_topics(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> list[TopicView]:
-        """All topics the cluster tells of, by name."""
-        view = await self.metadata(timeout_s=timeout_s)
-        return [view.topics[name] for name in sorted(view.topics)]
-
-    async def describe_topic(
-        self, name: str, *, auto_create: bool = False, timeout_s: float = OPERATION_TIMEOUT_S
-    ) -> TopicView:
-        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there (and may not be made)."""
-        deadline = Deadline(timeout_s)
-        return await self._asking.retrying(
-            lambda: self._cluster.topic(name, deadline, auto_create=auto_create), deadline, name
-        )
-
-    async def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = -1,
-        replication_factor: int = -1,
-        settings: Mapping[str, str] | None = None,
-        timeout_s: float = OPERATION_TIMEOUT_S,
-    ) -> UUID:
-        """Create a topic, and give its id. -1 leaves a number to the broker.
-
-        When an attempt's answer was lost and the next finds the topic there with the partitions asked for, it counts
-        as made by this call.
-        """
-        check_topic_name(name)
-        deadline = Deadline(timeout_s)
-        request = requests.create_topic(
-            name, partitions, replication_factor, settings or {}, self._cluster.broker_timeout_ms(deadline)
-        )
-        try:
-            made = await administer(
-                self._asking, self._cluster.controller, request, deadline, ErrorCode.TOPIC_ALREADY_EXISTS
-            )
-            self._cluster.forget(name)
-            return made
-        except DoneBeforeError:
-            view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
-            if partitions not in (-1, len(view.partitions)):
-                text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
-                raise PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, text) from None
-            return view.topic_id
-
-    async def delete_topic(self, name: str, *, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
-        """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
-        check_topic_name(name)
-        deadline = Deadline(timeout_s)
-        request = requests.delete_topic(name, self._cluster.broker_timeout_ms(deadline))
-        try:
-            await administer(
-                self._asking, self._cluster.controller, request, deadline, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-        except DoneBeforeError:
-            pass
-        self._cluster.forget(name)
 
     # Writing.
 
@@ -298,20 +183,6 @@ class WireClient:
         Where the group has committed nothing it begins at `start`: beginning, latest or a time (ms).
         """
         return GroupConsumer(self._asking, self._coordinators, group_id, topics, start, options or GroupOptions())
-
-    async def list_offset(
-        self, topic: str, partition: int, when: int, *, timeout_s: float = OPERATION_TIMEOUT_S
-    ) -> ListedOffset | None:
-        """The place of BEGINNING, LATEST, or the first message at or after a time (ms); None when there is none."""
-        where = TopicPartition(topic, partition)
-        found = (await self.list_offsets({where: when}, timeout_s=timeout_s))[where]
-        return found if found.offset >= 0 else None
-
-    async def list_offsets(
-        self, places: Mapping[TopicPartition, int], *, timeout_s: float = OPERATION_TIMEOUT_S
-    ) -> dict[TopicPartition, ListedOffset]:
-        """As `list_offset`, for many partitions at once; the offset is -1 where no message is that late."""
-        return await self._asking.leaders(places, requests.list_offsets, Deadline(timeout_s))
 
     # How it is done.
 

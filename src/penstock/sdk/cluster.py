@@ -181,6 +181,10 @@ class Cluster:
                 self._topics[name] = (asyncio.get_running_loop().time(), topic)
         return view
 
+    def connecting(self) -> Deadline:
+        """Time enough to try each seed once."""
+        return Deadline(self._settings.connect_timeout_s * len(self.seeds))
+
     def timeout_s(self, deadline: Deadline, extra_s: float = 0.0) -> float:
         """How long one answer may take within the deadline."""
         return deadline.within(self._settings.request_timeout_s + extra_s)

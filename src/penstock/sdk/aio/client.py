@@ -1,0 +1,139 @@
+"""The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from penstock.model.clock import Clock, SystemClock
+from penstock.model.entropy import Entropy, SystemEntropy
+from penstock.model.names import TopicPartition
+from penstock.model.network import Network, TcpNetwork
+from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.aio.admin import AsyncAdmin
+from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
+from penstock.sdk.aio.groups import AsyncGroups
+from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
+from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.home import Home
+from penstock.sdk.idle import DriftInfo
+from penstock.sdk.times import Time, Times
+
+
+class AsyncClient(AsyncFace):
+    """A client of one cluster, made by `penstock.connect_async`. Use `async with`, or `close()` it.
+
+    It may be used by many tasks at once (without `async`: by many threads). Closing it closes the producers and
+    consumers it made; producers first send what they have.
+    """
+
+    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+        super().__init__(portal, home, home.life)
+        self._engine = home.idle
+        self.admin = AsyncAdmin(portal, home)
+        """Settings, partitions, sizes, queries."""
+        self.groups = AsyncGroups(portal, home)
+        """Groups seen from outside: who belongs to them and how far they are."""
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient of {self._home}>"
+
+    async def close(self) -> None:
+        """Close what it made, then its own connections; a second time does nothing."""
+        try:
+            await super().close()
+        finally:
+            await self._portal.close()
+
+    # About the cluster.
+
+    async def metadata(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> ClusterView:
+        """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
+        return await self._do(self._engine.metadata(topics, timeout_s=self._span_s(timeout)))
+
+    async def info(self, *, node_id: int | None = None, timeout: Time = 30.0) -> DriftInfo:
+        """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
+        return await self._do(self._engine.info(node_id=node_id, timeout_s=self._span_s(timeout)))
+
+    # Topics.
+
+    async def list_topics(self, *, timeout: Time = 30.0) -> list[TopicView]:
+        """All topics the cluster tells of, by name; `admin.list_topics` tells of them page by page."""
+        return await self._do(self._engine.list_topics(timeout_s=self._span_s(timeout)))
+
+    async def describe_topic(self, name: str, *, timeout: Time = 30.0) -> TopicView:
+        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
+        return await self._do(self._engine.describe_topic(name, timeout_s=self._span_s(timeout)))
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        settings: Mapping[str, str] | None = None,
+        timeout: Time = 30.0,
+    ) -> UUID:
+        """Create a topic, and give its id; TOPIC_ALREADY_EXISTS when it is there. -1 leaves a number to the broker."""
+        return await self._do(
+            self._engine.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                settings=settings,
+                timeout_s=self._span_s(timeout),
+            )
+        )
+
+    async def delete_topic(self, name: str, *, timeout: Time = 30.0) -> None:
+        """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
+        await self._do(self._engine.delete_topic(name, timeout_s=self._span_s(timeout)))
+
+    # Offsets.
+
+    async def offsets(
+        self, places: Mapping[TopicPartition, Time | str], *, timeout: Time = 30.0
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Where, in each of these partitions, "beginning" or "latest" is, or the first message at or after a time.
+
+        The offset is -1 where no message is that late.
+        """
+        return await self._do(self._engine.offsets(places, timeout_s=self._span_s(timeout)))
+
+
+@opening
+async def connect_async(
+    bootstrap: str | Sequence[str],
+    *,
+    client_id: str = "penstock",
+    timeout: Time = 10.0,
+    connect_timeout: Time = 5.0,
+    request_timeout: Time = 10.0,
+    network: Network | None = None,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+) -> AsyncClient:
+    """A client that has reached a broker of the seed list `bootstrap`: `host:port`, several divided by commas.
+
+    The seeds are tried, one after the other, until one answers or `timeout` is over; NETWORK_EXCEPTION then, saying for
+    each why. `connect_timeout` bounds one attempt to connect, `request_timeout` one answer. `network`, `clock` and
+    `entropy` are for tests.
+    """
+    chosen_clock = clock or SystemClock()
+    times = Times(chosen_clock)
+    home = Home(
+        parse_bootstrap(bootstrap),
+        network=network or TcpNetwork(),
+        clock=chosen_clock,
+        entropy=entropy or SystemEntropy(),
+        settings=ConnectionSettings(
+            client_id,
+            times.span_s(connect_timeout, "connect_timeout"),
+            times.span_s(request_timeout, "request_timeout"),
+        ),
+    )
+    client = AsyncClient(AsyncPortal(), home)
+    try:
+        await client._do(home.idle.reach(times.span_s(timeout)))
+    except BaseException:
+        await client.close()
+        raise
+    return client

@@ -1,0 +1,54 @@
+"""Groups seen from outside: who belongs to them and how far they are."""
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.model.names import TopicPartition
+from penstock.sdk.aio.face import AsyncPart, AsyncPortal
+from penstock.sdk.group_answers import CommittedOffset, GroupDescription, GroupListing
+from penstock.sdk.home import Home
+from penstock.sdk.times import Time
+
+
+class AsyncGroups(AsyncPart):
+    """The part of a client that looks after groups from outside; reached as `client.groups`."""
+
+    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+        super().__init__(portal, home, home.life)
+        self._engine = home.idle.groups
+
+    async def list(
+        self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), timeout: Time = 30.0
+    ) -> builtins.list[GroupListing]:
+        """All groups of the cluster by name, or those in these states and of these kinds."""
+        return await self._do(self._engine.list(states=states, kinds=kinds, timeout_s=self._span_s(timeout)))
+
+    async def describe(self, group_id: str, *, timeout: Time = 30.0) -> GroupDescription:
+        """A group of either kind; GROUP_ID_NOT_FOUND when there is none of this name."""
+        return await self._do(self._engine.describe(group_id, timeout_s=self._span_s(timeout)))
+
+    async def offsets(
+        self, group_id: str, places: Iterable[TopicPartition] | None = None, *, timeout: Time = 30.0
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed, for these partitions or all; nothing where it has not, or where it is unknown."""
+        return await self._do(self._engine.offsets(group_id, places, timeout_s=self._span_s(timeout)))
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int], *, timeout: Time = 30.0
+    ) -> None:
+        """Set where a group goes on; makes the group where it is unknown.
+
+        That is for groups whose members are away: UNKNOWN_MEMBER_ID otherwise.
+        """
+        rows = {
+            where: CommittedOffset(chosen) if isinstance(chosen, int) else chosen for where, chosen in offsets.items()
+        }
+        await self._do(self._engine.commit(group_id, rows, timeout_s=self._span_s(timeout)))
+
+    async def delete_offsets(self, group_id: str, places: Sequence[TopicPartition], *, timeout: Time = 30.0) -> None:
+        """Forget where a group was in these partitions; GROUP_SUBSCRIBED_TO_TOPIC while its members read them."""
+        await self._do(self._engine.delete_offsets(group_id, places, timeout_s=self._span_s(timeout)))
+
+    async def delete(self, group_id: str, *, timeout: Time = 30.0) -> None:
+        """Delete a group with its offsets; NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND if unknown."""
+        await self._do(self._engine.delete(group_id, timeout_s=self._span_s(timeout)))

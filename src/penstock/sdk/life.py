@@ -1,0 +1,77 @@
+"""Whether a client, or something it made, may still be used; and the order in which they end.
+
+Invariants:
+- What was made ends before its maker, the newest first, and everything ends once.
+- After a fork, whatever lived belongs to the parent process alone: in the child it refuses every use, and ending it
+  there touches neither sockets nor threads, which the parent still uses.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Self
+from weakref import WeakSet
+
+from penstock.model.errors import ErrorCode, PenstockError
+
+
+class Life:
+    """One client, producer or consumer, from its making to its end. `over` is None while it may be used."""
+
+    def __init__(self, name: str, end: Callable[[], Awaitable[None]], maker: "Life | None" = None) -> None:
+        """`end` is awaited, on the event loop, when it ends; it may raise what got lost thereby."""
+        self.name = name
+        self.over: ErrorCode | None = None
+        self._end = end
+        self._maker = maker
+        self._made: dict[Self, None] = {}
+        if maker is None:
+            _roots.add(self)
+        else:
+            maker.check()
+            maker._made[self] = None
+
+    def check(self) -> None:
+        """Raise CLIENT_CLOSED or CLIENT_MISUSED, saying what is wrong, unless it may be used."""
+        if self.over is not None:
+            raise self.refusal()
+
+    def refusal(self) -> PenstockError:
+        if self.over is ErrorCode.CLIENT_MISUSED:
+            text = (
+                f"this {self.name} was made in another process (before a fork), and belongs to it; "
+                "connect in the process that uses it"
+            )
+            return PenstockError(ErrorCode.CLIENT_MISUSED, text)
+        return PenstockError(ErrorCode.CLIENT_CLOSED, f"this {self.name} is closed")
+
+    async def close(self) -> None:
+        """End what it made, then itself; afterwards the first failure of these is raised."""
+        if self.over is not None:
+            return
+        self.over = ErrorCode.CLIENT_CLOSED
+        failures: list[BaseException] = []
+        for end in [*(made.close for made in reversed(self._made)), self._end]:
+            try:
+                await end()
+            except BaseException as error:
+                failures.append(error)
+        if self._maker is not None:
+            self._maker._made.pop(self, None)
+        if failures:
+            raise failures[0]
+
+    def _leave_to_parent(self) -> None:
+        self.over = ErrorCode.CLIENT_MISUSED
+        for made in self._made:
+            made._leave_to_parent()
+
+
+_roots: WeakSet[Life] = WeakSet()
+
+
+def _after_fork() -> None:
+    for life in list(_roots):
+        life._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,144 @@
+"""The public client, with and without `async`, against a real broker."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.sdk.admin_answers import ResourceKind
+
+Done = Callable[[Any], Any]
+Body = Callable[[Any, Done], object]
+
+
+def with_blocking(bootstrap: str, body: Body, **settings: Any) -> None:
+    with penstock.connect(bootstrap, **settings) as client:
+        body(client, lambda result: result)
+
+
+def with_async(bootstrap: str, body: Body, **settings: Any) -> None:
+    with asyncio.Runner() as runner:
+
+        async def connect() -> penstock.AsyncClient:
+            return await penstock.connect_async(bootstrap, **settings)
+
+        client = runner.run(connect())
+
+        async def finish(work: Any) -> Any:
+            return await work
+
+        body(client, lambda work: runner.run(finish(work)))
+        runner.run(client.close())
+
+
+both = pytest.mark.parametrize("world", [with_blocking, with_async])
+
+
+@both
+def test_topics_are_made_described_and_deleted(world: Any, penstock_bootstrap: str) -> None:
+    name = f"made-{world.__name__}"
+
+    def body(client: Any, done: Done) -> None:
+        topic_id = done(client.create_topic(name, partitions=3, timeout=timedelta(seconds=30)))
+        view = done(client.describe_topic(name))
+        assert (view.topic_id, len(view.partitions)) == (topic_id, 3)
+        assert name in [topic.name for topic in done(client.list_topics())]
+        assert name in done(client.metadata([name])).topics
+        places = {penstock.TopicPartition(name, 0): "latest", penstock.TopicPartition(name, 1): timedelta(hours=-1)}
+        assert [found.offset for found in done(client.offsets(places)).values()] == [0, -1]
+        done(client.delete_topic(name))
+        with pytest.raises(penstock.PenstockError) as refused:
+            done(client.describe_topic(name))
+        assert refused.value.code is penstock.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    world(penstock_bootstrap, body)
+
+
+@both
+def test_a_client_administers_and_looks_after_groups(world: Any, penstock_bootstrap: str) -> None:
+    name = f"admin-{world.__name__}"
+
+    def body(client: Any, done: Done) -> None:
+        done(client.create_topic(name))
+        done(client.admin.alter_settings(ResourceKind.TOPIC, name, {"retention.ms": "5000"}))
+        (setting,) = done(client.admin.describe_settings(ResourceKind.TOPIC, name, ["retention.ms"]))
+        assert setting.value == "5000"
+        done(client.admin.create_partitions(name, 2))
+        where = penstock.TopicPartition(name, 1)
+        assert done(client.admin.delete_records({where: 0})) == {where: 0}
+        assert done(client.admin.describe_cluster()).cluster_id == done(client.info()).broker.cluster_id
+        assert done(client.admin.query("select count(*) from brokers")).rows == ((1,),)
+        assert name in [view.name for view in done(client.admin.list_topics()).topics]
+        assert done(client.admin.describe_log_dirs({name: [0]}))
+        done(client.groups.commit(name, {where: 0}))
+        assert done(client.groups.offsets(name))[where].offset == 0
+        assert name in [group.group_id for group in done(client.groups.list())]
+        assert done(client.groups.describe(name)).members == ()
+        done(client.groups.delete_offsets(name, [where]))
+        done(client.groups.delete(name))
+
+    world(penstock_bootstrap, body)
+
+
+@both
+@pytest.mark.parametrize("bootstrap", ["", "host:port", "127.0.0.1:0"])
+def test_a_bad_seed_list_is_refused_before_anything_is_tried(world: Any, bootstrap: str) -> None:
+    with pytest.raises(penstock.PenstockError) as refused:
+        world(bootstrap, lambda client, done: None)
+    assert refused.value.code is penstock.ErrorCode.INVALID_SETTING
+
+
+@both
+def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> None:
+    with socket.socket() as silent:  # Bound, so that nobody else gets the port, but not listening.
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(penstock.PenstockError, match=f"{address} cannot be reached") as refused:
+            world(address, lambda client, done: None, timeout=0)
+    assert refused.value.code is penstock.ErrorCode.NETWORK_EXCEPTION
+
+
+@both
+def test_after_its_end_a_client_says_that_it_is_closed(world: Any, penstock_bootstrap: str) -> None:
+    seen = []
+    world(penstock_bootstrap, lambda client, done: seen.append(client))
+    (client,) = seen
+    assert client.closed
+    for operation in (client.info, client.admin.describe_cluster, client.groups.list):
+        with pytest.raises(penstock.PenstockError, match="this client is closed") as refused:
+            asyncio.run(operation())
+        assert refused.value.code is penstock.ErrorCode.CLIENT_CLOSED
+
+
+def test_an_async_client_belongs_to_its_event_loop(penstock_bootstrap: str) -> None:
+    async def connect() -> penstock.AsyncClient:
+        return await penstock.connect_async(penstock_bootstrap)
+
+    async def use(client: penstock.AsyncClient) -> None:
+        await client.info()
+
+    with asyncio.Runner() as runner:
+        client = runner.run(connect())
+        with asyncio.Runner() as other, pytest.raises(penstock.PenstockError, match="another event loop") as refused:
+            other.run(use(client))
+        assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+        runner.run(client.close())
+
+
+def test_importing_penstock_imports_hardly_anything() -> None:
+    program = "import sys; before = set(sys.modules); import penstock; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['penstock']"
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in dir(penstock):
+        assert getattr(penstock, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = penstock.nothing_like_it

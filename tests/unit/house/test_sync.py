@@ -1,0 +1,30 @@
+"""The classes that block are generated, and fresh."""
+
+import pytest
+
+import sync
+
+
+def test_the_classes_that_block_are_what_the_script_writes() -> None:
+    assert sync.stale() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("async def f() -> AsyncX:\n    return await g()\n", "def f() -> X:\n    return g()\n"),
+        ("async with a as b:\n    async for c in b:\n        pass\n", "with a as b:\n    for c in b:\n        pass\n"),
+        ("from penstock.sdk.aio.face import AsyncFace\n", "from penstock.sdk.sync.face import Face\n"),
+        (
+            "async def __anext__(self) -> int:\n    raise StopAsyncIteration\n",
+            "def __next__(self) -> int:\n    raise StopIteration\n",
+        ),
+        ('"""Use `async with connect_async(x)`, or await it."""\n', '"""Use `with connect(x)`, or it."""\n'),
+        ("a = [await f(x) for x in y]  # await f\n", "a = [f(x) for x in y]  # f\n"),
+        ("if True:\n\n    a = 1\n\n    b = 2\nc = 3\n", "if True:\n\n    a = 1\n\n    b = 2\nc = 3\n"),
+        ("asynchronous = awaited = Asyncio = 1\n", "asynchronous = awaited = Asyncio = 1\n"),
+    ],
+)
+def test_only_the_words_of_waiting_change(source: str, target: str) -> None:
+    _, _, translated = sync.translate(source, "x.py").partition("\n")
+    assert translated == target

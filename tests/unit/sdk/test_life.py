@@ -1,0 +1,96 @@
+"""What was made ends before its maker, once, and whatever happens on the way."""
+
+import asyncio
+import os
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.life import Life
+
+
+class Ends:
+    """Notes the order of ends; those named in `failing` fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.order: list[str] = []
+        self._failing = failing
+
+    def make(self, name: str, maker: Life | None = None) -> Life:
+        async def end() -> None:
+            self.order.append(name)
+            if name in self._failing:
+                raise ValueError(name)
+
+        return Life(name, end, maker)
+
+
+def test_what_was_made_ends_first_and_the_newest_before_the_older() -> None:
+    ends = Ends()
+    client = ends.make("client")
+    for name in ("producer", "consumer"):
+        ends.make(name, client)
+    asyncio.run(client.close())
+    assert ends.order == ["consumer", "producer", "client"]
+
+
+def test_everything_ends_once() -> None:
+    ends = Ends()
+    client = ends.make("client")
+    producer = ends.make("producer", client)
+
+    async def close() -> None:
+        await producer.close()
+        await client.close()
+        await client.close()
+        await producer.close()
+
+    asyncio.run(close())
+    assert ends.order == ["producer", "client"]
+
+
+def test_a_failure_at_the_end_is_raised_after_everything_has_ended() -> None:
+    ends = Ends("consumer", "producer")
+    client = ends.make("client")
+    for name in ("producer", "consumer"):
+        ends.make(name, client)
+    with pytest.raises(ValueError, match="consumer"):
+        asyncio.run(client.close())
+    assert ends.order == ["consumer", "producer", "client"]
+
+
+def test_what_is_over_says_so_and_makes_nothing_more() -> None:
+    ends = Ends()
+    client = ends.make("client")
+    producer = ends.make("producer", client)
+    asyncio.run(client.close())
+    for life in (client, producer):
+        with pytest.raises(PenstockError, match=f"this {life.name} is closed") as refused:
+            life.check()
+        assert refused.value.code is ErrorCode.CLIENT_CLOSED
+    with pytest.raises(PenstockError):
+        ends.make("consumer", client)
+
+
+def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing() -> None:
+    ends = Ends()
+    client = ends.make("client")
+    producer = ends.make("producer", client)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = "nothing was raised"
+        try:
+            producer.check()
+        except PenstockError as error:
+            found = str(error)
+        asyncio.run(client.close())
+        os.write(writing, f"{found} {ends.order}".encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        text = said.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert text.startswith("CLIENT_MISUSED: this producer was made in another process")
+    assert text.endswith("[]")
+    producer.check()

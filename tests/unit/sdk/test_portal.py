@@ -1,0 +1,137 @@
+"""The thread behind a client that blocks."""
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.sync.portal import Portal
+
+
+async def thread_here() -> threading.Thread:
+    return threading.current_thread()
+
+
+async def forever(begun: threading.Event) -> None:
+    begun.set()
+    await asyncio.Event().wait()
+
+
+def test_work_runs_on_one_thread_that_is_a_daemon_and_ends_with_the_portal() -> None:
+    portal = Portal()
+    thread = portal.run(thread_here())
+    assert thread is portal.run(thread_here())
+    assert thread is portal.call(threading.current_thread)
+    assert thread.daemon
+    portal.close()
+    assert not thread.is_alive()
+    portal.close()
+
+
+def test_failures_come_back_to_the_caller() -> None:
+    portal = Portal()
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        portal.run(fail())
+    portal.close()
+
+
+def test_many_threads_share_one_portal() -> None:
+    portal = Portal()
+
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return number * 2
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: portal.run(double(number)), range(200)))
+    assert found == [number * 2 for number in range(200)]
+    portal.close()
+
+
+def test_who_waits_while_the_portal_ends_is_told_so() -> None:
+    portal = Portal()
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: portal.run(forever(begun)))
+        assert begun.wait(60)
+        portal.close()
+        error = waiting.exception(60)
+    assert isinstance(error, PenstockError)
+    assert error.code is ErrorCode.CLIENT_CLOSED
+    with pytest.raises(PenstockError) as refused:
+        portal.run(thread_here())
+    assert refused.value.code is ErrorCode.CLIENT_CLOSED
+
+
+def test_waiting_on_its_own_thread_is_refused() -> None:
+    portal = Portal()
+
+    async def wait_within() -> None:
+        portal.run(thread_here())
+
+    with pytest.raises(PenstockError, match="must not wait there") as refused:
+        portal.run(wait_within())
+    assert refused.value.code is ErrorCode.CLIENT_MISUSED
+    portal.close()
+
+
+def test_an_interrupted_caller_cancels_its_work() -> None:
+    portal = Portal()
+    cancelled = threading.Event()
+    caller = threading.get_ident()
+
+    async def work() -> None:
+        while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110  # nobody tells when a thread waits
+            await asyncio.sleep(0)
+        signal.pthread_kill(caller, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(work())
+    assert cancelled.wait(60)
+    portal.close()
+
+
+def test_the_thread_of_a_portal_that_nobody_has_any_more_ends() -> None:
+    portal = Portal()
+    thread = portal.run(thread_here())
+    del portal
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_process_ends_though_a_portal_was_never_closed() -> None:
+    program = """
+import asyncio, threading
+from penstock.sdk.sync.portal import Portal
+portal = Portal()
+begun = threading.Event()
+async def forever():
+    begun.set()
+    await asyncio.Event().wait()
+def wait():
+    try:
+        portal.run(forever())
+    except Exception:
+        pass
+threading.Thread(target=wait, daemon=True).start()
+begun.wait()
+print("end")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")
