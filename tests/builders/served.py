@@ -30,6 +30,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from penstock.wire.produce import ProduceResult, parse_produce_response, write_produce_request
+from penstock.wire.puts import parse_puts_response, write_puts_request
 from penstock.wire.topic_ref import TopicRef
 
 HOST = "127.0.0.1"
@@ -194,6 +195,24 @@ async def produce(
     body = write_produce_request(version, [(topic, [(partition, data)])], acks=acks, timeout_ms=timeout_ms)
     answer = await peer.ask_raw("Produce", version, body)
     ((_, (result,)),) = parse_produce_response(version, answer, 0)
+    return result
+
+
+async def puts(
+    peer: RawPeer,
+    topic: str,
+    records: bytes | bytearray | None = None,
+    *,
+    ids: Sequence[bytes] | None = None,
+    partition: int = 0,
+    hashed: int = 0,
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+) -> ProduceResult:
+    """One batch by Puts, and what became of it."""
+    data = batch() if records is None else records
+    body = write_puts_request([(topic, [(partition, hashed, data, ids)])], acks=acks, timeout_ms=timeout_ms)
+    ((_, (result,)),) = parse_puts_response(await peer.ask_raw("Puts", 0, body), 0)
     return result
 
 

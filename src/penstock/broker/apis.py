@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from penstock.broker.admin_apis import admin_rows
+from penstock.broker.appending import Appending
 from penstock.broker.capabilities import Identity
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.group_apis import group_rows
@@ -21,6 +22,7 @@ from penstock.broker.handlers.list_offsets import ListOffsetsHandler
 from penstock.broker.handlers.metadata import MetadataHandler
 from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from penstock.broker.handlers.produce import ProduceHandler
+from penstock.broker.handlers.puts import PutsHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.memory import Memory
 from penstock.broker.shown_settings import ShownSetting
@@ -62,11 +64,12 @@ def build_table(served: Served) -> Table:
     api_versions = ApiVersionsHandler()
     auto_create = partitions if served.auto_create else None
     metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
+    appending = Appending()
     sessions = FetchSessions(served.clock, served.entropy)
     info = InfoHandler(identity, served.clock, served.version, served.features)
     rows = [
         Row(
-            0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions),
+            0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions, appending),
             bytes_max=REQUEST_BYTES_MAX, advertised_first=0,
         ),
         Row(
@@ -86,6 +89,7 @@ def build_table(served: Served) -> Table:
         ),
         Row(1000, "Info", 0, 0, Right.NONE, info),
         Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
+        Row(1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending), bytes_max=REQUEST_BYTES_MAX),
         *group_rows(served.groups, partitions, identity),
         *admin_rows(
             partitions, identity, served.clock,

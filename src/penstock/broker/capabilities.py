@@ -30,6 +30,12 @@ class PartitionLookup(Protocol):
     def get_by_id(self, topic_id: UUID, number: int) -> Partition | None: ...
 
 
+class TopicPartitions(PartitionLookup, Protocol):
+    """Finds them by topic, too."""
+
+    def of(self, topic: str) -> Sequence[Partition]: ...
+
+
 class TopicLookup(Protocol):
     """Finds the topics that can be used."""
 

@@ -111,6 +111,8 @@ class ErrorCode(Enum):
     ROLE_IS_FINAL = (1008, False, "the connection has a role that does not allow this, and keeps it")
     CLIENT_CLOSED = (1009, False, "the client, or this part of it, is closed")
     CLIENT_MISUSED = (1010, False, "the client is used in a way that it does not allow")
+    DUPLICATE_MESSAGE_ID = (1011, False, "messages of these ids were stored before; nothing was stored now")
+    INVALID_MESSAGE_ID = (1012, False, "the message id is not valid")
     PRODUCER_FULL = (1015, False, "the producer holds as much as it may; put again when there is room")
     NOT_OWNER = (1030, False, "the client does not own this partition in its group now")
     INVALID_ITERATOR = (1031, False, "the iterator's signature or layout is wrong: no broker of this cluster made it")

@@ -56,6 +56,8 @@ class ProduceResult(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
     record_errors: Sequence[tuple[int, str | None]] = ()
+    known: Sequence[tuple[int, int]] = ()
+    """Only in answers of Puts: places in the batch of those whose ids are known, and the offsets they have."""
 
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:

@@ -9,6 +9,7 @@ from builders.batches import SOME_TIME_MS, batch
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
+from penstock.broker.appending import Appending
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.request import Request, Work
 from penstock.model.errors import ErrorCode
@@ -163,7 +164,7 @@ def test_a_write_that_wants_no_answer_and_cannot_be_taken_ends_the_connection(tm
 def test_a_write_that_nobody_waits_for_any_longer_does_not_hold_up_those_behind_it(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
-        handler = ProduceHandler(broker.partitions)
+        handler = ProduceHandler(broker.partitions, Appending())
         body = write_produce_request(9, [("events", [(0, batch(b"v", keys=[b"k"]))])], acks=0, timeout_ms=1000)
         works = [handler(Request(9, 1, memoryview(bytearray().join(body)), 0)) for _ in range(3)]
         first, second, third = (asyncio.ensure_future(work.run) for work in works if isinstance(work, Work))

@@ -20,6 +20,12 @@ from penstock.wire.produce import (
     write_produce_request,
     write_produce_response,
 )
+from penstock.wire.puts import (
+    parse_puts_request,
+    parse_puts_response,
+    write_puts_request,
+    write_puts_response,
+)
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)
@@ -69,6 +75,56 @@ def test_produce_requests_are_written_and_parsed_as_the_schema_says(version: int
         ] == data
 
     check()
+
+
+message_ids = st.none() | st.lists(st.binary(max_size=300), max_size=3)
+
+
+@quick
+@given(int16s, int32s, topics(0, 1, st.tuples(int32s, int64s, record_bytes, message_ids)))
+def test_puts_requests_are_written_and_parsed_as_the_schema_says(acks: int, timeout_ms: int, data: Any) -> None:
+    body = joined(write_puts_request(data, acks=acks, timeout_ms=timeout_ms))
+    fields = ("partition", "hash", "records", "message_ids")
+    rows = [{"name": t, "entries": [dict(zip(fields, e, strict=True)) for e in entries]} for t, entries in data]
+    assert body == write_request("Puts", 0, {"acks": acks, "timeout_ms": timeout_ms, "topics": rows})
+    parsed = parse_puts_request(memoryview(b"head" + body), 4)
+    assert parsed[:2] == (acks, timeout_ms)
+    assert [(topic, [tuple(entry) for entry in entries]) for topic, entries in parsed.topics] == data
+    with pytest.raises(MalformedError):
+        parse_puts_request(memoryview(b"head" + body + b"!"), 4)
+
+
+@quick
+@given(topics(0, 1, st.tuples(int32s, int16s, int64s, int64s, int64s, texts, st.lists(st.tuples(int32s, int64s)))))
+def test_puts_answers_are_written_and_parsed_as_the_schema_says(data: Any) -> None:
+    def made(
+        partition: int, code: int, first: int, time: int, start: int, text: str | None, known: Any
+    ) -> ProduceResult:
+        # A success says nothing more than its numbers.
+        return ProduceResult(partition, code, first, time, start, text if code else None, (), known if code else [])
+
+    results = [(topic, [made(*each) for each in entries]) for topic, entries in data]
+    rows = [
+        {
+            "name": topic,
+            "entries": [
+                {
+                    "error_code": each.error,
+                    "error_message": each.message,
+                    "partition": each.partition,
+                    "base_offset": each.base_offset,
+                    "log_append_time_ms": each.append_time_ms,
+                    "log_start_offset": each.log_start_offset,
+                    "known": [{"index": index, "offset": offset} for index, offset in each.known],
+                }
+                for each in entries
+            ],
+        }
+        for topic, entries in results
+    ]
+    body = write_puts_response(results)
+    assert body == write_response("Puts", 0, {"topics": rows})
+    assert parse_puts_response(memoryview(b"head" + body), 4) == results
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)

@@ -1,0 +1,58 @@
+"""Message ids: one form for each, and nothing that could be mistaken for another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import EPOCH_MAX, ID_BYTES_MAX, MadeId, as_message_id, parse_message_id
+
+int32s = st.integers(0, 2**31 - 1)
+made_ids = st.builds(MadeId, st.integers(0, 2**63 - 1), st.integers(0, EPOCH_MAX - 1), int32s, int32s, int32s)
+
+
+@given(made_ids)
+def test_a_made_id_is_read_as_it_was_written(made: MadeId) -> None:
+    assert parse_message_id(made.encode()) == made
+    assert as_message_id(str(made)) == as_message_id(made) == made.encode()
+
+
+@given(st.binary(min_size=1, max_size=ID_BYTES_MAX).filter(lambda data: not data.startswith(b"~")))
+def test_a_natural_id_is_taken_as_it_is(data: bytes) -> None:
+    assert parse_message_id(data) == as_message_id(data) == data
+
+
+@given(st.binary(max_size=40))
+def test_what_begins_like_a_made_id_is_one_in_its_only_form_or_refused(data: bytes) -> None:
+    try:
+        parsed = parse_message_id(b"~" + data)
+    except PenstockError:
+        return
+    assert isinstance(parsed, MadeId)
+    assert parsed.encode() == b"~" + data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x" * (ID_BYTES_MAX + 1),
+        "~",
+        "~1.2.3.4",
+        "~1.2.3.4.5.6",
+        "~01.0.0.0.0",
+        "~+1.0.0.0.0",
+        "~-1.0.0.0.0",
+        "~1.0.0.0. 0",
+        "~1.0.0.0.\u0661",
+        "~9223372036854775808.0.0.0.0",
+        "~1.32767.0.0.0",
+        "~1.0.2147483648.0.0",
+        "~1.0.0.2147483648.0",
+        "~1.0.0.0.2147483648",
+    ],
+)
+def test_what_is_no_id_is_refused_and_named(text: str) -> None:
+    with pytest.raises(PenstockError) as refused:
+        as_message_id(text)
+    assert refused.value.code is ErrorCode.INVALID_MESSAGE_ID
