@@ -19,6 +19,7 @@ and no more time than filling it a few times.
 """
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Self
@@ -45,7 +46,10 @@ _OUTPUT_FULL = "failed to write whole buffer"
 LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131072, 23)}
 """The levels that Kafka allows; Snappy has none."""
 
-_DEFAULT_LEVELS = {"gzip": 6, "lz4": 1, "zstd": 3}
+_DEFAULT_LEVELS = {"gzip": 6, "snappy": 0, "lz4": 1, "zstd": 3}
+_GZIP_LEVEL_FASTEST = LEVELS["gzip"][0]
+_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
+"""The largest window; 16 more are how zlib is told to put gzip's header and checksum around."""
 
 
 class Compression(IntEnum):
@@ -74,7 +78,9 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
     level = _checked_level(compression.name.lower(), level)
     if compression is Compression.SNAPPY:
         return _compress_snappy(memoryview(data))
-    if compression is Compression.GZIP:
+    if compression is Compression.GZIP and level != _GZIP_LEVEL_FASTEST:
+        return zlib.compress(data, level, wbits=_GZIP_WINDOW_BITS)
+    if compression is Compression.GZIP:  # At this level cramjam makes a full batch in half of the time that zlib takes.
         packed = cramjam.gzip.compress(data, level)
     elif compression is Compression.ZSTD:
         packed = cramjam.zstd.compress(data, level)
@@ -99,9 +105,9 @@ def decompress(compression: Compression, data: Bytes, limit_bytes: int) -> Bytes
         raise CorruptBatch(f"the batch's {compression.name.lower()} data is damaged: {problem}") from None
 
 
-def _checked_level(name: str, level: int | None) -> int | None:
+def _checked_level(name: str, level: int | None) -> int:
     if level is None:
-        return _DEFAULT_LEVELS.get(name)
+        return _DEFAULT_LEVELS[name]
     levels = LEVELS.get(name)
     if levels is None:
         raise ValueError(f"{name} has no levels")

@@ -4,6 +4,7 @@ import gzip
 import struct
 import subprocess
 import sys
+import zlib
 
 import cramjam
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.record_lists import bounded
-from penstock.records.compression import Compression, compress, decompress
+from penstock.records.compression import LEVELS, Compression, compress, decompress
 from penstock.records.header import CorruptBatch
 
 PACKED = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
@@ -80,6 +81,17 @@ def test_truncated_data_is_a_corrupt_batch(compression: Compression) -> None:
 def test_gzip_of_several_members_is_read() -> None:
     packed = gzip.compress(b"one, ") + gzip.compress(b"two")
     assert decompress(Compression.GZIP, packed, 100) == b"one, two"
+
+
+@pytest.mark.parametrize("level", [None, *LEVELS["gzip"]])
+@pytest.mark.parametrize("data", [b"", b"one record", bytes(range(256)) * 5_000], ids=["nothing", "little", "much"])
+def test_gzip_is_written_as_one_member_with_the_plain_header(data: bytes, level: int | None) -> None:
+    packed = bytes(compress(Compression.GZIP, memoryview(data), level))
+    assert packed[:8] == b"\x1f\x8b\x08" + bytes(5)  # Deflate; no name, no time, nothing else that is optional.
+    member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    assert member.decompress(packed) == data
+    assert member.eof
+    assert member.unused_data == b""
 
 
 def test_lz4_blocks_are_independent_as_java_demands() -> None:
