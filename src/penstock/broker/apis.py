@@ -24,6 +24,7 @@ from penstock.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpoc
 from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.handlers.puts import PutsHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
+from penstock.broker.handlers.role import RoleHandler
 from penstock.broker.memory import Memory
 from penstock.broker.shown_settings import ShownSetting
 from penstock.broker.table import Right, Row, Table
@@ -32,6 +33,7 @@ from penstock.groups.settings import GroupSettings
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.model.roles import Role
 from penstock.partition.partitions import Partitions
 
 MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
@@ -70,11 +72,11 @@ def build_table(served: Served) -> Table:
     rows = [
         Row(
             0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions, appending),
-            bytes_max=REQUEST_BYTES_MAX, advertised_first=0,
+            bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
         ),
         Row(
             1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory),
-            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+            bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
         ),
         Row(
             2, "ListOffsets", 1, 11, Right.DESCRIBE, ListOffsetsHandler(partitions),
@@ -82,14 +84,20 @@ def build_table(served: Served) -> Table:
         ),
         Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
         Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
-        Row(22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids)),
+        Row(
+            22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids), role=Role.PRODUCER,
+        ),
         Row(
             23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
         Row(1000, "Info", 0, 0, Right.NONE, info),
         Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
-        Row(1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending), bytes_max=REQUEST_BYTES_MAX),
+        Row(1002, "Role", 0, 0, Right.NONE, RoleHandler()),
+        Row(
+            1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending),
+            bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
+        ),
         *group_rows(served.groups, partitions, identity),
         *admin_rows(
             partitions, identity, served.clock,

@@ -19,9 +19,11 @@ from struct import Struct
 from typing import cast
 
 from penstock.broker.outbox import READER_SILENCE_S, Outbox, memory_of
+from penstock.broker.peer import Peer
 from penstock.broker.progress import Progress
 from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
+from penstock.broker.roles import refuse
 from penstock.broker.shared import Shared
 from penstock.wire.framing import read_request_header
 from penstock.wire.malformed import MalformedError
@@ -30,7 +32,7 @@ PENDING_MAX = 64
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 FRAME_SILENCE_S = 30.0
 
-_NO_ANSWER_FAILED = "connection closed: a write that wants no answer failed"
+_NO_ANSWER_FAILED = "connection closed: a request failed that has no answer to say so"
 _START = Struct(">hhih")
 _AT_ONCE = (bytes, list)
 _log = logging.getLogger("penstock.broker")
@@ -57,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending_bytes = 0
         self._outbox = Outbox(shared.memory, shared.workers, self)
         self._transport: asyncio.Transport | None = None
-        self._peer = "?"
+        self._peer = Peer()
         self._reading = True
         self._draining = False
         self._is_over = False
@@ -71,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self._outbox.open(transport)
         address = transport.get_extra_info("peername")
-        self._peer = str(address[0]) if isinstance(address, tuple) and address else "?"
+        self._peer.address = str(address[0]) if isinstance(address, tuple) and address else "?"
         self._shared.connections.add(self)
         self._shared.counters.connections_accepted += 1
 
@@ -212,7 +214,12 @@ class Connection(asyncio.BufferedProtocol):
                     body += 1
                 else:
                     _, body = read_request_header(view, flexible=True)
-            result = route.handle(Request(version, correlation_id, view, body, self._peer))
+            peer = self._peer
+            request = Request(version, correlation_id, view, body, peer)
+            if peer.role is None or route.role is None or route.role is peer.role:
+                result = route.handle(request)
+            else:
+                result = refuse(key, route.api, request)
         except MalformedError as error:
             self._shared.memory.give_back(size)
             self._cut("connection cut off: bad request", error.detail)
@@ -333,11 +340,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._shared.counters.connections_cut += 1
-        self._shared.peers.note(self._peer, event, why)
+        self._shared.peers.note(self._peer.address, event, why)
         self.abort()
 
     def _fail(self, error: BaseException) -> None:
         _log.error(
-            "a request failed unexpectedly; its connection is closed", extra={"peer": self._peer}, exc_info=error
+            "a request failed unexpectedly; its connection is closed",
+            extra={"peer": self._peer.address},
+            exc_info=error,
         )
         self.abort()

@@ -16,6 +16,7 @@ from penstock.broker.handlers.offset_delete import OffsetDeleteHandler
 from penstock.broker.handlers.offset_fetch import OffsetFetchHandler
 from penstock.broker.handlers.sync_group import SyncGroupHandler
 from penstock.broker.table import Right, Row
+from penstock.model.roles import Role
 
 ASSIGNMENT_BYTES_MAX = 16 * 1024 * 1024
 """Largest request of a leader, which tells each member of a large group what it gets."""
@@ -23,17 +24,20 @@ ASSIGNMENT_BYTES_MAX = 16 * 1024 * 1024
 
 def group_rows(groups: Groups, topics: TopicNames, identity: Identity) -> list[Row]:
     return [
-        Row(8, "OffsetCommit", 2, 10, Right.READ, OffsetCommitHandler(groups, topics)),
-        Row(9, "OffsetFetch", 1, 10, Right.DESCRIBE, OffsetFetchHandler(groups, topics)),
+        Row(8, "OffsetCommit", 2, 10, Right.READ, OffsetCommitHandler(groups, topics), role=Role.CONSUMER),
+        Row(9, "OffsetFetch", 1, 10, Right.DESCRIBE, OffsetFetchHandler(groups, topics), role=Role.CONSUMER),
         Row(10, "FindCoordinator", 0, 6, Right.DESCRIBE, FindCoordinatorHandler(identity, groups)),
-        Row(11, "JoinGroup", 0, 9, Right.READ, JoinGroupHandler(groups)),
-        Row(12, "Heartbeat", 0, 4, Right.READ, HeartbeatHandler(groups)),
-        Row(13, "LeaveGroup", 0, 5, Right.READ, LeaveGroupHandler(groups)),
-        Row(14, "SyncGroup", 0, 5, Right.READ, SyncGroupHandler(groups), bytes_max=ASSIGNMENT_BYTES_MAX),
+        Row(11, "JoinGroup", 0, 9, Right.READ, JoinGroupHandler(groups), role=Role.CONSUMER),
+        Row(12, "Heartbeat", 0, 4, Right.READ, HeartbeatHandler(groups), role=Role.CONSUMER),
+        Row(13, "LeaveGroup", 0, 5, Right.READ, LeaveGroupHandler(groups), role=Role.CONSUMER),
+        Row(
+            14, "SyncGroup", 0, 5, Right.READ, SyncGroupHandler(groups),
+            bytes_max=ASSIGNMENT_BYTES_MAX, role=Role.CONSUMER,
+        ),
         Row(15, "DescribeGroups", 0, 6, Right.DESCRIBE, DescribeGroupsHandler(groups)),
         Row(16, "ListGroups", 0, 5, Right.DESCRIBE, ListGroupsHandler(groups)),
         Row(42, "DeleteGroups", 0, 2, Right.ADMIN, DeleteGroupsHandler(groups)),
         Row(47, "OffsetDelete", 0, 0, Right.ADMIN, OffsetDeleteHandler(groups, topics)),
-        Row(68, "ConsumerGroupHeartbeat", 0, 1, Right.READ, ConsumerGroupHeartbeatHandler(groups)),
+        Row(68, "ConsumerGroupHeartbeat", 0, 1, Right.READ, ConsumerGroupHeartbeatHandler(groups), role=Role.CONSUMER),
         Row(69, "ConsumerGroupDescribe", 0, 1, Right.DESCRIBE, ConsumerGroupDescribeHandler(groups)),
-    ]
+    ]  # fmt: skip

@@ -57,4 +57,4 @@ async def answer_to(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
 
 def client_host(request: Request) -> str:
     """Where a member came from, as Kafka's tools are used to see it."""
-    return f"/{request.peer}"
+    return f"/{request.peer.address}"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from penstock.broker.peer import Peer
 from penstock.model.errors import PenstockError
 from penstock.wire.framing import Piece, read_request_header
 
@@ -15,16 +16,18 @@ class HangUpError(PenstockError):
 
 
 class Request:
-    """One frame, its header read; the body begins at `body` within `frame`. `peer` is the address it came from."""
+    """One frame, its header read; the body begins at `body` within `frame`. `peer` is who it came from."""
 
     __slots__ = ("body", "correlation_id", "frame", "peer", "version")
 
-    def __init__(self, version: int, correlation_id: int, frame: memoryview, body: int, peer: str = "?") -> None:
+    def __init__(
+        self, version: int, correlation_id: int, frame: memoryview, body: int, peer: Peer | None = None
+    ) -> None:
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
         self.body = body
-        self.peer = peer
+        self.peer = Peer() if peer is None else peer
 
     @property
     def client_id(self) -> str:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from penstock.broker.request import Handler
+from penstock.model.roles import Role
 from penstock.wire.framing import has_flexible_response_header
 from penstock.wire.messages import is_flexible
 
@@ -36,6 +37,8 @@ class Row(NamedTuple):
     advertised_first: int | None = None
     refusal: bytes | None = None
     """What answers a version that is not served, as a body of version 0; without one the connection is cut off."""
+    role: Role | None = None
+    """Whose it is: connections that declared another role are refused (see `penstock.broker.roles`)."""
 
 
 class Route(NamedTuple):
@@ -46,6 +49,7 @@ class Route(NamedTuple):
     bytes_max: int
     flexible: bool
     flexible_answer: bool
+    role: Role | None
 
 
 class Table:
@@ -73,5 +77,6 @@ class Table:
                 row.bytes_max,
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),
+                row.role,
             )
         return route

@@ -48,6 +48,12 @@ def key_of(api: str) -> int:
     return load(f"{api}Request").key
 
 
+@cache
+def response_fields(api: str, version: int) -> frozenset[str]:
+    """The names of the fields that this version's response has at its top."""
+    return frozenset(field.name for field in load(f"{api}Response").fields if version in field.versions)
+
+
 def read_request(api: str, version: int, frame: memoryview, position: int) -> Fields:
     """The request whose body begins at `position`; MalformedError when the frame does not hold it.
 

@@ -1,0 +1,199 @@
+"""The role of a connection is kept by the broker: here everything is said on plain sockets, without the SDK."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders.batches import batch
+from builders.requests import RawPeer, request_frame
+from builders.served import ServedBroker, fetch_one, produce, serve
+from penstock.model.errors import ErrorCode
+from penstock.model.roles import PRODUCER_GROUP_MAX, Role
+from penstock.wire.messages import write_request
+
+GROUP = {"group_id": "g", "member_id": "m"}
+PRODUCING: dict[str, Any] = {
+    "Produce": {"topic_data": [{"name": "events", "partition_data": [{"index": 0, "records": batch()}]}], "acks": -1},
+    "Puts": {"topics": [{"name": "events", "entries": [{"partition": 0, "records": batch()}]}], "acks": -1},
+    "InitProducerId": {"transactional_id": None},
+}
+CONSUMING: dict[str, Any] = {
+    "Fetch": {"topics": [{"topic": "events", "partitions": [{"partition": 0}]}]},
+    "JoinGroup": {**GROUP, "protocol_type": "consumer", "session_timeout_ms": 10_000},
+    "SyncGroup": GROUP,
+    "Heartbeat": GROUP,
+    "LeaveGroup": {"group_id": "g"},
+    "OffsetCommit": {
+        "group_id": "g",
+        "topics": [{"name": "events", "partitions": [{"partition_index": 0, "committed_offset": 3}]}],
+    },
+    "OffsetFetch": {
+        "group_id": "g",
+        "topics": [{"name": "events", "partition_indexes": [0]}],
+        "groups": [{"group_id": "g"}],
+    },
+    "ConsumerGroupHeartbeat": {**GROUP, "subscribed_topic_names": ["events"]},
+}
+FORBIDDEN = {Role.PRODUCER: CONSUMING, Role.CONSUMER: PRODUCING}
+EVERYBODYS: dict[str, tuple[int, Any]] = {
+    "Metadata": (9, {"topics": None}),
+    "ListOffsets": (5, {"topics": [{"name": "events", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}),
+    "FindCoordinator": (4, {"coordinator_keys": ["g"]}),
+    "Info": (0, {}),
+    "ListGroups": (4, {}),
+}
+
+
+async def declared(broker: ServedBroker, role: Role, group: str | None = None) -> RawPeer:
+    peer = await broker.peer()
+    assert (await peer.ask("Role", 0, {"role": role.value, "producer_group": group}))["error_code"] == 0
+    return peer
+
+
+def error_codes(answer: Any) -> Iterator[int]:
+    """Every error code that an answer has anywhere in it."""
+    if isinstance(answer, dict):
+        for name, value in answer.items():
+            if name == "error_code":
+                yield value
+            else:
+                yield from error_codes(value)
+    elif isinstance(answer, list):
+        for each in answer:
+            yield from error_codes(each)
+
+
+@pytest.mark.parametrize(("role", "api"), [(role, api) for role, forbidden in FORBIDDEN.items() for api in forbidden])
+def test_what_belongs_to_the_other_role_is_refused_in_every_version(role: Role, api: str, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        topic = await broker.topic()
+        peer = await declared(broker, role)
+        row = next(row for row in broker.table.rows.values() if row.api == api)
+        expected = ErrorCode.ROLE_IS_FINAL if row.key >= 1000 else ErrorCode.POLICY_VIOLATION
+        for version in range(row.first, row.last + 1):
+            fields = dict(FORBIDDEN[role][api])
+            if api == "Produce" and version >= 13:
+                fields["topic_data"] = [{**fields["topic_data"][0], "topic_id": topic.topic_id}]
+            answer = await peer.ask(api, version, fields)
+            codes = [code for code in error_codes(answer) if code]
+            assert codes, f"version {version} tells of no error"
+            assert set(codes) == {expected.number}
+            if "error_message" in answer:
+                assert f"{api} is not for it" in answer["error_message"]
+        assert broker.partitions.of("events")[0].high_watermark == 0
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("api", EVERYBODYS)
+def test_questions_are_everybodys(role: Role, api: str, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await declared(broker, role)
+        version, fields = EVERYBODYS[api]
+        assert not any(error_codes(await peer.ask(api, version, fields)))
+
+    serve(tmp_path, story)
+
+
+def test_each_role_may_do_its_own_and_who_declared_nothing_everything(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        producer, consumer, plain = (
+            await declared(broker, Role.PRODUCER, "shop"),
+            await declared(broker, Role.CONSUMER),
+            await broker.peer(),
+        )
+        assert (await produce(producer, "events")).error == 0
+        assert (await produce(plain, "events")).error == 0
+        for reader in (consumer, plain):
+            assert (await fetch_one(reader, "events", 0)).high_watermark == 2
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((1, None), (2, None)),
+        ((2, None), (1, None)),
+        ((1, None), (1, "shop")),
+        ((1, "shop"), (1, "store")),
+        ((1, "shop"), (1, None)),
+    ],
+)
+def test_a_role_is_final(first: tuple[int, str | None], second: tuple[int, str | None], tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+
+        async def declare(role: tuple[int, str | None]) -> Any:
+            return await peer.ask("Role", 0, {"role": role[0], "producer_group": role[1]})
+
+        assert (await declare(first))["error_code"] == 0
+        refused = await declare(second)
+        assert refused["error_code"] == ErrorCode.ROLE_IS_FINAL.number
+        assert "stays that" in refused["error_message"]
+        assert (await declare(first))["error_code"] == 0
+        stored = await produce(peer, "events")
+        assert (stored.error == 0) is (first[0] == Role.PRODUCER)
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("role", "group", "problem"),
+    [
+        (0, None, "there is no role 0"),
+        (3, None, "there is no role 3"),
+        (-1, "shop", "there is no role -1"),
+        (2, "shop", "only a producer"),
+        (1, "", "1 to 249 characters"),
+        (1, "x" * (PRODUCER_GROUP_MAX + 1), "not 250"),
+    ],
+)
+def test_a_role_that_makes_no_sense_is_refused_and_nothing_is_declared(
+    role: int, group: str | None, problem: str, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        answer = await peer.ask("Role", 0, {"role": role, "producer_group": group})
+        assert answer["error_code"] == ErrorCode.INVALID_REQUEST.number
+        assert problem in answer["error_message"]
+        assert (await produce(peer, "events")).error == 0
+        assert (await fetch_one(peer, "events", 0)).high_watermark == 1
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("api", ["Produce", "Puts"])
+def test_a_write_without_an_answer_by_a_consumer_ends_the_connection(api: str, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await declared(broker, Role.CONSUMER)
+        version = 9 if api == "Produce" else 0
+        peer.send(request_frame(api, version, body=[write_request(api, version, {**PRODUCING[api], "acks": 0})]))
+        await peer.lost()
+        assert broker.partitions.of("events")[0].high_watermark == 0
+
+    serve(tmp_path, story)
+
+
+def test_requests_behind_a_declaration_on_the_same_wire_are_held_to_it(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        peer.send(
+            request_frame("Produce", 9, body=[write_request("Produce", 9, PRODUCING["Produce"])], correlation_id=1),
+            request_frame("Role", 0, {"role": Role.CONSUMER.value}, correlation_id=2),
+            request_frame("Produce", 9, body=[write_request("Produce", 9, PRODUCING["Produce"])], correlation_id=3),
+        )
+        for _ in range(3):
+            await peer.frame()
+        assert broker.partitions.of("events")[0].high_watermark == 1
+
+    serve(tmp_path, story)
