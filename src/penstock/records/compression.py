@@ -47,7 +47,9 @@ LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131072, 23)}
 """The levels that Kafka allows; Snappy has none."""
 
 _DEFAULT_LEVELS = {"gzip": 6, "snappy": 0, "lz4": 1, "zstd": 3}
-_GZIP_LEVEL_FASTEST = LEVELS["gzip"][0]
+_ZLIB_LEVEL_MIN = 5
+"""From here on zlib takes less time than cramjam for most batches and no more room; below, it takes more of either."""
+
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 """The largest window; 16 more are how zlib is told to put gzip's header and checksum around."""
 
@@ -78,9 +80,9 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
     level = _checked_level(compression.name.lower(), level)
     if compression is Compression.SNAPPY:
         return _compress_snappy(memoryview(data))
-    if compression is Compression.GZIP and level != _GZIP_LEVEL_FASTEST:
+    if compression is Compression.GZIP and level >= _ZLIB_LEVEL_MIN:
         return zlib.compress(data, level, wbits=_GZIP_WINDOW_BITS)
-    if compression is Compression.GZIP:  # At this level cramjam makes a full batch in half of the time that zlib takes.
+    if compression is Compression.GZIP:
         packed = cramjam.gzip.compress(data, level)
     elif compression is Compression.ZSTD:
         packed = cramjam.zstd.compress(data, level)
