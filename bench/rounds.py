@@ -1,5 +1,6 @@
 """Runs workloads against brokers in alternating rounds, and keeps what came of it whatever happens on the way."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -58,14 +59,34 @@ class Progress:
         print(text, file=sys.stderr, flush=True)
 
 
+class Interrupts:
+    """Signals that end a run, as exceptions. An exception can be lost in somebody's clean-up, so it is remembered."""
+
+    def __init__(self) -> None:
+        self._came = False
+        for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(caught, self._interrupt)
+
+    def check(self) -> None:
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        self._came = True
+        raise KeyboardInterrupt
+
+
 class Rounds:
     """Samples and failures pile up here, so that an interrupted run still has what it had."""
 
-    def __init__(self, peers: Sequence[Peer], rounds: int, scale: Scale, directory: Path) -> None:
+    def __init__(
+        self, peers: Sequence[Peer], rounds: int, scale: Scale, directory: Path, interrupts: "Interrupts"
+    ) -> None:
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
         self._peers = peers
         self._rounds = rounds
+        self._interrupts = interrupts
         self._scale = scale
         bare = floors(directory, FLOORED_SIZE, records_of(FLOORED_SIZE), settles=scale.settles)
         self._floors = [driver.peer for driver in bare]
@@ -126,6 +147,7 @@ class Rounds:
         """Try once more what failed, on a broker that runs; `flush` is how to start it again, none: not at all."""
         self._progress.step(f"{what}, {peer.name}")
         for is_last in (False, True):
+            self._interrupts.check()
             try:
                 samples = list(work(self._driver(peer)))
             except FAILURES as error:

@@ -10,7 +10,6 @@ the page that `--output` names. In every case the brokers are ended and their da
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from bench.page import Page, conditions
 from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
 from bench.processes import end_children
 from bench.profiling import Profiler
-from bench.rounds import Rounds
+from bench.rounds import Interrupts, Rounds
 from bench.workloads import FULL, JAVA_PARTS, LIBRDKAFKA_PARTS, PARTS, QUICK, TINY, WORKLOADS, Scale, Workload
 
 
@@ -37,13 +36,12 @@ def main() -> int:
     kafka, penstock = Kafka(Path(arguments.data, "kafka")), Penstock(Path(arguments.data, "penstock"))
     if not arguments.alone or only.intersection(JAVA_PARTS):
         kafka.fetch()
-    for caught in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(caught, _interrupt)
+    interrupts = Interrupts()
     if arguments.profile:
         return profile(penstock, scale, workloads, Path(arguments.profiles))
     peers: list[Peer] = [penstock] if arguments.alone else [kafka, penstock]
     known = conditions(peers)
-    rounds = Rounds(peers, arguments.rounds, scale, Path(arguments.data))
+    rounds = Rounds(peers, arguments.rounds, scale, Path(arguments.data), interrupts)
     ran = f"{arguments.rounds} alternating rounds"
     with ExitStack() as stack:
         for peer in peers:
@@ -84,10 +82,6 @@ def profile(peer: Peer, scale: Scale, workloads: Sequence[Workload], directory: 
                     path = profiler.save(sample.workload, peer.version())
                     print(path, file=sys.stderr, flush=True)
     return 0
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _parse() -> argparse.Namespace:

@@ -16,6 +16,8 @@ class LoopCounts:
     callbacks: int = 0
     timers: int = 0
     tasks: int = 0
+    stands_still: bool = False
+    """While set, the loop's clock stands still, so that nothing comes due by itself."""
 
 
 class _CountedSelector(selectors.DefaultSelector):
@@ -34,7 +36,13 @@ class CountedLoop(asyncio.SelectorEventLoop):
     def __init__(self, counts: LoopCounts) -> None:
         super().__init__(_CountedSelector(counts))
         self._counts = counts
+        self._time_s = super().time()
         self.set_task_factory(cast(Any, self._make_task))
+
+    def time(self) -> float:
+        if not self._counts.stands_still:
+            self._time_s = super().time()
+        return self._time_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None

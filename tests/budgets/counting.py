@@ -31,7 +31,6 @@ T = TypeVar("T")
 WARM_UP = 20
 STEPS = 20
 PASSES = 7
-WORK_PASSES = 3
 _SOURCE = str(Path(penstock.__file__).parent)
 
 Step = Callable[[], Awaitable[int]]
@@ -116,15 +115,12 @@ class CountedBroker:
         return counted
 
     async def _count_work(self, step: Step) -> dict[str, float]:
-        """The middle of several passes: what the broker does by the clock meets at most one of them."""
-        passes = [await self._count_pass(step) for _ in range(WORK_PASSES)]
-        return {name: statistics.median(each[name] for each in passes) for name in passes[0]}
-
-    async def _count_pass(self, step: Step) -> dict[str, float]:
+        self.loop.stands_still = True
         before, moved = self._totals(), 0
         for _ in range(STEPS):
             moved += await step()
         after = self._totals()
+        self.loop.stands_still = False
         counted = {name: (after[name] - before[name]) / STEPS for name in after}
         for name in (table.BYTES_WRITTEN, table.BYTES_READ):
             counted[name] *= STEPS / moved

@@ -82,8 +82,8 @@ def test_an_interrupted_bench_writes_what_it_has_and_leaves_nothing_running(tmp_
             os.killpg(bench.pid, 0)
     assert bench.returncode == 1, said
     text = page(tmp_path)
-    assert "interrupted before its end" in text
-    assert "idle memory | MB" in text
+    assert "interrupted before its end" in text, said
+    assert "idle memory | MB" in text, said
 
 
 def test_a_profile_of_each_workload_is_written_or_the_bench_says_what_it_needs(tmp_path: Path) -> None:
