@@ -64,6 +64,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._came = False
+
+    def watch(self) -> None:
         for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(caught, self._interrupt)
 

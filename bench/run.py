@@ -37,6 +37,7 @@ def main() -> int:
     if not arguments.alone or only.intersection(JAVA_PARTS):
         kafka.fetch()
     interrupts = Interrupts()
+    interrupts.watch()
     if arguments.profile:
         return profile(penstock, scale, workloads, Path(arguments.profiles))
     peers: list[Peer] = [penstock] if arguments.alone else [kafka, penstock]

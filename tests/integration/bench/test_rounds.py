@@ -8,7 +8,7 @@ import pytest
 from bench.driver import Driver, Sample, batch_file
 from bench.floor import FLOOR, Floor
 from bench.peers import ROOT
-from bench.rounds import Rounds
+from bench.rounds import Interrupts, Rounds
 from bench.workloads import TINY, Scale, Workload
 
 Fail = Callable[[], None]
@@ -32,7 +32,7 @@ def run(peer: Floor, tmp_path: Path, at: int, fail: Fail) -> Rounds:
         assert driver.peer.is_running
         yield Sample("work", driver.peer.name, {"attempt": float(attempts)})
 
-    rounds = Rounds([peer], 2, TINY, tmp_path)
+    rounds = Rounds([peer], 2, TINY, tmp_path, Interrupts())
     rounds.run([Workload("work", False, work, "work")], starts=False, memory=False)
     return rounds
 
