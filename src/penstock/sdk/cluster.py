@@ -5,7 +5,7 @@ next question asks the cluster again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -24,13 +24,17 @@ REMEMBER_S = 300.0
 """How long a topic's description is used: who adds partitions does not tell every client."""
 
 
+Greet = Callable[[Connection, float], Awaitable[None]]
+
+
 class UnreachableError(PenstockError):
     """No broker of those we know of could be talked to. Not to be retried where none of the failures is."""
 
     def __init__(self, failures: Sequence[PenstockError]) -> None:
         final = all(not error.code.retriable for error in failures)
         code = failures[0].code if final else ErrorCode.NETWORK_EXCEPTION
-        super().__init__(code, "no broker can be reached: " + "; ".join(error.detail for error in failures))
+        reasons = "; ".join(error.detail for error in failures)
+        super().__init__(code, reasons if code is ErrorCode.VERSION_WINDOW else f"no broker can be reached: {reasons}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,14 @@ class Cluster:
     of its own while it runs (`polling`); idle ones are kept for the next.
     """
 
-    def __init__(self, seeds: Sequence[Address], network: Network, settings: ConnectionSettings) -> None:
+    def __init__(
+        self, seeds: Sequence[Address], network: Network, settings: ConnectionSettings, greet: Greet | None = None
+    ) -> None:
+        """`greet` is awaited on every new connection before anybody uses it; what it raises, the connection ends by."""
         self.seeds = tuple(seeds)
         self._network = network
         self._settings = settings
+        self._greet = greet
         self._connections: dict[Address, Connection] = {}
         self._idle_pollers: dict[Address, list[Connection]] = {}
         self._busy_pollers: dict[Connection, None] = {}
@@ -194,16 +202,27 @@ class Cluster:
         return max(1, int(self.timeout_s(deadline) * 900))
 
     async def _open(self, address: Address, deadline: Deadline) -> Connection:
-        if self._closed:
-            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "the client is closed")
+        self._check_open()
 
         def make_core() -> ConnectionCore:
             return ConnectionCore(self._settings.client_id, requests.api_versions("penstock", __version__))
 
-        return await Connection.open(
+        connection = await Connection.open(
             self._network,
             address,
             make_core,
             timeout_s=deadline.within(self._settings.connect_timeout_s),
             overdue_s=self._settings.request_timeout_s,
         )
+        try:
+            if self._greet is not None:
+                await self._greet(connection, self.timeout_s(deadline))
+            self._check_open()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PenstockError(ErrorCode.CLIENT_CLOSED, "the client is closed")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
 from penstock.sdk.address import Address
-from penstock.sdk.core import ConnectionCore, Event, Ready, Request
+from penstock.sdk.core import Api, ConnectionCore, Event, Ready, Request
 
 T = TypeVar("T")
 
@@ -78,6 +78,10 @@ class Connection(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         return self._end is not None
+
+    def serves(self, api: Api) -> bool:
+        """Whether the broker at the other end has this API at all."""
+        return self._core.serves(api)
 
     @property
     def waiting(self) -> int:

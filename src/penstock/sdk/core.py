@@ -139,6 +139,10 @@ class ConnectionCore:
             )
         return version
 
+    def serves(self, api: Api) -> bool:
+        """Whether the broker has this API at all."""
+        return api.key in self._versions
+
     def send(self, request: Request[Any]) -> int:
         """Queue a request; its correlation id. Take the bytes with `take_outgoing`."""
         if self.state is not State.READY:

@@ -1,13 +1,18 @@
 """What a client and everything it makes have in common: where the brokers are, the seams, and how to ask them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from penstock import __version__
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.network import Network
+from penstock.model.roles import Role
 from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
+from penstock.sdk.drift import DriftWatch
+from penstock.sdk.greeting import Greeting, Part
 from penstock.sdk.idle import Idle
 from penstock.sdk.life import Life
 
@@ -23,23 +28,34 @@ class Home:
         clock: Clock,
         entropy: Entropy,
         settings: ConnectionSettings,
+        version: str = __version__,
     ) -> None:
         self.seeds = tuple(seeds)
         self.clock = clock
         self.settings = settings
         self._network = network
         self._entropy = entropy
-        asking = self.asking()
-        self.idle = Idle(asking, clock)
+        self._version = version
+        self._asking = self.asking()
+        self._watching: asyncio.Task[None] | None = None
+        self.idle = Idle(self._asking, clock)
         self.times = self.idle.times
-        self.life = Life("client", _closing(asking))
+        self.life = Life("client", self._end)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.seeds))
 
-    def asking(self) -> Asking:
-        """Connections of its own for something that the client makes, none of them open yet."""
-        return Asking(Cluster(self.seeds, self._network, self.settings), self._entropy)
+    async def open(self, timeout_s: float, watch: DriftWatch | None) -> None:
+        """Reach a broker, and begin to watch the clocks."""
+        await self.idle.reach(timeout_s)
+        if watch is not None:
+            await watch.check()
+            self._watching = asyncio.get_running_loop().create_task(watch.run())
+
+    def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
+        """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
+        greeting = Greeting(self._version, Part(role, producer_group))
+        return Asking(Cluster(self.seeds, self._network, self.settings, greeting), self._entropy)
 
     def adopt(self, name: str, asking: Asking, close: Callable[[], Awaitable[None]]) -> Life:
         """The life of something made: `close` is awaited when it or the client ends, then its connections go."""
@@ -52,9 +68,7 @@ class Home:
 
         return Life(name, end, self.life)
 
-
-def _closing(asking: Asking) -> Callable[[], Awaitable[None]]:
-    async def end() -> None:
-        asking.cluster.close()
-
-    return end
+    async def _end(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._asking.cluster.close()

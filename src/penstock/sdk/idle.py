@@ -4,6 +4,7 @@ Every operation has a deadline; within it, what may be retried is retried, at wh
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from penstock.sdk.admin import Admin
 from penstock.sdk.administration import DoneBeforeError, administer
 from penstock.sdk.answers import BrokerInfo, ClusterView, ListedOffset, TopicView
 from penstock.sdk.asking import Asking
+from penstock.sdk.drift import ClockDrift, average
 from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.times import Time, Times
@@ -80,6 +82,23 @@ class Idle:
             return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2)
 
         return await self._asking.retrying(ask, deadline)
+
+    async def clock_drift(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ClockDrift:
+        """How far our clock is ahead of the average of those brokers that tell theirs; the failure when none does."""
+        deadline = Deadline(timeout_s)
+        view = await self._asking.retrying(lambda: self._cluster.refresh([], deadline), deadline)
+        ahead: dict[int, timedelta] = {}
+        failure: PenstockError | None = None
+        for left, node_id in enumerate(sorted(view.brokers), -len(view.brokers)):
+            try:
+                found = await self.info(node_id=node_id, timeout_s=deadline.left_s / -left)
+            except PenstockError as error:
+                failure = error
+            else:
+                ahead[node_id] = timedelta(milliseconds=-found.drift_ms)
+        if failure is not None and not ahead:
+            raise failure
+        return average(ahead)
 
     # Topics.
 

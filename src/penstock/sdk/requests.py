@@ -9,6 +9,7 @@ from uuid import UUID
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import NO_TOPIC_ID, TopicPartition
+from penstock.model.roles import Role
 from penstock.sdk.answers import (
     Broker,
     BrokerInfo,
@@ -37,6 +38,7 @@ CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
 INFO = Api(1000, "Info", 0, 0)
+ROLE = Api(1002, "Role", 0, 0)
 
 BEGINNING = -2
 LATEST = -1
@@ -227,6 +229,18 @@ def init_producer_id() -> Request[ProducerIdentity]:
         return ProducerIdentity(answer["producer_id"], answer["producer_epoch"])
 
     return Request(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
+
+
+def role(chosen: Role, producer_group: str | None = None) -> Request[None]:
+    """Let the connection be a producer's or a consumer's from now on."""
+    fields = {"role": chosen.value, "producer_group": producer_group}
+
+    def decode(version: int, frame: memoryview, start: int) -> PenstockError | None:
+        answer = read_response(ROLE.name, version, frame, start)
+        number = answer["error_code"]
+        return refusal(number, "the role of a connection", answer["error_message"]) if number else None
+
+    return Request(ROLE, lambda version: _encode(ROLE, version, fields), decode)
 
 
 def info(client_version: str) -> Request[BrokerInfo]:

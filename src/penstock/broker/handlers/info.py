@@ -10,11 +10,10 @@ from penstock.broker.capabilities import Identity
 from penstock.broker.request import Request
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode
+from penstock.model.versions import WINDOW, minor_version, work_together
 from penstock.wire.messages import read_request, write_response
 
 API = "Info"
-WINDOW = 2
-"""Minor versions that client and broker may be apart."""
 
 
 class InfoHandler:
@@ -26,7 +25,7 @@ class InfoHandler:
 
     def __call__(self, request: Request) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
-        major, minor = _minor_version(self._version) or (0, 0)
+        major, minor = minor_version(self._version) or (0, 0)
         oldest, newest = f"{major}.{max(0, minor - WINDOW)}", f"{major}.{minor + WINDOW}"
         answer = {
             "broker_version": self._version,
@@ -38,21 +37,9 @@ class InfoHandler:
             "features": self._features,
         }
         client = fields["client_version"]
-        if client is not None and not self._is_within(client, major, minor):
+        if client is not None and not work_together(client, self._version):
             answer["error_code"] = ErrorCode.VERSION_WINDOW.number
             answer["error_message"] = (
                 f"the client has version {client[:40]}, the broker {self._version}; it works with {oldest} to {newest}"
             )
         return write_response(API, request.version, answer)
-
-    def _is_within(self, client: str, major: int, minor: int) -> bool:
-        version = _minor_version(client)
-        return version is not None and version[0] == major and abs(version[1] - minor) <= WINDOW
-
-
-def _minor_version(text: str) -> tuple[int, int] | None:
-    """(major, minor) of a version such as 1.5.2; None for what is none."""
-    parts = text.split(".", 2)
-    if len(parts) < 2 or not all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts[:2]):
-        return None
-    return int(parts[0]), int(parts[1])

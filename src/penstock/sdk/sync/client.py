@@ -11,6 +11,7 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
 from penstock.sdk.sync.admin import Admin
@@ -53,6 +54,13 @@ class Client(Face):
     def info(self, *, node_id: int | None = None, timeout: Time = 30.0) -> DriftInfo:
         """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
         return self._do(self._engine.info(node_id=node_id, timeout_s=self._span_s(timeout)))
+
+    def clock_drift(self, *, timeout: Time = 30.0) -> ClockDrift:
+        """How far this machine's clock is ahead of the brokers' average, and of each broker; negative: behind.
+
+        UNSUPPORTED_VERSION when no broker tells its time, as Apache Kafka's do not.
+        """
+        return self._do(self._engine.clock_drift(timeout_s=self._span_s(timeout)))
 
     # Topics.
 
@@ -108,6 +116,9 @@ def connect(
     timeout: Time = 10.0,
     connect_timeout: Time = 5.0,
     request_timeout: Time = 10.0,
+    on_clock_drift: OnClockDrift | None = None,
+    clock_drift_threshold: Time = 1.0,
+    clock_drift_interval: Time = 60.0,
     network: Network | None = None,
     clock: Clock | None = None,
     entropy: Entropy | None = None,
@@ -115,8 +126,13 @@ def connect(
     """A client that has reached a broker of the seed list `bootstrap`: `host:port`, several divided by commas.
 
     The seeds are tried, one after the other, until one answers or `timeout` is over; NETWORK_EXCEPTION then, saying for
-    each why. `connect_timeout` bounds one attempt to connect, `request_timeout` one answer. `network`, `clock` and
-    `entropy` are for tests.
+    each why. VERSION_WINDOW, naming both versions, when this SDK and the broker are too many versions apart.
+    `connect_timeout` bounds one attempt to connect, `request_timeout` one answer.
+
+    `on_clock_drift(drift, brokers)` is called, before this returns and then at every interval, when this machine's
+    clock is further than the threshold from the brokers' average: how far it is ahead of that, and of each broker.
+
+    `network`, `clock` and `entropy` are for tests.
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
@@ -131,9 +147,14 @@ def connect(
             times.span_s(request_timeout, "request_timeout"),
         ),
     )
+    watch = None
+    if on_clock_drift is not None:
+        threshold_s = times.span_s(clock_drift_threshold, "clock_drift_threshold")
+        interval_s = times.span_s(clock_drift_interval, "clock_drift_interval")
+        watch = DriftWatch(home.idle.clock_drift, on_clock_drift, threshold_s, interval_s)
     client = Client(Portal(), home)
     try:
-        client._do(home.idle.reach(times.span_s(timeout)))
+        client._do(home.open(times.span_s(timeout), watch))
     except BaseException:
         client.close()
         raise

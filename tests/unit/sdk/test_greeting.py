@@ -1,0 +1,114 @@
+"""What a client says first on each connection: its version and its role."""
+
+from pathlib import Path
+
+import pytest
+
+import penstock
+from builders.batches import batch
+from builders.scripted_broker import Scene, play
+from builders.served import HOST, ServedBroker, serve
+from penstock.model.clock import SystemClock
+from penstock.model.entropy import SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.model.network import TcpNetwork
+from penstock.model.roles import Role
+from penstock.sdk import requests
+from penstock.sdk.address import Address
+from penstock.sdk.asking import Asking
+from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.home import Home
+from penstock.sdk.retry import Deadline
+from penstock.testing.simulated_clock import SimulatedClock
+
+WHERE = TopicPartition("events", 0)
+
+
+def home_at(broker: ServedBroker, version: str = "1.5.0") -> Home:
+    return Home(
+        [Address(HOST, broker.identity.port)],
+        network=TcpNetwork(),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        settings=ConnectionSettings(),
+        version=version,
+    )
+
+
+async def put_on(asking: Asking) -> None:
+    connection = await asking.cluster.anyone(Deadline(30))
+    await connection.request(requests.produce(WHERE, batch(), acks=-1, timeout_ms=30_000), 30)
+
+
+async def fetch_on(asking: Asking) -> None:
+    connection = await asking.cluster.anyone(Deadline(30))
+    await connection.request(requests.fetch(WHERE, 0, max_bytes=1000, max_wait_ms=0), 30)
+
+
+@pytest.mark.parametrize(
+    ("role", "may_put", "may_fetch"),
+    [(None, True, True), (Role.PRODUCER, True, False), (Role.CONSUMER, False, True)],
+)
+def test_what_a_client_makes_takes_its_role_and_the_broker_keeps_it(
+    role: Role | None, may_put: bool, may_fetch: bool, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        asking = home_at(broker).asking(role, "shop" if role is Role.PRODUCER else None)
+        try:
+            for operation, may in ((put_on, may_put), (fetch_on, may_fetch)):
+                if may:
+                    await operation(asking)
+                    continue
+                with pytest.raises(PenstockError) as refused:
+                    await operation(asking)
+                assert refused.value.code is ErrorCode.POLICY_VIOLATION
+        finally:
+            asking.cluster.close()
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", ["1.3.0", "1.4.7", "1.5.0", "1.7.2", "1.6.0.dev3"])
+def test_within_two_minor_versions_client_and_broker_work_together(version: str, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        home = home_at(broker, version)
+        await home.open(30, None)
+        await home.life.close()
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", ["1.2.9", "1.8.0", "0.5.0", "2.5.0", "nonsense"])
+def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(version: str, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        home = home_at(broker, version)
+        with pytest.raises(PenstockError) as refused:
+            await home.open(3600, None)
+        assert refused.value.code is ErrorCode.VERSION_WINDOW
+        assert refused.value.detail.startswith(f"this SDK has version {version}, the broker at ")
+        assert " 1.5.0;" in refused.value.detail
+        with pytest.raises(PenstockError) as refused:
+            await put_on(home.asking(Role.PRODUCER))
+        assert refused.value.code is ErrorCode.VERSION_WINDOW
+        await home.life.close()
+
+    serve(tmp_path, story)
+
+
+def test_a_broker_that_is_not_ours_is_asked_for_neither_version_nor_role() -> None:
+    async def body(scene: Scene) -> None:
+        async with penstock.connect_async(
+            "broker1:9092", network=scene.network.host("client"), clock=SimulatedClock(scene.loop)
+        ) as client:
+            assert (await client.metadata()).cluster_id == "scripted"
+            with pytest.raises(PenstockError) as refused:
+                await client.clock_drift()
+            assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+            asking = client._home.asking(Role.PRODUCER)
+            await asking.cluster.anyone(Deadline(30))
+            asking.cluster.close()
+        assert {name for _, name, _ in scene.cluster.seen} == {"ApiVersions", "Metadata"}
+
+    play(body)
