@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-CODEC = ("_encode", "_decode", "_keys")
+CODEC = ("_encode", "_decode", "_keys", "produced")
 RECORDS = Path("src", "penstock", "records")
 COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
 DIRECTIVES = {
@@ -65,7 +65,7 @@ def extensions() -> list[Extension]:
 def uncompiled(problem: Exception) -> list[Extension]:
     """Say so, and see to it that no codec compiled from another source is taken for this one."""
     warnings.warn(f"the record codec is not compiled and will be slower: {problem}", stacklevel=2)
-    for stale in RECORDS.glob("_*.so"):
+    for stale in RECORDS.glob("*.so"):
         stale.unlink()
     return []
 

@@ -37,7 +37,8 @@ from penstock.partition.times import (
     FoundOffset,
 )
 from penstock.partition.waiters import Cancel, Waiters
-from penstock.records.header import BatchHeader, placed, read_header
+from penstock.records.header import BatchHeader, read_header
+from penstock.records.produced import placed
 from penstock.storage.cleaner import CleaningJob
 from penstock.storage.commit import Commit
 from penstock.storage.log import Log
@@ -128,8 +129,7 @@ class Partition:
             raise self._too_few_replicas()
         now_ms = self._clock.wall_ms()
         header = check_produced(records, settings, now_ms)
-        producer_id = header.producer_id
-        log = self.log
+        log, producer_id = self.log, header.producer_id
         if producer_id >= 0:
             if producer_id in self._unwritten.producer_ids:
                 log.gathering.write()

@@ -27,6 +27,7 @@ from penstock.records.header import (
     check,
     read_header,
 )
+from penstock.records.produced import usual_header
 
 _NOT_A_CLIENTS = TRANSACTIONAL | CONTROL | DELETE_HORIZON
 """The attribute bits that no client sets, as long as there are no transactions."""
@@ -41,11 +42,26 @@ _pack_timestamp = struct.Struct(">q").pack_into
 
 def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
     """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable."""
+    if not settings.log_append_time:
+        bytes_max, segment_bytes = settings.max_message_bytes, settings.segment_bytes
+        header = usual_header(
+            records,
+            bytes_max if bytes_max < segment_bytes else segment_bytes,
+            now_ms,
+            settings.timestamp_before_max_ms,
+            settings.timestamp_after_max_ms,
+        )
+        if header is not None:
+            return header
+    return check_closely(records, settings, now_ms)
+
+
+def check_closely(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
+    """As `check_produced`, rule by rule: for a batch of which something is unusual or wrong."""
     sent_bytes = len(records)
     if sent_bytes < HEADER_BYTES:
         raise _invalid(f"{sent_bytes} bytes are not a record batch; exactly one must be sent")
     header = read_header(records)
-    # Taken apart once: asking a header for its fields one by one would be most of what a small batch costs here.
     _, batch_length, _, magic, _, attributes, last_delta, first_ms, newest_ms, producer_id, _, _, record_count = header
     if magic != MAGIC:
         _refuse_format(magic)

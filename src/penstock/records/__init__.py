@@ -25,22 +25,23 @@ bytes each, its value a version of two bytes and the coordinator's epoch of four
 
 The parts, from what is needed most to what is needed least:
 
-- `header`: read, check and stamp a batch without opening it; all that the broker does on its common path;
+- `header`: read, check and stamp a batch without opening it;
+- `produced`: the same in one go for what producers usually send, which is all that the broker does on its common path;
 - `batch`: from lists to a batch and back to records;
 - `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
 - `compaction`: a batch with fewer records, or with none;
 - `checksum`: CRC-32C;
 - `compression`: within bounds that no hostile batch gets past;
-- `_encode`, `_decode`, `_keys`: the codec itself, one source that runs compiled (`COMPILED`) or plain, with the same
-  results.
+- `_encode`, `_decode`, `_keys`: the codec itself. Each of these, and `produced`, is one source that runs compiled
+  (`COMPILED`) or plain, with the same results.
 
 Whatever is wrong with a batch that came from outside is a `CorruptBatch`, found within the time and the memory that the
 size of the batch and the caller's limit allow.
 """
 
-from penstock.records import _decode, _encode, _keys
+from penstock.records import _decode, _encode, _keys, produced
 
-COMPILED: bool = _decode.COMPILED and _encode.COMPILED and _keys.COMPILED
+COMPILED: bool = _decode.COMPILED and _encode.COMPILED and _keys.COMPILED and produced.COMPILED
 """Whether the codec runs as compiled code; if not, everything works, slower."""
 
 __all__ = ["COMPILED"]

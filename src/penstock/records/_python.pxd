@@ -6,6 +6,21 @@ cdef extern from "Python.h":
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBUF_READ
 
+# Where the bytes of a buffer lie: they stay there for as long as the caller has it. BufferError if they are not together,
+# or may not be written to where that is wanted.
+cdef extern from *:
+    """
+    static inline unsigned char *bytes_of(PyObject *buffer, int flags) {
+        Py_buffer view;
+        if (PyObject_GetBuffer(buffer, &view, flags) < 0)
+            return NULL;
+        unsigned char *data = (unsigned char *) view.buf;
+        PyBuffer_Release(&view);
+        return data;
+    }
+    """
+    unsigned char *bytes_of(object buffer, int flags) except NULL
+
 # CRC-32C of a few bytes, where the processor has an instruction for it: calling the crc32c package, which is faster on
 # many, takes longer than a small batch does otherwise.
 cdef extern from *:

@@ -178,12 +178,6 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     _pack_epoch(buffer, position + LENGTH_END, leader_epoch)
 
 
-def placed(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """As `stamp`, for the batch at the beginning that has this header; and its header from then on."""
-    stamp(buffer, 0, base_offset, leader_epoch)
-    return _new(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
-
-
 def each_batch(buffer: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every whole batch from `position` on, in order; a partial one at the end is left out.
 

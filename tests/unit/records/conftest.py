@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from penstock.records import _decode, _encode, _keys, arrow, batch, compaction
+from penstock.records import COMPILED, _decode, _encode, _keys, arrow, batch, compaction, produced
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Codec:
     encode: ModuleType
     decode: ModuleType
     keys: ModuleType
+    produced: ModuleType
 
 
 def _plain(module: ModuleType) -> ModuleType:
@@ -31,7 +32,7 @@ def _plain(module: ModuleType) -> ModuleType:
     return loaded
 
 
-_PLAIN = Codec(_plain(_encode), _plain(_decode), _plain(_keys))
+_PLAIN = Codec(_plain(_encode), _plain(_decode), _plain(_keys), _plain(produced))
 
 
 @pytest.fixture
@@ -41,9 +42,9 @@ def plain() -> Codec:
 
 @pytest.fixture
 def compiled() -> Codec:
-    if not (_encode.COMPILED and _decode.COMPILED and _keys.COMPILED):
+    if not COMPILED:
         pytest.fail("the codec is not compiled: `make test` does it, or `python setup.py build_ext --inplace`")
-    return Codec(_encode, _decode, _keys)
+    return Codec(_encode, _decode, _keys, produced)
 
 
 @pytest.fixture(params=["plain", "compiled"])
