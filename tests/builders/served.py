@@ -9,7 +9,7 @@ from uuid import UUID
 
 from builders.batches import batch
 from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
-from builders.requests import RawPeer
+from builders.requests import RawPeer, in_simulation
 from penstock.broker.apis import Served, build_table
 from penstock.broker.capabilities import Identity
 from penstock.broker.listener import Listener
@@ -20,13 +20,14 @@ from penstock.catalog.producer_ids import ProducerIds
 from penstock.groups.coordinator import Coordinator
 from penstock.groups.settings import GroupSettings
 from penstock.model.entropy import SystemEntropy
-from penstock.model.network import TcpNetwork
+from penstock.model.network import Network, TcpNetwork
 from penstock.model.workers import ThreadWorkers, Workers
 from penstock.partition.partitions import Partitions
 from penstock.storage.disk import Disk
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.store import FlushPolicy, Store
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_network import SimulatedNetwork
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from penstock.wire.produce import ProduceResult, parse_produce_response, write_produce_request
@@ -120,11 +121,12 @@ class ServedBroker:
         )
         self.table = build_table(served)
         self.listener = Listener(self.table, ground.clock, memory, ground.workers)
+        self.network: Network = TcpNetwork()
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:
         await self.groups.start()
-        listening = await self.listener.start(TcpNetwork(), HOST, 0)
+        listening = await self.listener.start(self.network, HOST, 0)
         self.identity.port = listening.port
 
     async def stop(self) -> None:
@@ -178,6 +180,25 @@ def serve(
         asyncio.run(run())
     finally:
         ground.close()
+
+
+def serve_in_simulation(
+    directory: Path, story: Callable[[ServedBroker, SimulatedNetwork], Awaitable[None]], memory: Memory | None = None
+) -> None:
+    """Run a story against a broker on a simulated network, whose time passes when nobody has anything to do."""
+
+    async def run(network: SimulatedNetwork) -> None:
+        ground = Ground(directory, FlushPolicy.OS, None)
+        async with ground.partitions(None) as partitions:
+            broker = ServedBroker(ground, partitions, memory or Memory(), {}, GroupSettings())
+            broker.network = network.host(HOST)
+            await broker.start()
+            try:
+                await story(broker, network)
+            finally:
+                await broker.stop()
+
+    in_simulation(run)
 
 
 async def produce(

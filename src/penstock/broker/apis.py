@@ -26,6 +26,7 @@ from penstock.broker.handlers.puts import PutsHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.handlers.role import RoleHandler
 from penstock.broker.memory import Memory
+from penstock.broker.push_apis import push_rows
 from penstock.broker.shown_settings import ShownSetting
 from penstock.broker.table import Right, Row, Table
 from penstock.catalog.producer_ids import ProducerIds
@@ -98,6 +99,7 @@ def build_table(served: Served) -> Table:
             1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending),
             bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
         ),
+        *push_rows(partitions, served.groups, served.memory),
         *group_rows(served.groups, partitions, identity),
         *admin_rows(
             partitions, identity, served.clock,

@@ -2,7 +2,7 @@
 
 Nothing is awaited where nothing must be waited for: a request whose handler answers at once is answered within the
 read that brought it. While earlier requests wait (for a flush, for data), later ones are dispatched already; only
-their answers are held back.
+their answers are held back. Those who stand (see `Standing`) send further frames between answers.
 
 Bounds, all per connection: requests under way (`PENDING_MAX`, `PENDING_BYTES_MAX`), then reading stops; unsent answers
 (the transport's high-water mark), then dispatch stops; a peer that begins a frame and falls silent, or takes no byte
@@ -18,6 +18,7 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
+from penstock.broker.line import Standing
 from penstock.broker.outbox import READER_SILENCE_S, Outbox, memory_of
 from penstock.broker.peer import Peer
 from penstock.broker.progress import Progress
@@ -25,6 +26,7 @@ from penstock.broker.receiver import Receiver
 from penstock.broker.request import Answer, HangUpError, Later, Request, Result, Work
 from penstock.broker.roles import refuse
 from penstock.broker.shared import Shared
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.framing import read_request_header
 from penstock.wire.malformed import MalformedError
 
@@ -65,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = False
         self._dispatching = False
         self._progress = Progress()
+        self.standing: dict[int, Standing] = {}
 
     # What the event loop calls
 
@@ -109,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.resume()
         self._go_on()
+        for each in self.standing.values():
+            each.go_on()
         self._close_when_drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -124,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         for each in pending:
             each.later.hurry()
             memory.give_back(each.frame_bytes)
+        for standing in list(self.standing.values()):
+            standing.drop()
 
     # What the listener calls
 
@@ -132,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = True
         for each in list(self._pending):
             each.later.hurry()
+        for standing in list(self.standing.values()):
+            standing.end(PenstockError(ErrorCode.SHUTTING_DOWN))
         self._steer_reading()
         self._close_when_drained()
 
@@ -165,6 +174,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def cut_for_memory(self) -> None:
         self._cut("connection cut off: memory", "an unfinished frame held memory that others need")
+
+    # What those call who stand
+
+    @property
+    def is_paused(self) -> bool:
+        return self._outbox.is_paused
+
+    def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
+        self._outbox.put(correlation_id, flexible, answer)
+        self._outbox.send()
 
     # Dispatch
 
@@ -215,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     _, body = read_request_header(view, flexible=True)
             peer = self._peer
-            request = Request(version, correlation_id, view, body, peer)
+            request = Request(version, correlation_id, view, body, peer, self)
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
             else:
@@ -230,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         except Exception as error:
             self._shared.memory.give_back(size)
-            self._fail(error)
+            self.fail(error)
             return
         self._shared.counters.requests += 1
         self._take(correlation_id, route.flexible_answer, size, result)
@@ -253,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, _AT_ONCE):
             if not self._pending:
                 self._shared.memory.give_back(size)
-                self._outbox.put(correlation_id, flexible, result)
+                self._put(correlation_id, flexible, result)
                 return
             later = Later.done(result)
         else:
@@ -264,11 +283,11 @@ class Connection(asyncio.BufferedProtocol):
         if later.is_done:
             self._done(pending)
         else:
-            later.when_done(partial(self._done, pending), self._start)
+            later.when_done(partial(self._done, pending), self.start)
         if isinstance(result, Work):
-            self._start(result, later)
+            self.start(result, later)
 
-    def _start(self, work: Work, later: Later) -> None:
+    def start(self, work: Work, later: Later) -> None:
         task = asyncio.get_running_loop().create_task(work.run)
         tasks = self._shared.tasks
         tasks[task] = None
@@ -284,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
             elif isinstance(error, HangUpError):
                 self._cut(_NO_ANSWER_FAILED, error.detail)
             elif error is not None:
-                self._fail(error)
+                self.fail(error)
             else:
                 later.finish(task.result())
 
@@ -313,7 +332,12 @@ class Connection(asyncio.BufferedProtocol):
             memory.outgoing_bytes -= pending.held_bytes
             memory.give_back(pending.frame_bytes)
             if pending.later.answer is not None:
-                self._outbox.put(pending.correlation_id, pending.flexible, pending.later.answer)
+                self._put(pending.correlation_id, pending.flexible, pending.later.answer)
+
+    def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
+        self._outbox.put(correlation_id, flexible, answer)
+        if correlation_id in self.standing:
+            self.standing[correlation_id].begin()
 
     # Flow and end
 
@@ -343,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.peers.note(self._peer.address, event, why)
         self.abort()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         _log.error(
             "a request failed unexpectedly; its connection is closed",
             extra={"peer": self._peer.address},

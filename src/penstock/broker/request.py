@@ -1,11 +1,14 @@
 """A request on its way to a handler, and the three ways in which it can be answered."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.peer import Peer
 from penstock.model.errors import PenstockError
 from penstock.wire.framing import Piece, read_request_header
+
+if TYPE_CHECKING:
+    from penstock.broker.line import Line
 
 Answer = bytes | list[Piece]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
@@ -18,16 +21,29 @@ class HangUpError(PenstockError):
 class Request:
     """One frame, its header read; the body begins at `body` within `frame`. `peer` is who it came from."""
 
-    __slots__ = ("body", "correlation_id", "frame", "peer", "version")
+    __slots__ = ("_line", "body", "correlation_id", "frame", "peer", "version")
 
     def __init__(
-        self, version: int, correlation_id: int, frame: memoryview, body: int, peer: Peer | None = None
+        self,
+        version: int,
+        correlation_id: int,
+        frame: memoryview,
+        body: int,
+        peer: Peer | None = None,
+        line: "Line | None" = None,
     ) -> None:
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
         self.body = body
         self.peer = Peer() if peer is None else peer
+        self._line = line
+
+    @property
+    def line(self) -> "Line":
+        """The connection, for a request that is not over with its answer."""
+        assert self._line is not None, "who stands came over a connection"
+        return self._line
 
     @property
     def client_id(self) -> str:

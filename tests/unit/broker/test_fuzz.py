@@ -92,6 +92,10 @@ def seeds_of_frames() -> list[bytes]:
     epochs = {"topics": [{"topic": "events", "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
     frames.append(request_frame("OffsetForLeaderEpoch", 4, epochs))
     frames.append(request_frame("Info", 0, {"client_version": "0.1"}))
+    places = [{"name": "events", "partitions": [{"partition": 0, "offset": 0}, {"partition": 1, "offset": -3}]}]
+    frames.append(request_frame("Subscribe", 0, {"group_id": "g", "otherwise": -2, "topics": places}))
+    frames.append(request_frame("SubscriptionCommit", 0, {"subscription_id": 1, "topics": places}))
+    frames.append(request_frame("Unsubscribe", 0, {"subscription_id": 1}))
     return frames
 
 

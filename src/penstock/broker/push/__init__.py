@@ -1,0 +1,1 @@
+"""Push subscriptions: what was committed decides how much more is sent."""

@@ -1,0 +1,105 @@
+"""A subscriber that knows nothing but the wire: plain frames over a socket, told apart by their correlation ids."""
+
+from collections import deque
+from typing import Any
+
+from builders.requests import RawPeer, request_frame
+from penstock.records.batch import decode_batches
+from penstock.wire.framing import read_correlation_id, read_response_header
+from penstock.wire.messages import read_response
+from penstock.wire.reader import Fields
+
+Positions = dict[str, dict[int, int]]
+"""Offsets by topic and partition."""
+
+
+class Subscriber:
+    """One peer with subscriptions; what comes for others is kept until somebody asks for it."""
+
+    def __init__(self, peer: RawPeer, first_id: int = 100) -> None:
+        self.peer = peer
+        self._next_id = first_id
+        self._frames: dict[int, deque[memoryview]] = {}
+
+    def send(self, api: str, fields: Fields, version: int = 0) -> int:
+        """A request, without waiting for its answer; its correlation id."""
+        self._next_id += 1
+        self.peer.send(request_frame(api, version, fields, correlation_id=self._next_id))
+        return self._next_id
+
+    async def answer(self, api: str, correlation_id: int, version: int = 0) -> Fields:
+        """The next frame with this id."""
+        frames = self._frames.setdefault(correlation_id, deque())
+        while not frames:
+            await self.take_frame()
+        frame = frames.popleft()
+        return read_response(api, version, frame, read_response_header(api, version, frame)[1])
+
+    async def take_frame(self) -> int:
+        """Keep the next frame, whoever it is for; its correlation id."""
+        frame = await self.peer.frame()
+        correlation_id = read_correlation_id(frame)
+        self._frames.setdefault(correlation_id, deque()).append(frame)
+        return correlation_id
+
+    async def ask(self, api: str, fields: Fields, version: int = 0) -> Fields:
+        return await self.answer(api, self.send(api, fields, version), version)
+
+    async def subscribe(self, positions: Positions, **options: Any) -> "Subscribed":
+        """Subscribe, and take the answer, which must be good."""
+        correlation_id = self.send("Subscribe", {"topics": wanted(positions), **options})
+        answer = await self.answer("Subscribe", correlation_id)
+        assert answer["error_code"] == 0, answer
+        return Subscribed(self, correlation_id, answer)
+
+
+class Subscribed:
+    """One subscription, and what came of it."""
+
+    def __init__(self, subscriber: Subscriber, correlation_id: int, answer: Fields) -> None:
+        self.id = correlation_id
+        self.begins = {(row["topic"], row["partition"]): row["position"] for row in answer["partitions"]}
+        self.refused = {
+            (row["topic"], row["partition"]): row["error_code"] for row in answer["partitions"] if row["error_code"]
+        }
+        self.values: list[bytes | None] = []
+        self.sent = dict(self.begins)
+        self._subscriber = subscriber
+
+    async def delivery(self) -> Fields:
+        """The next delivery."""
+        frame = await self._subscriber.answer("Subscribe", self.id)
+        for row in frame["partitions"]:
+            if row["error_code"]:
+                continue
+            assert row["position"] >= self.sent[row["topic"], row["partition"]]
+            self.sent[row["topic"], row["partition"]] = row["next_offset"]
+            records = decode_batches(bytes(row["records"] or b""))
+            self.values += [record.value for record in records if record.offset >= row["position"]]
+        return frame
+
+    async def receive(self, count: int) -> list[bytes | None]:
+        """Take deliveries until there are so many messages in all."""
+        while len(self.values) < count:
+            await self.delivery()
+        return self.values
+
+    def commit_fields(self, positions: Positions | None = None, **options: Any) -> Fields:
+        if positions is None:
+            positions = {}
+            for (topic, partition), offset in self.sent.items():
+                positions.setdefault(topic, {})[partition] = offset
+        return {"subscription_id": self.id, "topics": wanted(positions), **options}
+
+    async def commit(self, positions: Positions | None = None, **options: Any) -> list[int]:
+        """Commit these, or all that came; the error of each."""
+        answer = await self._subscriber.ask("SubscriptionCommit", self.commit_fields(positions, **options))
+        assert answer["error_code"] == 0, answer
+        return [row["error_code"] for topic in answer["topics"] for row in topic["partitions"]]
+
+
+def wanted(positions: Positions) -> list[Fields]:
+    return [
+        {"name": name, "partitions": [{"partition": number, "offset": at} for number, at in partitions.items()]}
+        for name, partitions in positions.items()
+    ]
