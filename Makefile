@@ -74,7 +74,7 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 # A compiled codec shadows its source, so it is compiled again whenever the source changed.
-$(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd)
+$(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd src/penstock/sdk/producing/_*.py)
 	@scripts/codec $(VENV)
 	@touch $@
 

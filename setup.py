@@ -1,4 +1,5 @@
-"""Compiles the record codec where a C compiler is at hand; without one it is installed as the plain Python it also is.
+"""Compiles what works on single records where a C compiler is at hand; without one it is installed as the plain Python
+that it also is.
 
 Everything else about the package is said in pyproject.toml.
 """
@@ -9,8 +10,12 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-CODEC = ("_encode", "_decode", "_keys", "produced")
 RECORDS = Path("src", "penstock", "records")
+PRODUCING = Path("src", "penstock", "sdk", "producing")
+MODULES = (
+    *(RECORDS / name for name in ("_encode.py", "_decode.py", "_keys.py", "produced.py")),
+    *(PRODUCING / name for name in ("_chunk.py", "_sharing.py")),
+)
 COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
 DIRECTIVES = {
     "language_level": 3,
@@ -40,19 +45,19 @@ class OptionalBuild(build_ext):
 
 
 def extensions() -> list[Extension]:
-    """The codec's modules as extensions; none where Cython is missing."""
+    """These modules as extensions; none where Cython is missing."""
     try:
         from Cython.Build import cythonize
     except ImportError as problem:
         return uncompiled(problem)
     modules = [
         Extension(
-            f"penstock.records.{name}",
-            [str(RECORDS / f"{name}.py")],
+            ".".join(module.with_suffix("").parts[1:]),
+            [str(module)],
             depends=[str(RECORDS / "_python.pxd")],
             extra_compile_args=COMPILE_ARGS,
         )
-        for name in CODEC
+        for module in MODULES
     ]
     try:
         return list(cythonize(modules, build_dir="build/cython", compiler_directives=DIRECTIVES))
@@ -65,8 +70,9 @@ def extensions() -> list[Extension]:
 def uncompiled(problem: Exception) -> list[Extension]:
     """Say so, and see to it that no codec compiled from another source is taken for this one."""
     warnings.warn(f"the record codec is not compiled and will be slower: {problem}", stacklevel=2)
-    for stale in RECORDS.glob("*.so"):
-        stale.unlink()
+    for folder in (RECORDS, PRODUCING):
+        for stale in folder.glob("*.so"):
+            stale.unlink()
     return []
 
 

@@ -87,7 +87,7 @@ class PartitionLog:
     leader: int = 1
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
-    producers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -105,12 +105,14 @@ class PartitionLog:
     def append(self, data: bytes) -> tuple[ErrorCode, int]:
         header = read_header(data)
         if header.producer_id >= 0:
-            sequence, count, offset = self.producers.get(header.producer_id, (0, 0, -1))
-            if offset >= 0 and header.base_sequence == sequence:
-                return ErrorCode.NONE, offset
-            if header.base_sequence != (sequence + count) % 2**31:
+            kept = self.producers.setdefault(header.producer_id, [])
+            for sequence, count, offset in kept:
+                if (sequence, count) == (header.base_sequence, header.record_count):
+                    return ErrorCode.NONE, offset
+            if header.base_sequence != (sum(kept[-1][:2]) % 2**31 if kept else 0):
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            self.producers[header.producer_id] = (header.base_sequence, header.record_count, self.end)
+            kept.append((header.base_sequence, header.record_count, self.end))
+            del kept[:-5]
         stored = bytearray(data)
         offset = self.end
         stamp(stored, 0, offset, 0)

@@ -16,10 +16,14 @@ def cfunc(thing: T) -> T:
     return thing
 
 
-cclass = final = inline = cfunc
+cclass = final = inline = no_gc = cfunc
 
 
 def boundscheck(on: bool) -> Callable[[T], T]:
+    return cfunc
+
+
+def freelist(size: int) -> Callable[[T], T]:
     return cfunc
 
 
@@ -27,8 +31,12 @@ def exceptval(value: int | None = None, *, check: bool) -> Callable[[T], T]:
     return cfunc
 
 
-def declare(kind: object, value: T) -> T:
+def declare(kind: object, value: T | None = None, *, visibility: str = "") -> T | None:
     return value
 
 
-longlong = ulonglong = Py_ssize_t = uchar = int
+def cast(kind: object, value: T) -> T:
+    return value
+
+
+longlong = ulonglong = Py_ssize_t = uchar = uint = bint = int

@@ -144,11 +144,27 @@ class Cluster:
             raise PenstockError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no broker {node_id}; there are {known}")
         return await self.to(Address(broker.host, broker.port), deadline)
 
+    def remembered(self, name: str) -> TopicView | None:
+        """The topic as the cluster has described it not too long ago."""
+        asked_s, view = self._topics.get(name, (0.0, None))
+        if view is not None and asyncio.get_running_loop().time() - asked_s > REMEMBER_S:
+            return None
+        return view
+
+    def open_leader(self, topic: str, partition: int) -> Connection | None:
+        """The open connection to the partition's leader, if both are known."""
+        view = self.remembered(topic)
+        if view is None or not 0 <= partition < len(view.partitions) or view.partitions[partition].number != partition:
+            return None
+        broker = self._brokers.get(view.partitions[partition].leader_id)
+        connection = None if broker is None else self._connections.get(Address(broker.host, broker.port))
+        return None if connection is None or connection.closed else connection
+
     async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
         """The topic as remembered, or as the cluster describes it now; its error there is raised."""
         check_topic_name(name)
-        asked_s, view = self._topics.get(name, (0.0, None))
-        if view is None or asyncio.get_running_loop().time() - asked_s > REMEMBER_S:
+        view = self.remembered(name)
+        if view is None:
             described = await self.refresh([name], deadline, auto_create=auto_create)
             view = described.topics.get(name)
             if view is None:

@@ -92,23 +92,31 @@ class Connection(asyncio.Protocol):
         """Send, and give the answer; a broker's refusal, a lost connection or the time being over is raised."""
         if self._room is not None:
             await self._wait_for_room(timeout_s)
-        if self._end is not None:
-            raise PenstockError(self._end.code, self._end.detail)
-        correlation_id = self._core.send(request)
-        if not request.answered:
-            self._flush()
-            return cast("T", None)
-        future: asyncio.Future[T | PenstockError] = self._loop.create_future()
-        self._waiting[correlation_id] = _Waiting(future, self._loop.time())
-        self._flush()
-        timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
-        try:
-            answer = await future
-        finally:
-            timer.cancel()
+        answer = await self.post(request, timeout_s)
         if isinstance(answer, PenstockError):
             raise answer
         return answer
+
+    def post(self, request: Request[T], timeout_s: float) -> asyncio.Future[T | PenstockError]:
+        """Send now, whether or not there is room. The future has the answer, the broker's refusal as a value, or
+        ConnectionLostError; a connection that has ended already raises."""
+        if self._end is not None:
+            raise PenstockError(self._end.code, self._end.detail)
+        future: asyncio.Future[T | PenstockError] = self._loop.create_future()
+        correlation_id = self._core.send(request)
+        if request.answered:
+            self._waiting[correlation_id] = _Waiting(future, self._loop.time())
+            timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
+            future.add_done_callback(lambda _: timer.cancel())
+        else:
+            future.set_result(cast("T", None))
+        self._flush()
+        return future
+
+    @property
+    def room(self) -> asyncio.Future[None] | None:
+        """Done when the broker takes data again; None while it does."""
+        return self._room
 
     def close(self) -> None:
         """End the connection once all is sent that was given to it; what still waits for an answer fails."""

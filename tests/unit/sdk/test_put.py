@@ -292,7 +292,7 @@ def test_sequence_numbers_begin_anew_where_they_would_become_negative() -> None:
         ((where, line),) = client._producer._lines.items()
         producer_id = line.identity.producer_id if line.identity else -1
         line.next_sequence = 2**31 - 2
-        log.producers[producer_id] = (2**31 - 3, 1, 0)
+        log.producers[producer_id] = [(2**31 - 3, 1, 0)]
         await client.put("t", [b"b", b"c"])
         await client.put("t", [b"d"])
         assert log.values == [b"a", b"b", b"c", b"d"]

@@ -1,0 +1,110 @@
+"""Which partition each row of a chunk goes to; one source that runs compiled or plain, as `_chunk`.
+
+A row goes where it was told to; else by the hash it was given; else by its key, as the Java client does it; else by
+its message id, so that a retry meets its first copy; and the rest of a chunk goes to one partition, the next chunk's
+to the next.
+"""
+
+# mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
+# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:  # Cython is needed to compile, not to run.
+    from penstock.records import _uncompiled as cython
+
+from typing import Any
+
+COMPILED = cython.compiled
+
+SEED = cython.declare(cython.uint, 0x9747B28C)
+MIX = cython.declare(cython.uint, 0x5BD1E995)
+MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+POSITIVE = cython.declare(cython.uint, 0x7FFFFFFF)
+
+
+@cython.cfunc
+@cython.inline
+@cython.boundscheck(False)
+@cython.exceptval(check=False)
+def _hashed(data: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.uint:
+    """The 32-bit MurmurHash2 with the Java client's seed."""
+    mixed: cython.uint = SEED ^ cython.cast(cython.uint, length & MASK)
+    word: cython.uint
+    at: cython.Py_ssize_t = 0
+    while length - at >= 4:
+        word = data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (cython.cast(cython.uint, data[at + 3]) << 24)
+        word = (word * MIX) & MASK
+        word = ((word ^ (word >> 24)) * MIX) & MASK
+        mixed = ((mixed * MIX) & MASK) ^ word
+        at += 4
+    if length - at == 3:
+        mixed ^= data[at + 2] << 16
+    if length - at >= 2:
+        mixed ^= data[at + 1] << 8
+    if length - at >= 1:
+        mixed = ((mixed ^ data[at]) * MIX) & MASK
+    mixed = ((mixed ^ (mixed >> 13)) * MIX) & MASK
+    return mixed ^ (mixed >> 15)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _by_bytes(data: bytes, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    return (_hashed(data, len(data)) & POSITIVE) % count
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit MurmurHash2 of `data` with the Java client's seed, as an unsigned number."""
+    return _hashed(data, len(data))
+
+
+def partition_for(key: bytes, count: cython.Py_ssize_t) -> int:
+    """The partition of a message with this key, in a topic of so many partitions."""
+    return _by_bytes(key, count)
+
+
+def shares(
+    rows: cython.Py_ssize_t,
+    partitions: list[int | None] | None,
+    hashes: list[int | None] | None,
+    keys: list[bytes | None] | None,
+    ids: list[bytes | None] | None,
+    count: cython.Py_ssize_t,
+    turn: cython.Py_ssize_t,
+) -> dict[int, list[int]]:
+    """For each partition that gets any, its rows in order; `count` partitions, `turn` for rows that nothing decides."""
+    found: dict = {}
+    row: cython.Py_ssize_t
+    partition: cython.Py_ssize_t
+    for row in range(rows):
+        partition = turn
+        if partitions is not None and partitions[row] is not None:
+            partition = partitions[row]
+        elif hashes is not None and hashes[row] is not None:
+            chosen: Any = hashes[row]
+            partition = chosen % count  # Python's: not negative, however large the hash.
+        elif keys is not None and keys[row] is not None:
+            key: bytes = keys[row]
+            partition = _by_bytes(key, count)
+        elif ids is not None and ids[row] is not None:
+            message_id: bytes = ids[row]
+            partition = _by_bytes(message_id, count)
+        share = found.get(partition)
+        if share is None:
+            found[partition] = share = []
+        cython.cast(list, share).append(row)
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.boundscheck(False)
+@cython.exceptval(check=False)
+def _span(data: cython.const[cython.uchar][::1], start: cython.longlong, end: cython.longlong) -> cython.uint:
+    if cython.compiled:
+        return _hashed(cython.address(data[start]) if end > start else cython.NULL, end - start)
+    return _hashed(data[start:end], end - start)

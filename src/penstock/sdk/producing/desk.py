@@ -1,0 +1,170 @@
+"""Where receipts are asked for: waiting, in threads and on event loops, callbacks, and message ids.
+
+Everything a wait needs is made when somebody waits. A waiter is called, on the producer's event loop, whenever a batch
+of its chunk is settled, and asks again whether it was the right one.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.model.clock import Clock
+from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.producing._chunk import Batch, Chunk, Receipt
+
+log = logging.getLogger("penstock.producer")
+
+_RANDOM_ID_BYTES = 16
+
+T = TypeVar("T")
+
+OnDone = Callable[[Receipt], object]
+
+
+class Desk:
+    """One producer's. `hurry` is called, from any thread, when somebody waits for a chunk that may still be open."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, entropy: Entropy, hurry: Callable[[Chunk], object]
+    ) -> None:
+        self.lock = threading.RLock()
+        self._loop = loop
+        self._clock = clock
+        self._entropy = entropy
+        self._hurry = hurry
+
+    # Waiting.
+
+    def block(self, chunk: Chunk, is_done: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait in this thread until it is done; TimeoutError when the time is over first."""
+        self.refuse_to_block()
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        while True:
+            event = threading.Event()
+            if not self._register(chunk, is_done, event.set):
+                return
+            self._hurry(chunk)
+            left_s = None if end_s is None else max(0.0, end_s - self._clock.monotonic_s())
+            if not event.wait(left_s):
+                raise TimeoutError(f"messages to {chunk.topic!r} are still on their way after {timeout_s:g} s")
+
+    def refuse_to_block(self) -> None:
+        """CLIENT_MISUSED on the event loop that does the work: nothing would ever be done."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if running is self._loop:
+            text = "this would block the producer's own event loop; await the receipt instead"
+            raise PenstockError(ErrorCode.CLIENT_MISUSED, text)
+
+    async def wait(self, chunk: Chunk, is_done: Callable[[], bool]) -> None:
+        """Wait on the running event loop, which need not be the producer's, until it is done."""
+        loop = asyncio.get_running_loop()
+        while True:
+            future = loop.create_future()
+            if not self._register(chunk, is_done, _waker(future, loop, loop is self._loop)):
+                return
+            self._hurry(chunk)
+            await future
+
+    def _register(self, chunk: Chunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
+        """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done."""
+        with self.lock:
+            if is_done():
+                return False
+            if chunk.waiters is None:
+                chunk.waiters = []
+            chunk.waiters.append(waiter)
+            return True
+
+    def call_when_settled(self, chunk: Chunk, callback: Callable[[], object]) -> None:
+        """Call it on the event loop once all of the chunk is settled."""
+
+        def look() -> None:
+            if not self._register(chunk, lambda: chunk.is_settled, look):
+                callback()
+
+        if not self._register(chunk, lambda: chunk.is_settled, look):
+            self._loop.call_soon_threadsafe(callback)
+
+    # Callbacks.
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call it on the event loop."""
+        self._loop.call_soon_threadsafe(callback)
+
+    def call_when_done(self, receipt: Receipt, callback: OnDone) -> None:
+        chunk, index = receipt.in_chunk()
+        with self.lock:
+            if not receipt.done():
+                if chunk.callbacks is None:
+                    chunk.callbacks = {}
+                chunk.callbacks.setdefault(index, []).append(callback)
+                return
+        self._loop.call_soon_threadsafe(call, callback, receipt)
+
+    def settle(self, batch: Batch, error: PenstockError | None) -> None:
+        """The batch's fate is known, on the event loop: everybody who waits for it is told."""
+        chunk: Chunk = batch.chunk
+        callbacks: list[tuple[int, list[OnDone]]] = []
+        with self.lock:
+            batch.error = error
+            batch.encoded = None
+            batch.is_settled = True
+            waiters, chunk.waiters = chunk.waiters, None
+            if chunk.callbacks:
+                rows = range(batch.count) if batch.rows is None else batch.rows
+                callbacks = [(row, chunk.callbacks.pop(row)) for row in rows if row in chunk.callbacks]
+        if error is not None:
+            batch.unseen = batch.count - len(callbacks)
+        for waiter in waiters or ():
+            waiter()
+        for row, each in callbacks:
+            receipt = Receipt(chunk, row)
+            for callback in each:
+                call(callback, receipt)
+
+    # Ids.
+
+    def message_id(self, chunk: Chunk, index: int) -> bytes:
+        """The id of a row: what it was given, its place in its batch, or one made for it alone."""
+        with self.lock:
+            if chunk.ids is not None and chunk.ids[index] is not None:
+                return bytes(chunk.ids[index])
+            batch, position = chunk.place_of(index)
+            if batch is not None and batch.base_sequence >= 0:
+                batch.is_shown = True
+                identity = batch.identity
+                numbers = (identity.producer_id, identity.epoch, batch.partition, batch.base_sequence, position)
+                return b"~" + ".".join(map(str, numbers)).encode()
+            if chunk.ids is None:
+                chunk.ids = [None] * chunk.count
+            made = self._entropy.token(_RANDOM_ID_BYTES).hex().encode()
+            chunk.ids[index] = made
+            return made
+
+
+def _waker(future: asyncio.Future[None], loop: asyncio.AbstractEventLoop, is_ours: bool) -> Callable[[], None]:
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def wake_elsewhere() -> None:
+        try:
+            loop.call_soon_threadsafe(wake)
+        except RuntimeError:  # That loop is closed, and nobody waits on it any more.
+            pass
+
+    return wake if is_ours else wake_elsewhere
+
+
+def call(callback: Callable[[T], object], receipt: T) -> None:
+    """A user's callback, whose failure is nobody else's."""
+    try:
+        callback(receipt)
+    except Exception:
+        log.exception("a callback of a receipt failed")

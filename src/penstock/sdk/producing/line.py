@@ -1,0 +1,316 @@
+"""Batches of one partition, each stored once and in order: sequence numbers, and what is known when no answer comes.
+
+Batches go under an identity (producer id and epoch) that the broker gave, with sequence numbers that follow one
+another. The broker stores a sequence number once, so the same batch can be sent again until its fate is known. As long
+as all goes well, some batches are under way at once on one connection, which keeps their order; at the first answer
+that is not good, all that are under way are waited for, and then seen through one by one. Invariants:
+
+- A batch keeps its identity and sequence numbers through all its attempts once one of them may have been stored.
+- An identity is never used on a partition again after a batch under it was given up with its fate unknown: the next
+  batch would carry the same numbers, and would be taken for the lost one.
+- The first batch under an identity goes alone: to a broker that does not know it yet, any number would be the first.
+- A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.answers import Produced, ProducerIdentity
+from penstock.sdk.connection import Connection, ConnectionLostError
+from penstock.sdk.producing._chunk import Batch
+from penstock.sdk.producing.batches import NOBODY, halves, number
+from penstock.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
+from penstock.sdk.producing.options import ALL
+from penstock.sdk.retry import Attempts, Deadline
+
+IN_FLIGHT_MAX = 5
+"""Brokers remember the last five batches of a producer, so that a retry of any of them is known as one."""
+
+SEQUENCE_MODULUS = 2**31
+
+Answer = asyncio.Future[Produced | PenstockError]
+
+
+class Route(Protocol):
+    """The way to a partition's leader."""
+
+    async def find(self, deadline: Deadline) -> Connection:
+        """A connection to the leader; an error means that nothing was sent."""
+        ...
+
+    async def send(self, connection: Connection, batch: Batch, deadline: Deadline) -> Produced:
+        """Send, and give the answer."""
+        ...
+
+    def post(self, batch: Batch, same: Connection | None, when_room: Callable[[], None]) -> "Posted | None":
+        """Send at once, and on the connection `same` if anything is under way there; None if that cannot be.
+
+        `when_room` is called later where it cannot be for want of room.
+        """
+        ...
+
+
+class Posted(NamedTuple):
+    """A batch under way."""
+
+    connection: Connection
+    answer: Answer
+
+
+class Identities:
+    """The identity that a producer's partitions share, until one of them has reason not to."""
+
+    def __init__(self, ask: Callable[[Deadline], Awaitable[ProducerIdentity]]) -> None:
+        self._ask = ask
+        self._asking = asyncio.Lock()
+        self._current: ProducerIdentity | None = None
+
+    async def current(self, deadline: Deadline) -> ProducerIdentity:
+        async with self._asking:
+            if self._current is None:
+                self._current = await self._ask(deadline)
+        return self._current
+
+    def retire(self, identity: ProducerIdentity) -> None:
+        """Whoever needs an identity from now on gets another."""
+        if identity == self._current:
+            self._current = None
+
+
+class _Flying(NamedTuple):
+    batch: Batch
+    answer: Answer
+
+
+class Line:
+    """The queue in front of one partition. `settled` is told of each batch when its fate is known."""
+
+    def __init__(
+        self,
+        where: TopicPartition,
+        route: Route,
+        identities: Identities,
+        entropy: Entropy,
+        settled: Callable[[Batch, PenstockError | None], None],
+    ) -> None:
+        self.where = where
+        self._route = route
+        self._identities = identities
+        self._entropy = entropy
+        self._settled = settled
+        self._waiting: deque[Batch] = deque()
+        self._flying: deque[_Flying] = deque()
+        self._alone: list[Batch] = []
+        self._identity: ProducerIdentity | None = None
+        self._next_sequence = 0
+        self._is_proven = False
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, batch: Batch) -> None:
+        """Queue a batch behind the others."""
+        self._waiting.append(batch)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what may be sent."""
+        while self._waiting and self._task is None:
+            if len(self._flying) >= IN_FLIGHT_MAX:
+                return
+            if not self._post(self._waiting[0]):
+                if not self._flying:
+                    self._task = asyncio.get_running_loop().create_task(self._take_one())
+                return
+            self._waiting.popleft()
+
+    def give_up(self) -> None:
+        """The producer ends: nothing is tried any more, and all that is left is settled by what is known of it."""
+        if self._task is not None:
+            self._task.cancel()
+        left = [*self._alone, *(each.batch for each in self._flying), *self._waiting]
+        self._alone.clear()
+        self._flying.clear()
+        self._waiting.clear()
+        for batch in left:
+            if not batch.is_settled:
+                error = PenstockError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before an answer came")
+                if batch.was_sent:
+                    self._settled(batch, OutcomeUnknownError(self.where, error, unanswered=True))
+                else:
+                    text = f"{self.where}: nothing was sent; the producer was closed first"
+                    self._settled(batch, PenstockError(ErrorCode.REQUEST_TIMED_OUT, text))
+
+    # While all goes well.
+
+    def _post(self, batch: Batch) -> bool:
+        """Send a batch behind those under way; False when it must wait, or go alone."""
+        if self._identity is None or not self._is_proven:
+            return False
+        if batch.chunk.options.acks != ALL or batch.chunk.deadline.is_over:
+            return False
+        sequence = self._next_sequence
+        if self._flying:
+            last = self._flying[-1].batch
+            sequence = (last.base_sequence + last.count) % SEQUENCE_MODULUS
+        number(batch, self._identity, sequence)
+        posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
+        if posted is None:
+            return False
+        self._connection = posted.connection
+        batch.was_sent = True
+        self._flying.append(_Flying(batch, posted.answer))
+        posted.answer.add_done_callback(self._answered)
+        return True
+
+    def _answered(self, answer: Answer) -> None:
+        answer.exception()  # Marks it as seen: whoever gave up does not look.
+        while self._task is None and self._flying and self._flying[0].answer.done():
+            outcome = _outcome(self._flying[0].answer)
+            if isinstance(outcome, PenstockError):
+                self._task = asyncio.get_running_loop().create_task(self._recover())
+                return
+            self._confirm(self._flying.popleft().batch, outcome)
+        self.pump()
+
+    # One by one.
+
+    async def _take_one(self) -> None:
+        """See the first batch through alone."""
+        self._alone = [self._waiting.popleft()]
+        await self._see_all_through([None])
+
+    async def _recover(self) -> None:
+        """Something under way was not stored, or nobody knows: see all of it through, in order."""
+        flying = list(self._flying)
+        await asyncio.wait([each.answer for each in flying])
+        self._alone = [each.batch for each in flying]
+        self._flying.clear()
+        await self._see_all_through([_outcome(each.answer) for each in flying])
+
+    async def _see_all_through(self, outcomes: "list[Produced | PenstockError | None]") -> None:
+        for batch, outcome in zip(list(self._alone), outcomes, strict=True):
+            await self._settle_one(batch, outcome)
+        self._task = None
+        self.pump()
+
+    async def _settle_one(self, batch: Batch, outcome: Produced | PenstockError | None) -> None:
+        try:
+            produced = await self._see_through(batch, outcome)
+        except OutcomeUnknownError as error:
+            self._retire(batch.identity)
+            self._alone.remove(batch)
+            self._settled(batch, error)
+        except PenstockError as error:
+            self._alone.remove(batch)
+            if error.code in TOO_LARGE and batch.count > 1 and not batch.is_shown:
+                parts = halves(batch)
+                self._alone += parts
+                for part in parts:
+                    await self._settle_one(part, None)
+            else:
+                self._settled(batch, error)
+        else:
+            self._alone.remove(batch)
+            self._confirm(batch, produced)
+
+    async def _see_through(self, batch: Batch, outcome: Produced | PenstockError | None) -> Produced:
+        """Store the batch, once. `outcome` is what its first attempt brought, if there was one.
+
+        OutcomeUnknownError when the deadline comes first and the batch may be there; any other error means it is not.
+        With weaker acknowledgements than all, nothing in doubt is sent again.
+        """
+        deadline: Deadline = batch.chunk.deadline
+        if outcome is None and deadline.is_over:
+            text = f"{self.where}: nothing was sent; the time was over before its turn came"
+            raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text)
+        attempts = Attempts(self._entropy, deadline)
+        is_all = batch.chunk.options.acks == ALL
+        if isinstance(outcome, PenstockError):
+            _note(batch, outcome)
+        while True:
+            if outcome is None:
+                outcome = await self._attempt(batch, deadline)
+            if isinstance(outcome, Produced):
+                return outcome
+            error, outcome = outcome, None
+            if batch.in_doubt and error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return Produced(-1, -1, -1)
+            if error.code in IDENTITY_REFUSED and is_all and not batch.in_doubt and not batch.is_shown:
+                again = await self._renumber(batch, attempts)
+            else:
+                again = (is_all or not batch.in_doubt) and await attempts.again(error)
+            if not again:
+                account = attempts.account(error)
+                if batch.in_doubt:
+                    raise OutcomeUnknownError(self.where, account, unanswered=batch.unanswered) from error
+                if account is not error:
+                    raise account from error
+                raise error
+
+    async def _attempt(self, batch: Batch, deadline: Deadline) -> Produced | PenstockError:
+        try:
+            if batch.chunk.options.acks != ALL:
+                number(batch, NOBODY, -1)
+            elif not batch.in_doubt:
+                if self._identity is None:
+                    self._identity = await self._identities.current(deadline)
+                    self._next_sequence = 0
+                    self._is_proven = False
+                if not batch.is_shown:
+                    number(batch, self._identity, self._next_sequence)
+            connection = await self._route.find(deadline)
+        except PenstockError as error:
+            return error
+        batch.was_sent = True
+        try:
+            return await self._route.send(connection, batch, deadline)
+        except PenstockError as error:
+            _note(batch, error)
+            return error
+
+    async def _renumber(self, batch: Batch, attempts: Attempts) -> bool:
+        """The broker has not stored it and did not expect its number: it gets another.
+
+        A gap is ours where a batch before it was refused. Otherwise the broker does not know our identity any more.
+        """
+        is_ours = batch.identity == self._identity and batch.base_sequence != self._next_sequence
+        if is_ours or batch.identity != self._identity:
+            return True
+        self._retire(batch.identity)
+        return await attempts.pause()
+
+    def _confirm(self, batch: Batch, produced: Produced) -> None:
+        if batch.identity is not None and batch.identity == self._identity:
+            self._next_sequence = (batch.base_sequence + batch.count) % SEQUENCE_MODULUS
+            self._is_proven = True
+        batch.base_offset = produced.base_offset
+        batch.append_time_ms = produced.log_append_time_ms
+        self._settled(batch, None)
+
+    def _retire(self, identity: ProducerIdentity | None) -> None:
+        """No new batch of this partition goes under this identity; other partitions keep theirs."""
+        if identity is None or identity is NOBODY:
+            return
+        self._identities.retire(identity)
+        if identity == self._identity:
+            self._identity = None
+
+
+def _note(batch: Batch, error: PenstockError) -> None:
+    """Remember what an attempt that was sent leaves open."""
+    batch.in_doubt = batch.in_doubt or perhaps_stored(error)
+    batch.unanswered = batch.unanswered or isinstance(error, ConnectionLostError)
+
+
+def _outcome(answer: Answer) -> Produced | PenstockError:
+    error = answer.exception()
+    if error is None:
+        return answer.result()
+    if isinstance(error, PenstockError):
+        return error
+    raise error

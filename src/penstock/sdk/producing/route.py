@@ -1,0 +1,63 @@
+"""The way of a batch to its partition's leader, and the one place that knows in which request it travels."""
+
+from collections.abc import Callable
+
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk import requests
+from penstock.sdk.answers import Produced, ProducerIdentity
+from penstock.sdk.asking import Asking
+from penstock.sdk.connection import Connection, ConnectionLostError
+from penstock.sdk.core import Request
+from penstock.sdk.producing._chunk import Batch
+from penstock.sdk.producing.line import Posted
+from penstock.sdk.retry import Deadline
+
+
+class LeaderRoute:
+    """To one partition's leader, whoever that is by then."""
+
+    def __init__(self, asking: Asking, where: TopicPartition) -> None:
+        self._asking = asking
+        self._cluster = asking.cluster
+        self._where = where
+
+    async def find(self, deadline: Deadline) -> Connection:
+        topic, partition = self._where
+        try:
+            address = await self._cluster.leader(topic, partition, deadline, auto_create=True)
+            return await self._cluster.to(address, deadline)
+        except PenstockError:
+            self._cluster.forget(topic)
+            raise
+
+    async def send(self, connection: Connection, batch: Batch, deadline: Deadline) -> Produced:
+        try:
+            produced = await connection.request(self._request(batch), self._cluster.timeout_s(deadline))
+        except PenstockError:
+            self._cluster.forget(self._where.topic)
+            raise
+        return produced if batch.chunk.options.acks else Produced(-1, -1, -1)
+
+    def post(self, batch: Batch, same: Connection | None, when_room: Callable[[], None]) -> Posted | None:
+        connection = self._cluster.open_leader(*self._where)
+        if connection is None or (same is not None and connection is not same):
+            return None
+        if connection.room is not None:
+            connection.room.add_done_callback(lambda _: when_room())
+            return None
+        deadline: Deadline = batch.chunk.deadline
+        return Posted(connection, connection.post(self._request(batch), self._cluster.timeout_s(deadline)))
+
+    def _request(self, batch: Batch) -> Request[Produced]:
+        timeout_ms = self._cluster.broker_timeout_ms(batch.chunk.deadline)
+        return requests.produce(self._where, batch.encoded, acks=batch.chunk.options.acks, timeout_ms=timeout_ms)
+
+
+async def ask_identity(asking: Asking, deadline: Deadline) -> ProducerIdentity:
+    """A new identity from whichever broker answers."""
+    try:
+        return await asking.anyone(requests.init_producer_id(), deadline)
+    except ConnectionLostError as error:
+        # An id that never arrived puts no message in doubt.
+        raise PenstockError(error.code, error.detail) from error

@@ -1,0 +1,28 @@
+"""Producers' engines against scripted brokers, in simulated time."""
+
+from typing import Any
+
+from builders.scripted_broker import Scene
+from penstock.sdk.producing._chunk import Receipt
+from penstock.sdk.producing.engine import Engine
+from penstock.sdk.producing.lots import Receipts, chunks_of
+from penstock.sdk.producing.options import Options
+from penstock.testing.simulated_clock import SimulatedClock
+
+
+class Put:
+    """What the public producer does with an engine, without its conveniences."""
+
+    def __init__(self, scene: Scene, *, request_timeout_s: float = 10.0, **options: Any) -> None:
+        client = scene.client(request_timeout_s=request_timeout_s)
+        self.engine = Engine(client._asking, SimulatedClock(scene.loop), Options(**options))
+
+    def __call__(self, topic: str, value: Any = None, **given: Any) -> Receipt:
+        names = ("key", "headers", "time_ms", "partition", "hash", "message_id", "on_done")
+        return self.engine.intake.put(topic, value, *(given.get(name) for name in names))
+
+    def many(self, topic: str, values: list[Any], **given: Any) -> Receipts:
+        columns = {"keys": None, "headers": None, "timestamps_ms": 5, "partition": None, "hashes": None, "ids": None}
+        chunks = chunks_of(topic, self.engine.desk, self.engine.options, values, **{**columns, **given})
+        self.engine.intake.put_chunks(chunks)
+        return Receipts(topic, self.engine.desk, chunks)
