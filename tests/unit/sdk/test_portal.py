@@ -115,6 +115,37 @@ def test_the_thread_of_a_portal_that_nobody_has_any_more_ends() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_farewell_is_said_before_the_thread_ends(closed: bool) -> None:
+    portal = Portal()
+    said = []
+
+    async def farewell() -> None:
+        said.append(threading.current_thread())
+
+    portal.at_end(farewell)
+    thread = portal.run(thread_here())
+    if closed:
+        portal.close()
+    del portal
+    gc.collect()
+    thread.join(60)
+    assert said == [thread]
+
+
+def test_a_farewell_that_fails_is_logged_and_ends_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+    portal = Portal()
+
+    async def farewell() -> None:
+        raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "two messages were lost")
+
+    portal.at_end(farewell)
+    thread = portal.run(thread_here())
+    portal.close()
+    assert not thread.is_alive()
+    assert "two messages were lost" in caplog.text
+
+
 def test_a_process_ends_though_a_portal_was_never_closed() -> None:
     program = """
 import asyncio, threading

@@ -28,6 +28,7 @@ class AsyncClient(AsyncFace):
 
     def __init__(self, portal: AsyncPortal, home: Home) -> None:
         super().__init__(portal, home, home.life)
+        portal.at_end(home.life.close)
         self._engine = home.idle
         self.admin = AsyncAdmin(portal, home)
         """Settings, partitions, sizes, queries."""

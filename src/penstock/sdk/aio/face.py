@@ -40,6 +40,9 @@ class AsyncPortal:
         self._enter()
         return make()
 
+    def at_end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The event loop ends when its owner wants it to, who closes the client before."""
+
     async def close(self) -> None:
         """The event loop is its owner's."""
 

@@ -29,6 +29,7 @@ class Client(Face):
 
     def __init__(self, portal: Portal, home: Home) -> None:
         super().__init__(portal, home, home.life)
+        portal.at_end(home.life.close)
         self._engine = home.idle
         self.admin = Admin(portal, home)
         """Settings, partitions, sizes, queries."""

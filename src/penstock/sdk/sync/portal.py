@@ -2,6 +2,7 @@
 
 Invariants:
 - The thread is started when it is first needed and ends with the client: closed, garbage, or when the process exits.
+  A client that was not closed is closed then, so that what it holds is sent, as far as a few seconds allow.
 - Nobody waits for what will not run: what was handed over is done, or given up when the thread ends.
 - It is a daemon, and nothing waits for it without a limit, so that no process hangs in it at its exit.
 - In a forked child the thread does not exist; nobody tries to end it there.
@@ -19,9 +20,12 @@ from typing import Any, TypeVar
 from penstock.model.errors import ErrorCode, PenstockError
 
 T = TypeVar("T")
+Farewell = Callable[[], Coroutine[Any, Any, None]]
 
 JOIN_S = 5.0
 """How long the end of the thread is waited for."""
+
+NAME = "penstock-client"
 
 _log = logging.getLogger("penstock.sdk")
 
@@ -35,6 +39,11 @@ class Portal:
         self._thread: threading.Thread | None = None
         self._finalizer: Callable[[], object] | None = None
         self._waiting: set[Future[Any]] = set()
+        self._farewell: Farewell | None = None
+
+    def at_end(self, farewell: Farewell) -> None:
+        """Await this, for a while, before the thread ends, however that comes; it must not hold the portal."""
+        self._farewell = farewell
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The work's result; when the caller is interrupted, the work is cancelled.
@@ -92,7 +101,7 @@ class Portal:
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = _new_event_loop()
-        target = threading.Thread(target=_live, args=(loop, self._waiting), name="penstock-client", daemon=True)
+        target = threading.Thread(target=_live, args=(loop, self._waiting, self._farewell), name=NAME, daemon=True)
         target.start()
         self._finalizer = weakref.finalize(self, _end, loop, target, os.getpid())
         self._thread = target
@@ -108,19 +117,29 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]]) -> None:
+def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: Farewell | None) -> None:
     try:
         loop.run_forever()
+        if farewell is not None:
+            loop.run_until_complete(_say(farewell))
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
         if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_S / 2))
+            loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_S / 4))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
         for future in list(waiting):
             future.cancel()
+
+
+async def _say(farewell: Farewell) -> None:
+    try:
+        async with asyncio.timeout(JOIN_S / 2):
+            await farewell()
+    except Exception as error:
+        _log.warning("a client that nobody closed did not end well: %s", error or type(error).__name__)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
