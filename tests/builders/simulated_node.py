@@ -6,6 +6,7 @@ from random import Random
 from penstock.catalog.memory import MemoryCatalog
 from penstock.node.node import Node
 from penstock.node.settings import Settings
+from penstock.sdk.aio.client import AsyncClient, connect_async
 from penstock.sdk.client import WireClient
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -47,6 +48,11 @@ class SimulatedMachine:
     async def client(self, host: str = "client") -> WireClient:
         network = self.network.host(host)
         return await WireClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+
+    async def connect(self, host: str = "client") -> AsyncClient:
+        """The public client."""
+        network = self.network.host(host)
+        return await connect_async(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
 
 
 def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:

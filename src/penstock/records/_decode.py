@@ -22,7 +22,7 @@ except ImportError:  # Cython is needed to compile, not to run.
 from penstock.records import header as _header
 from penstock.records.checksum import crc32c
 from penstock.records.header import CorruptBatch
-from penstock.records.record import Record
+from penstock.records.record import Message, Record
 
 Bytes = bytes | bytearray | memoryview
 
@@ -49,6 +49,7 @@ INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _header.RECORD_BYTES_MIN)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
+MESSAGE = cython.declare(type, Message)
 
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, _header.HEADER_BYTES)
 LENGTH_END = cython.declare(cython.Py_ssize_t, _header.LENGTH_END)
@@ -343,28 +344,43 @@ def _untracked(made: tuple) -> tuple:
 
 @cython.cfunc
 @cython.inline
-def _record(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple) -> Record:
-    """A `Record`, made as `tuple.__new__` would make it.
+def _made(
+    place: tuple | None, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple
+) -> Record | Message:
+    """A `Record`, or a `Message` where `place` has its topic and partition, made as `tuple.__new__` would make it.
 
     Nothing in it can refer back to it, so the garbage collector need not look at it again and again while millions are
     being made.
     """
     if cython.compiled:
-        record = PyType_GenericAlloc(RECORD, 5)
-        PyObject_GC_UnTrack(cython.cast(cython.p_void, record))
+        first: cython.Py_ssize_t = 0
+        if place is None:
+            made = PyType_GenericAlloc(RECORD, 5)
+        else:
+            made = PyType_GenericAlloc(MESSAGE, 7)
+            topic = place[0]
+            Py_INCREF(topic)
+            PyTuple_SET_ITEM(made, 0, topic)
+            partition = place[1]
+            Py_INCREF(partition)
+            PyTuple_SET_ITEM(made, 1, partition)
+            first = 2
+        PyObject_GC_UnTrack(cython.cast(cython.p_void, made))
         Py_INCREF(offset)
-        PyTuple_SET_ITEM(record, 0, offset)
+        PyTuple_SET_ITEM(made, first, offset)
         Py_INCREF(timestamp)
-        PyTuple_SET_ITEM(record, 1, timestamp)
+        PyTuple_SET_ITEM(made, first + 1, timestamp)
         Py_INCREF(key)
-        PyTuple_SET_ITEM(record, 2, key)
+        PyTuple_SET_ITEM(made, first + 2, key)
         Py_INCREF(value)
-        PyTuple_SET_ITEM(record, 3, value)
+        PyTuple_SET_ITEM(made, first + 3, value)
         Py_INCREF(headers)
-        PyTuple_SET_ITEM(record, 4, headers)
-        return record
+        PyTuple_SET_ITEM(made, first + 4, headers)
+        return made
     else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
-        return Record(offset, timestamp, key, value, headers)
+        if place is None:
+            return Record(offset, timestamp, key, value, headers)
+        return Message(place[0], place[1], offset, timestamp, key, value, headers)
 
 
 @cython.cfunc
@@ -393,9 +409,12 @@ def _decode(
     last_offset_delta: cython.longlong,
     base_timestamp: cython.longlong,
     append_timestamp: int | None,
+    place: tuple | None,
 ) -> cython.int:
     offset: cython.longlong
     timestamp: cython.longlong
+    last: cython.longlong = base_timestamp
+    time: object = base_timestamp if append_timestamp is None else append_timestamp
     _check_count(count, reader._end - reader._start)
     reader.spend(count, RECORD_OBJECT_BYTES)
     for _ in range(count):
@@ -406,8 +425,10 @@ def _decode(
         value = reader.blob()
         headers = reader.headers()
         reader.close_record()
-        time = timestamp if append_timestamp is None else append_timestamp
-        records.append(_record(offset, time, key, value, headers))
+        if timestamp != last and append_timestamp is None:  # Neighbours mostly have the same, and share the number.
+            last = timestamp
+            time = timestamp
+        records.append(_made(place, offset, time, key, value, headers))
     return reader.finish()
 
 
@@ -419,8 +440,11 @@ def decode_records(
     base_timestamp: cython.longlong,
     append_timestamp: int | None,
     budget_bytes: cython.Py_ssize_t,
-) -> tuple[list[Record], int]:
+    place: tuple[str, int] | None = None,
+) -> tuple[list, int]:
     """The `count` records of a batch body; `append_timestamp`, when there is one, is the time of all of them.
+
+    They are `Record`s, or the `Message`s of a topic and partition where `place` names them.
 
     A few compressed bytes can make millions of empty records or headers, and as objects these are far larger than in
     the body. So objects are paid for from `budget_bytes` before they are made; what is left of it comes back.
@@ -428,7 +452,7 @@ def decode_records(
     reader: Reader = Reader(data)
     records: list = []
     reader._budget = budget_bytes
-    _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
+    _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, place)
     return records, reader._budget
 
 
@@ -712,7 +736,13 @@ class Run:
         self._end += size_bytes
         self._left_bytes -= body_bytes
 
-    def decode(self, records: list[Record], budget_bytes: cython.Py_ssize_t, verify: cython.bint) -> int:
+    def decode(
+        self,
+        records: list,
+        budget_bytes: cython.Py_ssize_t,
+        verify: cython.bint,
+        place: tuple[str, int] | None = None,
+    ) -> int:
         """Add the records of the run that begins at `end`, as `decode_records` does; what is left of the budget."""
         self._reader._budget = budget_bytes
         while self._enter(verify):
@@ -724,8 +754,26 @@ class Run:
                 self._last_offset_delta,
                 self._base_timestamp,
                 self._append_timestamp,
+                place,
             )
         return self._reader._budget
+
+    def behind(self, offset: cython.longlong) -> int:
+        """The offset behind all whole batches of the buffer, but at least `offset`; what cannot be one ends the search.
+
+        Only headers are looked at, and nothing is checked.
+        """
+        at: cython.Py_ssize_t = 0
+        length: cython.longlong
+        following: cython.longlong
+        while len(self._reader._data) - at >= HEADER_BYTES:
+            length = self._int(at + 8)
+            if length < HEADER_BYTES - LENGTH_END or length > len(self._reader._data) - at - LENGTH_END:
+                break
+            following = self._long(at) + self._int(at + 23) + 1
+            offset = max(offset, following)
+            at += length + LENGTH_END
+        return offset
 
     def measure(self, sizes: Sizes, verify: cython.bint) -> None:
         """Check the run that begins at `end`, and add up what its columns take."""
@@ -754,6 +802,8 @@ class Run:
     @cython.exceptval(check=False)
     def _uint(self, at: cython.Py_ssize_t) -> cython.uint:
         """A field of four bytes; so written, it becomes a single instruction."""
+        if not cython.compiled:
+            return int.from_bytes(self._reader._data[at : at + 4], "big")
         return (
             (cython.cast(cython.uint, self._reader._data[at]) << 24)
             | (cython.cast(cython.uint, self._reader._data[at + 1]) << 16)
@@ -765,12 +815,16 @@ class Run:
     @cython.inline
     @cython.exceptval(check=False)
     def _int(self, at: cython.Py_ssize_t) -> cython.int:
+        if not cython.compiled:
+            return int.from_bytes(self._reader._data[at : at + 4], "big", signed=True)
         return cython.cast(cython.int, self._uint(at))
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
     def _long(self, at: cython.Py_ssize_t) -> cython.longlong:
+        if not cython.compiled:
+            return int.from_bytes(self._reader._data[at : at + 8], "big", signed=True)
         high: cython.ulonglong = self._uint(at)
         return cython.cast(cython.longlong, (high << 32) | self._uint(at + 4))
 

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.records._decode import Run, decode_records
 from penstock.records._encode import encode_records, time_range
@@ -25,7 +25,7 @@ from penstock.records.header import (
     each_batch,
     read_header,
 )
-from penstock.records.record import Record, RecordHeader
+from penstock.records.record import Message, Record, RecordHeader
 
 T = TypeVar("T")
 
@@ -151,18 +151,45 @@ def decode_batches(
     Control batches hold marks for brokers and clients, not messages; they are left out unless `control` is set.
     """
     records: list[Record] = []
+    _decode_all(buffer, records, None, limit_bytes=limit_bytes, verify=verify, control=control)
+    return records
+
+
+def decode_messages(
+    buffer: Bytes, topic: str, partition: int, *, limit_bytes: int = DECODED_BYTES_MAX
+) -> list[Message]:
+    """As `decode_batches`, for those who read a partition: its messages, checked, without control batches."""
+    messages: list[Message] = []
+    _decode_all(buffer, messages, (topic, partition), limit_bytes=limit_bytes, verify=True, control=False)
+    return messages
+
+
+def offset_behind(buffer: Bytes, offset: int) -> int:
+    """Where to go on reading after the whole batches in `buffer`, at least `offset`; they stay closed and unchecked."""
+    return Run(buffer, 0).behind(offset)
+
+
+def _decode_all(
+    buffer: Bytes,
+    records: list[Any],
+    place: tuple[str, int] | None,
+    *,
+    limit_bytes: int,
+    verify: bool,
+    control: bool,
+) -> None:
     budget_bytes = max(limit_bytes, len(buffer) * _OBJECT_RATIO)
     run = Run(buffer, limit_bytes)
     while True:
-        budget_bytes = run.decode(records, budget_bytes, verify)
+        budget_bytes = run.decode(records, budget_bytes, verify, place)
         special = next(each_batch(buffer, run.end), None)
         if special is None:
-            return records
+            return
         position, header = special
         body: Bytes = b""
         if control or not header.is_control:
             body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
-            more, budget_bytes = _records(header, body, budget_bytes)
+            more, budget_bytes = _records(header, body, budget_bytes, place)
             records += more
         run.leave_out(header.size_bytes, len(body))
 
@@ -174,7 +201,9 @@ def batch_body(buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes
     return decompress(Compression(header.compression), body, limit_bytes)
 
 
-def _records(header: BatchHeader, body: Bytes, budget_bytes: int) -> tuple[list[Record], int]:
+def _records(
+    header: BatchHeader, body: Bytes, budget_bytes: int, place: tuple[str, int] | None = None
+) -> tuple[list[Any], int]:
     return decode_records(
         body,
         header.record_count,
@@ -183,6 +212,7 @@ def _records(header: BatchHeader, body: Bytes, budget_bytes: int) -> tuple[list[
         header.base_timestamp,
         header.max_timestamp if header.is_log_append_time else None,
         budget_bytes,
+        place,
     )
 
 

@@ -4,13 +4,13 @@ Every operation has a deadline; within it, what may be retried is retried, at wh
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
@@ -24,18 +24,14 @@ from penstock.sdk.answers import (
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
-from penstock.sdk.fetching import Fetched, read_batches
+from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
 from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
-from penstock.sdk.requests import BEGINNING, LATEST
-from penstock.sdk.retry import Attempts, Deadline
+from penstock.sdk.retry import Deadline
 
 T = TypeVar("T")
-
-MAX_BYTES = 1024 * 1024
-MAX_WAIT_MS = 5_000
 
 
 class WireClient(Idle):
@@ -160,7 +156,8 @@ class WireClient(Idle):
         An offset beyond the end waits likewise, and brings nothing when it is not reached. One before the beginning
         is OFFSET_OUT_OF_RANGE, which says where the partition begins.
         """
-        return await self._poll(topic, partition, offset, max_bytes, max_wait_ms, timeout_s, read_batches)
+        where = TopicPartition(topic, partition)
+        return await get(self._asking, where, offset, read_batches, max_bytes, max_wait_ms, timeout_s)
 
     async def fetch_batches(
         self,
@@ -173,7 +170,8 @@ class WireClient(Idle):
         timeout_s: float | None = None,
     ) -> FetchedBatches:
         """As `fetch`, but the batches as they are stored: unopened and unchecked, marks and empty ones included."""
-        return await self._poll(topic, partition, offset, max_bytes, max_wait_ms, timeout_s, lambda answer, _: answer)
+        where = TopicPartition(topic, partition)
+        return await get(self._asking, where, offset, lambda answer, _: answer, max_bytes, max_wait_ms, timeout_s)
 
     def group_consumer(
         self, group_id: str, topics: Sequence[str], *, start: str | int = "latest", options: GroupOptions | None = None
@@ -205,51 +203,3 @@ class WireClient(Idle):
         except ConnectionLostError as error:
             # An id that never arrived puts no message in doubt.
             raise PenstockError(error.code, error.detail) from error
-
-    async def _poll(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        max_wait_ms: int,
-        timeout_s: float | None,
-        read: Callable[[FetchedBatches, int], T],
-    ) -> T:
-        """What `read` makes of the batches at `offset`; where it finds them damaged, they are fetched again."""
-        where = TopicPartition(topic, partition)
-        if offset < 0:
-            raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
-        wait = Deadline(max_wait_ms / 1000)
-        deadline = Deadline(OPERATION_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
-
-        async def poll() -> T:
-            address = await self._cluster.leader(topic, partition, deadline)
-            left_ms = int(wait.left_s * 1000)
-            request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
-            async with self._cluster.polling(address, deadline) as connection:
-                answer = await connection.request(request, self._cluster.timeout_s(deadline, left_ms / 1000))
-            return read(answer, offset)
-
-        attempts = Attempts(self._entropy, wait)
-        while True:
-            try:
-                return await self._asking.retrying(poll, deadline, topic)
-            except PenstockError as error:
-                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise
-                ahead = await self._ahead(where, offset, deadline)
-                if not await attempts.pause():
-                    return read(ahead, offset)
-
-    async def _ahead(self, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
-        """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
-        beginning = await self.list_offset(where.topic, where.partition, BEGINNING, timeout_s=deadline.left_s)
-        latest = await self.list_offset(where.topic, where.partition, LATEST, timeout_s=deadline.left_s)
-        start = beginning.offset if beginning else 0
-        if offset < start:
-            raise PenstockError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
-            )
-        return FetchedBatches(latest.offset if latest else start, start, memoryview(b""))

@@ -1,11 +1,24 @@
-"""From stored batches to the messages a reader asked for."""
+"""Messages from a place that the caller knows, and nobody else keeps; from stored batches to what a reader wants."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_batches
 from penstock.records.header import each_batch
 from penstock.records.record import Record
+from penstock.sdk import requests
 from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.asking import Asking
+from penstock.sdk.requests import BEGINNING, LATEST
+from penstock.sdk.retry import Attempts, Deadline
+
+T = TypeVar("T")
+
+MAX_BYTES = 1024 * 1024
+MAX_WAIT_MS = 5_000
+_TIMEOUT_S = 30.0
 
 
 class Fetched(NamedTuple):
@@ -29,3 +42,55 @@ def read_batches(answer: FetchedBatches, offset: int) -> Fetched:
     if records and records[0].offset < offset:
         records = [record for record in records if record.offset >= offset]
     return Fetched(records, next_offset, answer.high_watermark, answer.log_start_offset)
+
+
+async def get(
+    asking: Asking,
+    where: TopicPartition,
+    offset: int,
+    read: Callable[[FetchedBatches, int], T],
+    max_bytes: int = MAX_BYTES,
+    max_wait_ms: int = MAX_WAIT_MS,
+    timeout_s: float | None = None,
+) -> T:
+    """What `read` makes of the batches at `offset`; where it finds them damaged, they are fetched again.
+
+    With nothing there yet, and at a place that is not reached, `max_wait_ms` are waited for something to come. A place
+    before the beginning is OFFSET_OUT_OF_RANGE, which says where the partition begins.
+    """
+    if offset < 0:
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
+    cluster = asking.cluster
+    wait = Deadline(max_wait_ms / 1000)
+    deadline = Deadline(_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
+
+    async def poll() -> T:
+        address = await cluster.leader(*where, deadline)
+        left_ms = int(wait.left_s * 1000)
+        request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
+        async with cluster.polling(address, deadline) as connection:
+            answer = await connection.request(request, cluster.timeout_s(deadline, left_ms / 1000))
+        return read(answer, offset)
+
+    attempts = Attempts(asking.entropy, wait)
+    while True:
+        try:
+            return await asking.retrying(poll, deadline, where.topic)
+        except PenstockError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            ahead = await _ahead(asking, where, offset, deadline)
+            if not await attempts.pause():
+                return read(ahead, offset)
+
+
+async def _ahead(asking: Asking, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
+    """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
+    start = (await asking.leaders({where: BEGINNING}, requests.list_offsets, deadline))[where].offset
+    end = (await asking.leaders({where: LATEST}, requests.list_offsets, deadline))[where].offset
+    if offset < start:
+        raise PenstockError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
+        )
+    return FetchedBatches(end, start, memoryview(b""))

@@ -27,11 +27,11 @@ from penstock.model.names import TopicPartition, check_topic_name
 from penstock.records.record import Record
 from penstock.sdk import requests, requests_groups
 from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.heartbeats import Heartbeats
+from penstock.sdk.consuming.member_core import MemberCore
 from penstock.sdk.group_answers import CommittedOffset
 from penstock.sdk.group_reading import GroupReading
 from penstock.sdk.groups import Coordinators
-from penstock.sdk.heartbeats import Heartbeats
-from penstock.sdk.member_core import MemberCore
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Deadline
 
@@ -102,7 +102,7 @@ class GroupConsumer:
             assignor=options.assignor,
         )
         self._heartbeats = Heartbeats(
-            coordinators, self._core, asking.entropy, idle_s=options.idle_s, changed=self._wake.set
+            coordinators, self._core, asking.entropy, progress=lambda: 0, changed=self._wake.set
         )
         self._reading = GroupReading(asking, self._wake.set)
         self._life = self._core.lives
@@ -143,7 +143,7 @@ class GroupConsumer:
             await self._reading.advance()
             portion = self._reading.next_portion()
             if portion is not None:  # From here on nothing may fail: it counts as handed out.
-                self._heartbeats.reader_is_busy()
+                self._heartbeats.reader_is_busy(self._options.idle_s)
                 fetched = portion.fetched
                 return GroupBatch(*portion.reader.where, fetched.records, fetched.next_offset, fetched.high_watermark)
             if deadline is not None and deadline.is_over:

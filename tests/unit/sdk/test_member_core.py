@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.consuming.member_core import LEAVES, LEAVES_FOR_A_WHILE, NOTHING, Consequence, MemberCore, Share
 from penstock.sdk.group_answers import BeatAnswer
-from penstock.sdk.member_core import LEAVES, LEAVES_FOR_A_WHILE, NOTHING, Consequence, MemberCore, Share
 
 TOPIC = UUID(int=7)
 

@@ -1,6 +1,7 @@
 """The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
 
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 from uuid import UUID
 
 from penstock.model.clock import Clock, SystemClock
@@ -9,10 +10,12 @@ from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.admin import AsyncAdmin
+from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
 from penstock.sdk.aio.groups import AsyncGroups
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
@@ -95,6 +98,12 @@ class AsyncClient(AsyncFace):
     async def delete_topic(self, name: str, *, timeout: Time = 30.0) -> None:
         """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
         await self._do(self._engine.delete_topic(name, timeout_s=self._span_s(timeout)))
+
+    # What it makes.
+
+    def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
+        """Something that reads these topics, or shares them with the others of its `group`; see `AsyncConsumer`."""
+        return AsyncConsumer(self._portal, self._home, topics, **options)
 
     # Offsets.
 

@@ -2,6 +2,7 @@
 """The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
 
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 from uuid import UUID
 
 from penstock.model.clock import Clock, SystemClock
@@ -11,10 +12,12 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
 from penstock.sdk.sync.admin import Admin
+from penstock.sdk.sync.consumer import Consumer
 from penstock.sdk.sync.face import Face, Portal, opening
 from penstock.sdk.sync.groups import Groups
 from penstock.sdk.times import Time, Times
@@ -96,6 +99,12 @@ class Client(Face):
     def delete_topic(self, name: str, *, timeout: Time = 30.0) -> None:
         """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
         self._do(self._engine.delete_topic(name, timeout_s=self._span_s(timeout)))
+
+    # What it makes.
+
+    def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Something that reads these topics, or shares them with the others of its `group`; see `Consumer`."""
+        return Consumer(self._portal, self._home, topics, **options)
 
     # Offsets.
 

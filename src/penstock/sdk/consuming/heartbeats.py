@@ -1,14 +1,18 @@
 """Keeps a member in its group: joins, beats as often as the coordinator asks, joins again when it was given up."""
 
 import asyncio
+import logging
 from collections.abc import Callable
+from math import inf
 
 from penstock.model.entropy import Entropy
 from penstock.model.errors import PenstockError
 from penstock.sdk import requests_groups
+from penstock.sdk.consuming.member_core import Consequence, MemberCore
 from penstock.sdk.groups import Coordinators
-from penstock.sdk.member_core import Consequence, MemberCore
 from penstock.sdk.retry import Attempts, Deadline
+
+log = logging.getLogger("penstock.consumer")
 
 BEAT_TIMEOUT_S = 10.0
 _FOREVER_S = 1e9
@@ -17,8 +21,9 @@ _FOREVER_S = 1e9
 class Heartbeats:
     """Runs beside the reading, so that a reader who takes its time over messages is not taken for dead.
 
-    One who takes longer than `idle_s` for what it was handed is: its partitions go to others, and it joins again
-    when it comes back. `changed` is called after every answer and every failure.
+    One who gives no sign of life for its time is: its partitions go to others, and it joins again when it comes back.
+    A sign of life is that it comes back, or that `progress` gives another number than before. `changed` is called after
+    every answer and every failure.
     """
 
     def __init__(
@@ -27,18 +32,25 @@ class Heartbeats:
         core: MemberCore,
         entropy: Entropy,
         *,
-        idle_s: float,
+        progress: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         self.failure: PenstockError | None = None
+        self.trouble: PenstockError | None = None
+        """Why the last heartbeat was not answered; None when it was."""
+        self.answered_s = 0.0
+        """When the coordinator was last heard of."""
         self._coordinators = coordinators
         self._core = core
         self._entropy = entropy
-        self._idle_s = idle_s
+        self._progress = progress
+        self._seen = 0
         self._changed = changed
+        self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._busy_since_s: float | None = None
+        self._idle_s = inf
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, timeout_s: float) -> None:
@@ -46,18 +58,40 @@ class Heartbeats:
         deadline = Deadline(timeout_s)
         request = requests_groups.heartbeat(self._core.beat())
         self._core.answered(await self._coordinators.ask(self._core.group_id, request, deadline))
+        self.answered_s = self._loop.time()
         self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._core.member_id}")
+
+    async def ask_now(self, deadline: Deadline) -> None:
+        """Have a heartbeat, and wait for what comes of it, or for the time to be over."""
+        self.soon()
+        try:
+            async with asyncio.timeout(deadline.left_s):
+                await self._news.wait()
+        except TimeoutError:
+            pass
 
     def soon(self) -> None:
         """There is something to tell, or to ask."""
         self._wake.set()
 
-    def reader_is_busy(self) -> None:
-        """It was handed messages, and has not come back for more yet."""
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the reader has given no sign of life for too long."""
+        if self._busy_since_s is None:
+            return False
+        if self._progress() != self._seen:
+            self._seen = self._progress()
+            self._busy_since_s = self._loop.time()
+        return self._loop.time() - self._busy_since_s > self._idle_s
+
+    def reader_is_busy(self, idle_s: float) -> None:
+        """It has something to do, for which it may take so long, and will come back."""
         self._busy_since_s = self._loop.time()
+        self._idle_s = idle_s
+        self._seen = self._progress()
 
     def reader_is_back(self) -> None:
-        was_given_up = self._is_given_up()
+        was_given_up = self.is_given_up
         self._busy_since_s = None
         if was_given_up:
             self.soon()
@@ -85,7 +119,7 @@ class Heartbeats:
         attempts = self._new_attempts()
         await self._rest()
         while self.failure is None:
-            if self._is_given_up():
+            if self.is_given_up:
                 await self._wait_for_reader()
             try:
                 request = requests_groups.heartbeat(self._core.beat())
@@ -93,13 +127,22 @@ class Heartbeats:
             except PenstockError as error:
                 if self._core.failed(error) is Consequence.GIVE_UP:
                     self.failure = error
-                self._changed()
+                self.trouble = error
+                self._tell()
                 await attempts.pause()
                 continue
             attempts = self._new_attempts()
             self._core.answered(answer)
-            self._changed()
+            self.trouble = None
+            self.answered_s = self._loop.time()
+            self._tell()
             await self._rest()
+
+    def _tell(self) -> None:
+        """Something came of a heartbeat."""
+        self._news.set()
+        self._news = asyncio.Event()
+        self._changed()
 
     async def _rest(self) -> None:
         """Until the next heartbeat is due, or there is a reason for an earlier one."""
@@ -110,15 +153,18 @@ class Heartbeats:
             pass
         self._wake.clear()
 
-    def _is_given_up(self) -> bool:
-        return self._busy_since_s is not None and self._loop.time() - self._busy_since_s > self._idle_s
-
     async def _wait_for_reader(self) -> None:
         """Let others have the partitions while the reader does not come back."""
+        log.warning(
+            "%s in group %r: no sign of life for %g s; its partitions go to others until it comes back",
+            self._core.member_id,
+            self._core.group_id,
+            self._idle_s,
+        )
         if self._core.epoch > 0:
             await self._say_goodbye(BEAT_TIMEOUT_S)
             self._changed()
-        while self._is_given_up():
+        while self.is_given_up:
             self._wake.clear()
             await self._wake.wait()
 

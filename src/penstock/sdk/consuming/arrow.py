@@ -1,0 +1,44 @@
+"""Portions as Arrow record batches. Imports PyArrow, so only those import this who want it."""
+
+from bisect import bisect_left
+
+import pyarrow as pa
+
+from penstock.records.arrow import SCHEMA as RECORDS
+from penstock.records.arrow import decode_to_arrow
+from penstock.sdk.consuming.reader import Portion
+
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        RECORDS.field("offset"),
+        RECORDS.field("timestamp"),
+        RECORDS.field("key"),
+        RECORDS.field("value"),
+        RECORDS.field("headers"),
+    ]
+)
+"""The topic is stored once for each record batch."""
+
+
+def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
+    """Its messages, or None where it has none; CORRUPT_MESSAGE when they are damaged."""
+    records = decode_to_arrow(portion.stored)
+    offsets = memoryview(records.column("offset").buffers()[1]).cast("B").cast("q")
+    if records.num_rows and (offsets[0] < portion.offset or offsets[records.num_rows - 1] >= portion.next_offset):
+        first = bisect_left(offsets, portion.offset, 0, records.num_rows)
+        records = records.slice(first, bisect_left(offsets, portion.next_offset, 0, records.num_rows) - first)
+    topic, partition = portion.reader.where
+    rows = records.num_rows
+    if not rows:
+        return None
+    zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            *(records.column(field.name) for field in SCHEMA if field.name not in ("topic", "partition")),
+        ],
+        schema=SCHEMA,
+    )

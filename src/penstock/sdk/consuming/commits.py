@@ -1,0 +1,70 @@
+"""What a member of a group has finished, and what of that its group knows.
+
+Only partitions that are the member's are in here. What it held in an earlier life (see `member_core`) is another's by
+now, and is refused before anybody is asked.
+"""
+
+from collections.abc import Mapping
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.consuming.heartbeats import Heartbeats
+from penstock.sdk.consuming.member_core import MemberCore
+from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.groups import Coordinators
+from penstock.sdk.retry import Deadline
+
+_STALE = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class Commits:
+    def __init__(self, coordinators: Coordinators, core: MemberCore, heartbeats: Heartbeats) -> None:
+        self.finished: dict[TopicPartition, int] = {}
+        self.life = core.lives
+        """The life that all of this belongs to."""
+        self._committed: dict[TopicPartition, int] = {}
+        self._coordinators = coordinators
+        self._core = core
+        self._heartbeats = heartbeats
+
+    def take(self, where: TopicPartition, offset: int, *, is_committed: bool) -> None:
+        """A partition that is the member's now, and where it goes on."""
+        self.finished[where] = offset
+        if is_committed:
+            self._committed[where] = offset
+
+    def drop(self, where: TopicPartition) -> None:
+        self.finished.pop(where, None)
+        self._committed.pop(where, None)
+
+    def finish(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.finished.update((where, offset) for where, offset in offsets.items() if where in self.finished)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
+        """Commit what differs from what is committed; a member whose epoch has moved on meanwhile asks with the new.
+
+        FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the group has gone on without the member.
+        """
+        changed = {
+            where: offset for where, offset in offsets.items() if metadata or self._committed.get(where) != offset
+        }
+        if not changed:
+            return
+        deadline = Deadline(timeout_s)
+        rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
+        while True:
+            if self.life != self._core.lives:
+                # The member may be in the group again, but what it holds is from before: others go on from there.
+                text = f"group {self._core.group_id!r} has given the partitions of this consumer to others"
+                raise PenstockError(ErrorCode.FENCED_MEMBER_EPOCH, text)
+            ref = self._core.ref
+            try:
+                await self._coordinators.commit(self._core.group_id, rows, ref, deadline)
+            except PenstockError as error:
+                if error.code is not _STALE or deadline.is_over:
+                    raise
+                while self._core.epoch == ref.epoch and not deadline.is_over:
+                    await self._heartbeats.ask_now(deadline)
+                continue
+            self._committed.update((where, offset) for where, offset in changed.items() if where in self.finished)
+            return

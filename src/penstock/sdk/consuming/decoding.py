@@ -1,0 +1,65 @@
+"""Makes values of bytes, as a consumer was told to: JSON, a msgspec type, a pydantic model, or a user's function.
+
+A null value stays None: it says that there is no value.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.record import Message
+
+Decode = Callable[[Message], Message]
+Values = str | type | Callable[[bytes], Any] | None
+"""What to make of values: nothing, "json", a type, or what a function makes of the bytes."""
+
+
+class UndecodableError(PenstockError):
+    """A value that is not what the consumer was told it is; `message` has it as it came.
+
+    The consumer goes on behind it.
+    """
+
+    def __init__(self, message: Message, reason: BaseException) -> None:
+        text = (
+            f"{message.topic}-{message.partition} at offset {message.offset}: the value cannot be decoded: "
+            f"{type(reason).__name__}: {reason}"
+        )
+        super().__init__(ErrorCode.UNDECODABLE_VALUE, text)
+        self.message = message
+
+
+def decoder(values: Values) -> Decode | None:
+    """From messages with bytes to messages with values; None where they stay bytes.
+
+    INVALID_SETTING for what is no way to decode.
+    """
+    if values is None:
+        return None
+    make = _maker(values)
+
+    def decode(message: Message) -> Message:
+        if message.value is None:
+            return message
+        try:
+            return message._replace(value=make(message.value))
+        except Exception as error:
+            raise UndecodableError(message, error) from error
+
+    return decode
+
+
+def _maker(values: Values) -> Callable[[bytes], Any]:
+    make: Callable[[bytes], Any]
+    if values == "json":
+        make = msgspec.json.decode
+    elif isinstance(values, type):
+        make = getattr(values, "model_validate_json", None) or msgspec.json.Decoder(values).decode
+    elif callable(values):
+        make = values
+    else:
+        text = f'values={values!r}: expected "json", a msgspec type, a pydantic model or a function of bytes'
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    return make

@@ -1,0 +1,366 @@
+"""The consumer below its public classes: plain asyncio code on one event loop.
+
+The caller has three states. It *asks* (it is inside `messages` or `whole`), it has messages *in hand*, or it is being
+*told* of a change. Whatever it has in hand counts as finished when it asks again. Changes of what is read are followed,
+and finished offsets committed, only while it asks; when there is a reason to, messages it has not taken yet are taken
+back from it, so that it asks soon.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk import requests
+from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.alone import Alone
+from penstock.sdk.consuming.hand import Hand
+from penstock.sdk.consuming.health import Doing, Health
+from penstock.sdk.consuming.hints import Places
+from penstock.sdk.consuming.membership import Membership
+from penstock.sdk.consuming.options import EngineSettings
+from penstock.sdk.consuming.reader import Portion, Reader
+from penstock.sdk.consuming.reading import Reading, ReadingRules
+from penstock.sdk.consuming.source import Change, Source
+from penstock.sdk.requests import LATEST
+from penstock.sdk.retry import Deadline
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 30.0
+GATHER = 1_000
+"""So many messages are brought together from several partitions, where single ones have less."""
+
+
+class Outcome(Enum):
+    """What came of asking, where it is no change."""
+
+    HERE = "there are messages in hand"
+    NOTHING = "the time is over"
+    OVER = "there will be no more"
+
+
+class ConsumerEngine:
+    """Made on its event loop. `notice` is called whenever what it is doing may have changed."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        hand: Hand,
+        settings: EngineSettings,
+        notice: Callable[[], None] | None = None,
+    ) -> None:
+        self.hand = hand
+        self._asking = asking
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        group = settings.group
+        rules = ReadingRules(
+            settings.prefetch_bytes, waits_for_topics=group is not None, waits_beyond_end=group is None
+        )
+        self._reading = Reading(asking, self._changed, rules)
+        self._membership: Membership | None = None
+        self._source: Source
+        if group is None:
+            self._source = Alone(asking, self._reading, settings)
+        else:
+            self._source = self._membership = Membership(
+                asking,
+                self._reading,
+                settings.topics,
+                settings.start,
+                group,
+                progress=lambda: hand.turns + hand.taken,
+                changed=self._changed,
+            )
+        self._notice = notice
+        self._starting: asyncio.Task[None] | None = None
+        self._deadline: Deadline | None = None
+        self._recall: asyncio.TimerHandle | None = None
+        self._is_asked = False
+        self.doing = Doing.STARTING
+        self._since_s = self._loop.time()
+
+    # Life.
+
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Join the group, or find where to begin; once, and again only after a failure."""
+        if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+            self._starting = asyncio.create_task(self._start(timeout_s), name="start of a consumer")
+        await asyncio.shield(self._starting)
+
+    async def _start(self, timeout_s: float) -> None:
+        if self._membership is not None:
+            self._do(Doing.JOINING)
+        await self._source.start(timeout_s)
+        self._reading.start()
+
+    async def close(self, *, finish: bool = False) -> None:
+        """Leave; `finish` says that the caller is done with what it has in hand."""
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        self._forget_recall()
+        self._source.finish(self.hand.positions() if finish else self.hand.finished())
+        self.hand.clear()
+        await self._source.close()
+        await self._reading.close()
+        self._do(Doing.CLOSED)
+
+    # Asking.
+
+    async def messages(self, timeout_s: float | None, *, gather: int = GATHER, again: bool = False) -> Change | Outcome:
+        """Bring messages to the caller's hand; about `gather` of them where that takes several partitions.
+
+        None waits for ever. After a change the caller has been told of, `again` goes on with the time that is left.
+        Failures that pass are waited out. Raised is what will not: a group or topic that is refused, damaged messages.
+        """
+        found = await self._ask(timeout_s, again, lambda: self._give(gather))
+        return Outcome.HERE if found is None else found
+
+    async def whole(
+        self, timeout_s: float | None, read: Callable[[Portion], T | None], *, again: bool = False
+    ) -> Change | Outcome | T:
+        """What `read` makes of the next messages of some partition (None where there are none); else as `messages`."""
+        made: list[T] = []
+        found = await self._ask(timeout_s, again, lambda: self._give_whole(read, made))
+        return made[0] if found is None else found
+
+    async def _ask(self, timeout_s: float | None, again: bool, attempt: Callable[[], bool]) -> Change | Outcome | None:
+        """None once the attempt has succeeded; CLIENT_MISUSED when somebody else is asking."""
+        if self._is_asked:
+            text = "this consumer is being asked already; it is for one task or thread at a time"
+            raise PenstockError(ErrorCode.CLIENT_MISUSED, text)
+        self._is_asked = True
+        try:
+            self._come_back()
+            await self.start()
+            if not again:
+                self._deadline = None if timeout_s is None else Deadline(timeout_s)
+            return await self._until(attempt)
+        finally:
+            self._is_asked = False
+
+    async def _until(self, attempt: Callable[[], bool]) -> Change | Outcome | None:
+        while True:
+            self._wake.clear()
+            failure = self._reading.take_failure()
+            if failure is not None:
+                raise failure
+            change = await self._source.follow()
+            if change is not None:
+                self._go(Doing.IN_CALLBACK)
+                return change
+            await self._source.settle()
+            if attempt():  # From here on nothing may fail: it counts as handed out.
+                self._go(Doing.IN_HANDLER)
+                return None
+            if self._source.is_over:
+                self._do(Doing.FINISHED)
+                return Outcome.OVER
+            if self._deadline is not None and self._deadline.is_over:
+                self._go(Doing.IDLE)
+                return Outcome.NOTHING
+            await self._wait()
+
+    def _give(self, gather: int) -> bool:
+        """Whether there was something to bring to the caller's hand."""
+        portions: list[Portion] = []
+        count = 0
+        while count < gather:
+            opened = self._next_open(Portion.open)
+            if opened is None:
+                break
+            portion, messages = opened
+            if messages or portions:
+                portions.append(portion)
+            else:
+                portion.reader.handed_offset = portion.next_offset  # Places without messages need nobody's hand.
+            count += len(messages)
+        self.hand.give(portions)
+        return bool(portions)
+
+    def _give_whole(self, read: Callable[[Portion], T | None], made: list[T]) -> bool:
+        while True:
+            opened = self._next_open(read)
+            if opened is None:
+                return False
+            portion, found = opened
+            if found is not None:
+                made.append(found)
+                self.hand.give_whole(portion)
+                return True
+            portion.reader.handed_offset = portion.next_offset
+
+    def _next_open(self, read: Callable[[Portion], T]) -> tuple[Portion, T] | None:
+        """The portion that has waited longest, read; None where there is none, or none that can be read."""
+        portion = self._reading.next_portion()
+        if portion is None:
+            return None
+        try:
+            found = read(portion)
+        except PenstockError as error:
+            self._reading.refetch(portion, error)
+            return None
+        portion.reader.failures = 0
+        return portion, found
+
+    def _come_back(self) -> None:
+        """The caller is done with what it took; what it did not take is handed out later."""
+        self._forget_recall()
+        self._reading.put_back(self.hand.take_back())
+        positions = self.hand.positions()
+        for where, offset in positions.items():
+            self._reading.readers[where].handed_offset = offset
+        self._source.finish(positions)
+        self.hand.clear()
+        self._source.caller_is_back()
+
+    def _go(self, doing: Doing) -> None:
+        """The caller has something to do now."""
+        self._source.caller_is_busy(in_callback=doing is Doing.IN_CALLBACK)
+        self._do(doing)
+        calls_in_s = self._source.calls_in_s
+        if calls_in_s is not None and len(self.hand):
+            self._recall = self._loop.call_later(calls_in_s, self._take_back)
+
+    def _take_back(self) -> None:
+        """Let the caller come by soon, though it has not taken everything."""
+        self._forget_recall()
+        self._reading.put_back(self.hand.take_back())
+        if len(self.hand):  # It has not begun to take; it will have, next time.
+            self._recall = self._loop.call_later(1.0, self._take_back)
+
+    def _forget_recall(self) -> None:
+        if self._recall is not None:
+            self._recall.cancel()
+            self._recall = None
+
+    async def _wait(self) -> None:
+        """Until something has changed, or somebody has something to do."""
+        self._do(self._waiting_for())
+        limits_s = [] if self._deadline is None else [self._deadline.left_s]
+        if self._source.due_in_s is not None:
+            limits_s.append(self._source.due_in_s)
+        try:
+            async with asyncio.timeout(min(limits_s, default=None)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _changed(self) -> None:
+        self._wake.set()
+        if self._membership is not None and self._membership.wants_attention and len(self.hand):
+            self._take_back()
+
+    # Positions.
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(self._reading.readers))
+
+    def position(self, where: TopicPartition) -> int | None:
+        """Behind what the caller has taken; None for what this consumer does not read."""
+        reader = self._reading.readers.get(where)
+        return None if reader is None else self.hand.positions().get(where, reader.handed_offset)
+
+    async def seek(self, offsets: Places, places: Sequence[TopicPartition] | None, timeout_s: float) -> None:
+        """Go on there; without places, in all partitions."""
+        await self.start()
+        readers = self._readers(places)
+        found = await offsets.find(self._asking, list(readers), Deadline(timeout_s))
+        self._reading.put_back(self.hand.take_back())
+        for where, offset in found.items():
+            self.hand.forget(where)
+            self._reading.seek(readers[where], offset)
+            self._source.finish({where: offset})
+
+    async def pause(self, places: Sequence[TopicPartition] | None) -> None:
+        """Hand out nothing of these, or of all, until they are resumed; what the caller has in hand it keeps."""
+        await self.start()
+        self._reading.put_back(self.hand.take_back())
+        for reader in self._readers(places).values():
+            self._reading.pause(reader)
+
+    async def resume(self, places: Sequence[TopicPartition] | None) -> None:
+        await self.start()
+        for reader in self._readers(places).values():
+            self._reading.resume(reader)
+
+    async def lag(self, timeout_s: float) -> dict[TopicPartition, int]:
+        """How many offsets lie between each position and the end of its partition now."""
+        await self.start()
+        places = dict.fromkeys(self._reading.readers, LATEST)
+        ends = await self._asking.leaders(places, requests.list_offsets, Deadline(timeout_s))
+        positions = {where: self.position(where) for where in ends}
+        return {where: max(0, ends[where].offset - at) for where, at in positions.items() if at is not None}
+
+    def _readers(self, places: Sequence[TopicPartition] | None) -> dict[TopicPartition, Reader]:
+        """Those of these partitions, or all; UNKNOWN_TOPIC_OR_PARTITION for what this consumer does not read."""
+        readers = self._reading.readers
+        for where in places or ():
+            if where not in readers:
+                read = ", ".join(map(str, self.assignment)) or "nothing at the moment"
+                text = f"this consumer does not read {where}; it reads {read}"
+                raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        return {where: readers[where] for where in (readers if places is None else places)}
+
+    # Committing.
+
+    @property
+    def membership(self) -> Membership:
+        """INVALID_REQUEST for a consumer without a group."""
+        if self._membership is None:
+            text = "this consumer has no group that could keep its position; give it one: group='...'"
+            raise PenstockError(ErrorCode.INVALID_REQUEST, text)
+        return self._membership
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str, timeout_s: float) -> None:
+        """Commit these, or everything the caller has taken."""
+        commits = self.membership.commits
+        if offsets is None:
+            commits.finish(self.hand.positions())
+            offsets = dict(commits.finished)
+        await commits.commit(offsets, timeout_s, metadata)
+
+    # Health.
+
+    def health(self) -> Health:
+        member = self._membership
+        trouble = self._reading.trouble
+        error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
+        since_s = self._since_s
+        if trouble is not None and self.doing is Doing.UNREACHABLE:
+            since_s = trouble.since_s
+        return Health(
+            self.doing,
+            self._loop.time() - since_s,
+            "" if error is None else str(error),
+            self.assignment,
+            self._reading.buffered_bytes,
+            None if member is None else self._loop.time() - member.heartbeats.answered_s,
+            member is not None and member.heartbeats.is_given_up,
+        )
+
+    def _do(self, doing: Doing) -> None:
+        if doing is not self.doing:
+            self.doing = doing
+            self._since_s = self._loop.time()
+            if self._notice is not None:
+                self._notice()
+
+    def _waiting_for(self) -> Doing:
+        member = self._membership
+        readers = self._reading.readers.values()
+        if self._reading.trouble is not None or (member is not None and member.heartbeats.trouble is not None):
+            return Doing.UNREACHABLE
+        if member is not None and member.core.epoch <= 0:
+            return Doing.JOINING
+        if not readers:
+            return Doing.WAITING_FOR_PARTITIONS
+        if all(reader.is_paused for reader in readers):
+            return Doing.PAUSED
+        behind = any(not 0 <= reader.high_watermark <= reader.fetch_offset for reader in readers)
+        return Doing.FETCHING if behind else Doing.NO_DATA

@@ -1,0 +1,259 @@
+"""A member of a group reads what the group's coordinator gives it (KIP-848), from where the group has committed.
+
+Partitions change hands only while the caller asks for messages: what is in work is never pulled from under it. What the
+group knows goes on by itself in the background (see `heartbeats`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from uuid import UUID
+
+from penstock.model.entropy import random_uuid
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk import requests_groups
+from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.commits import Commits
+from penstock.sdk.consuming.heartbeats import Heartbeats
+from penstock.sdk.consuming.hints import Places
+from penstock.sdk.consuming.member_core import MemberCore
+from penstock.sdk.consuming.reading import Reading
+from penstock.sdk.consuming.source import Change, ChangeKind
+from penstock.sdk.groups import Coordinators
+from penstock.sdk.retry import Deadline
+
+COMMIT_TIMEOUT_S = 10.0
+LEAVE_TIMEOUT_S = 5.0
+HANDLER_TIMEOUT_S = 300.0
+CALLBACK_TIMEOUT_S = 30.0
+
+OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+"""Refusals that say that the group has gone on without this member."""
+
+_INT32_MAX = 2**31 - 1
+_TRY_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """How a consumer takes part in its group."""
+
+    group_id: str
+    auto_commit_s: float | None = 5.0
+    """How often finished offsets are committed; None leaves that to the caller."""
+    handler_timeout_s: float | None = HANDLER_TIMEOUT_S
+    """How long the caller may give no sign of life before its partitions go to others; None for ever."""
+    callback_timeout_s: float = CALLBACK_TIMEOUT_S
+    """The same for what it is told of changes."""
+    instance_id: str | None = None
+    """Makes a static member: one that may go away and come back under this name and finds its partitions again."""
+    assignor: str | None = None
+    """The coordinator's way to share out, `uniform` or `range`; None leaves it to it."""
+    tells: bool = False
+    """Whether somebody wants to be told of changes."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the coordinator waits for partitions that the caller has in work."""
+        return min(_INT32_MAX, int(1000 * min(self.handler_timeout_s or inf, _INT32_MAX)))
+
+
+class Membership:
+    """`progress` gives another number when the caller has given a sign of life; `changed` is called when there may be
+    something to follow."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        reading: Reading,
+        topics: Sequence[str],
+        start: Places,
+        rules: GroupRules,
+        *,
+        progress: Callable[[], int],
+        changed: Callable[[], None],
+    ) -> None:
+        self._asking = asking
+        self._reading = reading
+        self._topics = tuple(dict.fromkeys(topics))
+        self._start = start
+        self._rules = rules
+        self._coordinators = Coordinators(asking)
+        self._loop = asyncio.get_running_loop()
+        self.core = MemberCore(
+            rules.group_id,
+            str(random_uuid(asking.entropy)),
+            self._topics,
+            rebalance_timeout_ms=rules.rebalance_timeout_ms,
+            instance_id=rules.instance_id,
+            assignor=rules.assignor,
+        )
+        self.heartbeats = Heartbeats(self._coordinators, self.core, asking.entropy, progress=progress, changed=changed)
+        self.commits = Commits(self._coordinators, self.core, self.heartbeats)
+        self._told_to_release: frozenset[TopicPartition] = frozenset()
+        self._commit_due_s = 0.0
+        self._try_again_s: float | None = None
+
+    # Source
+
+    async def start(self, timeout_s: float) -> None:
+        await self.heartbeats.join(timeout_s)
+        self._commit_due_s = self._loop.time() + (self._rules.auto_commit_s or 0.0)
+
+    @property
+    def wants_attention(self) -> bool:
+        """Whether the caller should come by soon, even if it has messages left."""
+        core = self.core
+        return core.owned != core.target or self.commits.life != core.lives or self.heartbeats.failure is not None
+
+    async def follow(self) -> Change | None:
+        """Give up what is to be given up, then take what is to be taken; what fails for now is tried again later."""
+        if self.heartbeats.failure is not None:
+            raise self.heartbeats.failure
+        core = self.core
+        if self.commits.life != core.lives:
+            return self._lose()
+        if core.owned == core.target:
+            return None
+        self._try_again_s = None
+        try:
+            return await self._reconcile()
+        except PenstockError as error:
+            if not (error.code.retriable or error.code is ErrorCode.STALE_MEMBER_EPOCH or error.code in OUTSIDE):
+                raise
+            self.heartbeats.soon()
+            self._try_again_s = self._loop.time() + _TRY_AGAIN_S
+            return None
+
+    async def settle(self) -> None:
+        """Commit what is finished, if it is time."""
+        interval_s = self._rules.auto_commit_s
+        if interval_s is None or self._loop.time() < self._commit_due_s:
+            return
+        self._commit_due_s = self._loop.time() + interval_s
+        try:
+            await self.commits.commit(self.commits.finished, interval_s)
+        except PenstockError as error:
+            if not (error.code.retriable or error.code in OUTSIDE):
+                raise
+            self.heartbeats.soon()  # It tells whether this member is still in the group.
+
+    @property
+    def is_over(self) -> bool:
+        return False
+
+    @property
+    def due_in_s(self) -> float | None:
+        times_s = [] if self._rules.auto_commit_s is None else [self._commit_due_s]
+        if self._try_again_s is not None:
+            times_s.append(self._try_again_s)
+        return max(0.001, min(times_s) - self._loop.time()) if times_s else None
+
+    @property
+    def calls_in_s(self) -> float | None:
+        return self.due_in_s
+
+    def caller_is_busy(self, *, in_callback: bool) -> None:
+        rules = self._rules
+        limit_s = rules.callback_timeout_s if in_callback else rules.handler_timeout_s
+        self.heartbeats.reader_is_busy(inf if limit_s is None else limit_s)
+
+    def caller_is_back(self) -> None:
+        self.heartbeats.reader_is_back()
+
+    def finish(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.commits.finish(offsets)
+
+    async def close(self) -> None:
+        """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible."""
+        if self._rules.auto_commit_s is not None:
+            try:
+                await self.commits.commit(self.commits.finished, LEAVE_TIMEOUT_S)
+            except PenstockError:
+                pass  # It comes again, at this consumer or another.
+        await self.heartbeats.leave(LEAVE_TIMEOUT_S)
+
+    # Following the group.
+
+    def _lose(self) -> Change | None:
+        places = tuple(sorted(self._reading.readers))
+        for where in places:
+            self._drop(where)
+        self.commits.life = self.core.lives
+        self._told_to_release = frozenset()
+        return Change(ChangeKind.LOST, places) if places and self._rules.tells else None
+
+    async def _reconcile(self) -> Change | None:
+        core, readers = self.core, self._reading.readers
+        life = core.lives
+        named = await self._named(core.target)
+        releases = [where for where in readers if where not in named]
+        if releases and self._rules.tells and not self._told_to_release.issuperset(releases):
+            self._told_to_release = frozenset(releases)
+            return Change(ChangeKind.REVOKED, tuple(sorted(releases)))
+        regained = [where for where in named if where in self._told_to_release and where in readers]
+        await self._release(releases)
+        taken = [where for where in named if where not in readers]
+        if life == core.lives:
+            await self._take(taken)
+        if life != core.lives:
+            return None
+        core.own(frozenset(key for where, key in named.items() if where in readers))
+        self.heartbeats.soon()
+        news = tuple(sorted(taken + regained))
+        return Change(ChangeKind.ASSIGNED, news) if news and self._rules.tells else None
+
+    async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
+        """The assigned partitions by their topics' names; those of a topic we have not heard of are left for later."""
+        cluster = self._asking.cluster
+        names: dict[UUID, str] = {}
+        wanted = {topic_id for topic_id, _ in target}
+        for ask_anew in (False, True):
+            for topic in self._topics:
+                if ask_anew:
+                    cluster.forget(topic)
+                try:
+                    view = await cluster.topic(topic, Deadline(COMMIT_TIMEOUT_S))
+                except PenstockError as error:
+                    if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+                    continue
+                names[view.topic_id] = topic
+            if wanted <= names.keys():
+                break
+        return {TopicPartition(names[key[0]], key[1]): key for key in sorted(target) if key[0] in names}
+
+    async def _release(self, places: Sequence[TopicPartition]) -> None:
+        if places and self._rules.auto_commit_s is not None:
+            finished = self.commits.finished
+            try:
+                await self.commits.commit(
+                    {where: finished[where] for where in places if where in finished}, COMMIT_TIMEOUT_S
+                )
+            except PenstockError:
+                pass  # The next member begins where the last commit was.
+        for where in places:
+            self._drop(where)
+        self._told_to_release = frozenset()
+
+    def _drop(self, where: TopicPartition) -> None:
+        self._reading.release(where)
+        self.commits.drop(where)
+
+    async def _take(self, places: Sequence[TopicPartition]) -> None:
+        """Begin where the group has committed, or else at the start that was chosen."""
+        if not places:
+            return
+        life = self.core.lives
+        deadline = Deadline(COMMIT_TIMEOUT_S)
+        request = requests_groups.fetch_offsets(self.core.group_id, places, self.core.ref)
+        committed = await self._coordinators.ask(self.core.group_id, request, deadline)
+        found = await self._start.find(self._asking, [where for where in places if where not in committed], deadline)
+        if life != self.core.lives:
+            return
+        for where in places:
+            offset = committed[where].offset if where in committed else found[where]
+            self._reading.take(where, offset)
+            self.commits.take(where, offset, is_committed=where in committed)

@@ -1,0 +1,113 @@
+"""What can be said to a consumer, and what its engine is told of it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.consuming.decoding import Values
+from penstock.sdk.consuming.health import Health
+from penstock.sdk.consuming.hints import Hint, Places
+from penstock.sdk.consuming.membership import CALLBACK_TIMEOUT_S, HANDLER_TIMEOUT_S, GroupRules
+from penstock.sdk.consuming.reading import POLL_BYTES_MIN, PREFETCH_BYTES
+from penstock.sdk.requests import LATEST
+from penstock.sdk.times import Time, Times
+
+AUTO_COMMIT_S = 5.0
+
+OnChange = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
+"""Told of partitions; what it returns is awaited where it can be."""
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """All of them can be left out."""
+
+    partitions: Sequence[int] | None
+    """Which partitions of its topics it reads; None for all, also those that are added later. Not with a group."""
+    start: Hint
+    """Where it begins: "beginning", "latest" (as without), an offset, a dict of offsets, or a time. In a group only
+    where the group has committed nothing."""
+    stop: Hint | None
+    """Before what it ends, said in the same way; None for never. Not with a group."""
+    group: str | None
+    """With whom it shares the topics."""
+    auto_commit: Time | None
+    """How often finished offsets are committed (5 s); None leaves that to `commit()`."""
+    handler_timeout: Time | None
+    """How long its caller may give no sign of life before the group goes on without it (5 minutes); None for ever."""
+    callback_timeout: Time
+    """How long it may take to be told of a change (30 s)."""
+    instance_id: str | None
+    """Makes a static member: one that may go away and come back under this name and finds its partitions again."""
+    assignor: str | None
+    """How the group shares out, "uniform" or "range"; None leaves it to the broker."""
+    on_assigned: OnChange | None
+    """Told of partitions that it reads from now on."""
+    on_revoked: OnChange | None
+    """Told of partitions before they go to another member; they can still be committed here."""
+    on_lost: OnChange | None
+    """Told of partitions that have gone to others already: nothing of them can be committed any longer."""
+    on_health: Callable[[Health], None] | None
+    """Told whenever what it is doing changes; must not wait."""
+    values: Values
+    """What to make of values: nothing, "json", a msgspec type, a pydantic model, or a function of bytes."""
+    prefetch_bytes: int
+    """How much is fetched ahead of its caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    topics: Sequence[str]
+    partitions: Sequence[int] | None
+    start: Places
+    stop: Places | None
+    prefetch_bytes: int
+    group: GroupRules | None
+    callback_timeout_s: float
+
+
+def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOptions) -> EngineSettings:
+    """INVALID_SETTING, naming it, for what cannot be; TypeError for what there is no option of."""
+    unknown = sorted(options.keys() - ConsumerOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(ConsumerOptions.__annotations__)
+        raise TypeError(f"a consumer has no option {unknown[0]!r}; there are {known}")
+    stop = options.get("stop")
+    partitions = options.get("partitions")
+    prefetch_bytes = options.get("prefetch_bytes", PREFETCH_BYTES)
+    if prefetch_bytes < POLL_BYTES_MIN:
+        raise _invalid(f"prefetch_bytes={prefetch_bytes!r}: at least {POLL_BYTES_MIN} are needed")
+    group = _group_rules(times, options)
+    if group is not None and (stop is not None or partitions is not None):
+        raise _invalid("in a group the group decides what is read; stop and partitions are for consumers without one")
+    return EngineSettings(
+        topics,
+        partitions,
+        Places(options.get("start", "latest"), times, "start", LATEST),
+        None if stop is None else Places(stop, times, "stop"),
+        prefetch_bytes,
+        group,
+        times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
+    )
+
+
+def _group_rules(times: Times, options: ConsumerOptions) -> GroupRules | None:
+    group_id = options.get("group")
+    if group_id is None:
+        return None
+    auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
+    handler_timeout = options.get("handler_timeout", HANDLER_TIMEOUT_S)
+    return GroupRules(
+        group_id,
+        None if auto_commit is None else times.span_s(auto_commit, "auto_commit"),
+        None if handler_timeout is None else times.span_s(handler_timeout, "handler_timeout"),
+        times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
+        options.get("instance_id"),
+        options.get("assignor"),
+        tells=any(options.get(name) is not None for name in ("on_assigned", "on_revoked", "on_lost")),
+    )
+
+
+def _invalid(detail: str) -> PenstockError:
+    return PenstockError(ErrorCode.INVALID_SETTING, detail)

@@ -1,0 +1,91 @@
+"""One partition while it is read, and what was fetched of it and not handed out yet."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from operator import attrgetter
+
+from penstock.model.names import TopicPartition
+from penstock.records.batch import decode_messages, offset_behind
+from penstock.records.record import Message
+from penstock.sdk.address import Address
+from penstock.sdk.answers import FetchedBatches
+
+_offset = attrgetter("offset")
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Invariant: `handed_offset <= fetch_offset`, and what lies between is in this reader's portions, in order."""
+
+    where: TopicPartition
+    fetch_offset: int
+    """Where the next fetch begins: behind all that was fetched, handed out or not."""
+    handed_offset: int
+    """Behind all that was handed out."""
+    stop_offset: int | None = None
+    """Where reading ends; None where it does not."""
+    is_paused: bool = False
+    leader: Address | None = None
+    failures: int = 0
+    """How often in a row it went wrong in a way that mostly stays."""
+    high_watermark: int = -1
+    """Where the partition ended when it was last heard of; -1 before."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all up to the stop was handed out."""
+        return self.stop_offset is not None and self.handed_offset >= self.stop_offset
+
+    @property
+    def wants_more(self) -> bool:
+        return not self.is_paused and (self.stop_offset is None or self.fetch_offset < self.stop_offset)
+
+    def move(self, offset: int) -> None:
+        """Go on from there, whatever was fetched."""
+        self.fetch_offset = self.handed_offset = offset
+
+
+class Portion:
+    """What one fetch brought of one partition, or what is left of that; closed until somebody wants it."""
+
+    __slots__ = ("_messages", "high_watermark", "next_offset", "offset", "reader", "stored")
+
+    def __init__(self, reader: Reader, offset: int, next_offset: int, stored: memoryview, high_watermark: int) -> None:
+        self.reader = reader
+        self.offset = offset
+        """Messages before it are not meant: a batch may begin earlier than was asked for."""
+        self.next_offset = next_offset
+        """Messages from there on are not meant either."""
+        self.stored = stored
+        self.high_watermark = high_watermark
+        self._messages: list[Message] | None = None
+
+    @classmethod
+    def of(cls, reader: Reader, fetched: FetchedBatches) -> "Portion":
+        """What was asked for at the reader's `fetch_offset`."""
+        offset = reader.fetch_offset
+        next_offset = offset_behind(fetched.batches, offset)
+        if reader.stop_offset is not None:
+            next_offset = min(next_offset, max(reader.stop_offset, offset))
+        return cls(reader, offset, next_offset, fetched.batches, fetched.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.stored)
+
+    def open(self) -> list[Message]:
+        """Its messages; CORRUPT_MESSAGE when they are damaged."""
+        if self._messages is None:
+            messages = decode_messages(self.stored, *self.reader.where)
+            if messages and (messages[0].offset < self.offset or messages[-1].offset >= self.next_offset):
+                first = bisect_left(messages, self.offset, key=_offset)
+                messages = messages[first : bisect_left(messages, self.next_offset, key=_offset)]
+            self._messages = messages
+        return self._messages
+
+    def split(self, rest: list[Message]) -> "Portion":
+        """The part of it that begins with `rest`, its last messages; the portion itself ends there from now on."""
+        left = Portion(self.reader, rest[0].offset, self.next_offset, self.stored, self.high_watermark)
+        left._messages = rest
+        self.next_offset = left.offset
+        return left
