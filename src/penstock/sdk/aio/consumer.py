@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.roles import Role
 from penstock.records.record import Message
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
 from penstock.sdk.consuming.callbacks import bounded, report
@@ -71,7 +72,7 @@ class AsyncConsumer(AsyncFace):
         self._is_done = False
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
-        asking = home.asking()
+        asking = home.asking(Role.CONSUMER)
         life = home.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done))
         super().__init__(portal, home, life)
         self._asking = asking
