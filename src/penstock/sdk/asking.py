@@ -1,5 +1,6 @@
 """Asks until there is an answer or the time is over: what all operations of the client have in common."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from penstock.sdk.retry import Attempts, Deadline
 
 T = TypeVar("T")
 
+_log = logging.getLogger("penstock.sdk.asking")
+
 PLACES_PER_REQUEST = 5_000
 """Brokers bound how many partitions one request may name."""
 
@@ -23,6 +26,7 @@ class Asking:
     def __init__(self, cluster: Cluster, entropy: Entropy) -> None:
         self.cluster = cluster
         self.entropy = entropy
+        self.metrics = cluster.metrics
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:
         """The first success; what is remembered of the topics is asked again before a retry."""
@@ -38,6 +42,8 @@ class Asking:
                     if account is not error:
                         raise account from error
                     raise
+                _log.debug("trying again after %s", error)
+                self.metrics.count("retries", 1, {"error": error.code.name})
 
     async def anyone(self, request: Request[T], deadline: Deadline) -> T:
         """The answer of whichever broker gives one."""

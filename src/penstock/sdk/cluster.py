@@ -5,6 +5,7 @@ next question asks the cluster again.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from penstock.sdk.address import Address
 from penstock.sdk.answers import Broker, ClusterView, TopicView, refusal
 from penstock.sdk.connection import Connection
 from penstock.sdk.core import ConnectionCore
+from penstock.sdk.metrics import NO_METRICS, Metrics
 from penstock.sdk.retry import Deadline
+
+_log = logging.getLogger("penstock.sdk.cluster")
 
 REMEMBER_S = 300.0
 """How long a topic's description is used: who adds partitions does not tell every client."""
@@ -53,13 +57,19 @@ class Cluster:
     """
 
     def __init__(
-        self, seeds: Sequence[Address], network: Network, settings: ConnectionSettings, greet: Greet | None = None
+        self,
+        seeds: Sequence[Address],
+        network: Network,
+        settings: ConnectionSettings,
+        greet: Greet | None = None,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         """`greet` is awaited on every new connection before anybody uses it; what it raises, the connection ends by."""
         self.seeds = tuple(seeds)
         self._network = network
         self._settings = settings
         self._greet = greet
+        self.metrics = metrics
         self._connections: dict[Address, Connection] = {}
         self._idle_pollers: dict[Address, list[Connection]] = {}
         self._busy_pollers: dict[Connection, None] = {}
@@ -103,7 +113,7 @@ class Cluster:
             async with self._opening.setdefault(address, asyncio.Lock()):
                 connection = self._connections.get(address)
                 if connection is None or connection.closed:
-                    self._connections[address] = connection = await self._open(address, deadline)
+                    self._connections[address] = connection = await self._opened(address, deadline)
         return connection
 
     @asynccontextmanager
@@ -115,7 +125,7 @@ class Cluster:
             candidate = pool.pop()
             connection = None if candidate.closed else candidate
         if connection is None:
-            connection = await self._open(address, deadline)
+            connection = await self._opened(address, deadline)
         self._busy_pollers[connection] = None
         try:
             yield connection
@@ -217,6 +227,18 @@ class Cluster:
         """What a broker is told, a little less than what we wait ourselves, so that it can still say so."""
         return max(1, int(self.timeout_s(deadline) * 900))
 
+    async def _opened(self, address: Address, deadline: Deadline) -> Connection:
+        labels = {"broker": str(address)}
+        try:
+            connection = await self._open(address, deadline)
+        except PenstockError as error:
+            _log.info("no connection to %s: %s", address, error)
+            self.metrics.count("connections_failed", 1, labels)
+            raise
+        _log.debug("connected to %s", address)
+        self.metrics.count("connections_opened", 1, labels)
+        return connection
+
     async def _open(self, address: Address, deadline: Deadline) -> Connection:
         self._check_open()
 
@@ -229,6 +251,7 @@ class Cluster:
             make_core,
             timeout_s=deadline.within(self._settings.connect_timeout_s),
             overdue_s=self._settings.request_timeout_s,
+            metrics=self.metrics,
         )
         try:
             if self._greet is not None:

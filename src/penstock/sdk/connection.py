@@ -1,6 +1,7 @@
 """One connection to one broker: the protocol core on the network seam, a future for each answer."""
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -10,8 +11,11 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
 from penstock.sdk.address import Address
 from penstock.sdk.core import Api, ConnectionCore, Event, Ready, Request
+from penstock.sdk.metrics import NO_METRICS, Metrics
 
 T = TypeVar("T")
+
+_log = logging.getLogger("penstock.sdk.connection")
 
 
 class ConnectionLostError(PenstockError):
@@ -21,6 +25,7 @@ class ConnectionLostError(PenstockError):
 class _Waiting(NamedTuple):
     future: asyncio.Future[Any]
     sent_s: float
+    api: str
 
 
 class Connection(asyncio.Protocol):
@@ -30,8 +35,9 @@ class Connection(asyncio.Protocol):
     waited for `overdue_s` is taken for dead: the answers behind it would not come either, and a new one is cheap.
     """
 
-    def __init__(self, core: ConnectionCore, address: str, overdue_s: float) -> None:
+    def __init__(self, core: ConnectionCore, address: str, overdue_s: float, metrics: Metrics = NO_METRICS) -> None:
         self.address = address
+        self._metrics = metrics
         self._overdue_s = overdue_s
         self._core = core
         self._loop = asyncio.get_running_loop()
@@ -50,12 +56,13 @@ class Connection(asyncio.Protocol):
         *,
         timeout_s: float,
         overdue_s: float,
+        metrics: Metrics = NO_METRICS,
     ) -> "Connection":
         """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
         connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                protocol = await network.connect(lambda: cls(make_core(), str(address), overdue_s), *address)
+                protocol = await network.connect(lambda: cls(make_core(), str(address), overdue_s, metrics), *address)
                 connection = cast("Connection", protocol)
                 await connection._ready
         except TimeoutError:
@@ -105,7 +112,7 @@ class Connection(asyncio.Protocol):
         future: asyncio.Future[T | PenstockError] = self._loop.create_future()
         correlation_id = self._core.send(request)
         if request.answered:
-            self._waiting[correlation_id] = _Waiting(future, self._loop.time())
+            self._waiting[correlation_id] = _Waiting(future, self._loop.time(), request.api.name)
             timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
             future.add_done_callback(lambda _: timer.cancel())
         else:
@@ -172,9 +179,18 @@ class Connection(asyncio.Protocol):
             if not self._ready.done():
                 self._ready.set_result(None)
             return
-        future = self._waiting.pop(event.correlation_id).future
+        waiting = self._waiting.pop(event.correlation_id)
+        future = waiting.future
+        if self._metrics is not NO_METRICS:
+            self._report(waiting, event.value)
         if not future.done():  # Somebody who no longer waits does not mind the answer.
             future.set_result(event.value)
+
+    def _report(self, waiting: _Waiting, answer: object) -> None:
+        labels = {"broker": self.address, "api": waiting.api}
+        self._metrics.observe("request_seconds", self._loop.time() - waiting.sent_s, labels)
+        if isinstance(answer, PenstockError):
+            self._metrics.count("requests_refused", 1, {**labels, "error": answer.code.name})
 
     def _flush(self) -> None:
         outgoing = self._core.take_outgoing()
@@ -201,6 +217,8 @@ class Connection(asyncio.Protocol):
         self._core.close()
         self.resume_writing()
         waiting, self._waiting = self._waiting, {}
+        if self._ready.done():
+            self._tell_of_end(len(waiting))
         for future in (self._ready, *(each.future for each in waiting.values())):
             if not future.done():
                 future.set_exception(ConnectionLostError(code, detail))
@@ -208,6 +226,16 @@ class Connection(asyncio.Protocol):
             self._ready.exception()  # Marks it as seen: whoever opened the connection may be gone.
         if self._transport is not None:
             self._transport.abort()
+
+    def _tell_of_end(self, unanswered: int) -> None:
+        labels = {"broker": self.address}
+        if self._transport is None:
+            _log.debug("%s", self._end)
+        else:
+            _log.info("%s; %d requests were not answered", self._end, unanswered)
+            self._metrics.count("connections_lost", 1, labels)
+        if unanswered:
+            self._metrics.count("requests_lost", unanswered, labels)
 
 
 def _close(connection: Connection | None) -> None:

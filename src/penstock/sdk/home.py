@@ -15,6 +15,7 @@ from penstock.sdk.drift import DriftWatch
 from penstock.sdk.greeting import Greeting, Part
 from penstock.sdk.idle import Idle
 from penstock.sdk.life import Life
+from penstock.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics
 
 
 class Home:
@@ -28,6 +29,7 @@ class Home:
         clock: Clock,
         entropy: Entropy,
         settings: ConnectionSettings,
+        metrics: Metrics | None = None,
         version: str = __version__,
     ) -> None:
         self.seeds = tuple(seeds)
@@ -36,6 +38,7 @@ class Home:
         self._network = network
         self._entropy = entropy
         self._version = version
+        self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._asking = self.asking()
         self._watching: asyncio.Task[None] | None = None
         self.idle = Idle(self._asking, clock)
@@ -55,7 +58,8 @@ class Home:
     def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
         """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
         greeting = Greeting(self._version, Part(role, producer_group))
-        return Asking(Cluster(self.seeds, self._network, self.settings, greeting), self._entropy)
+        cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
+        return Asking(cluster, self._entropy)
 
     def adopt(self, name: str, asking: Asking, close: Callable[[], Awaitable[None]]) -> Life:
         """The life of something made: `close` is awaited when it or the client ends, then its connections go."""

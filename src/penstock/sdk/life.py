@@ -7,6 +7,7 @@ Invariants:
 """
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Self
 from weakref import WeakSet
@@ -29,6 +30,13 @@ class Life:
         else:
             maker.check()
             maker._made[self] = None
+
+    def __str__(self) -> str:
+        if self.over is not None:
+            return "closed" if self.over is ErrorCode.CLIENT_CLOSED else "of another process"
+        kinds = Counter(made.name for made in self._made)
+        shown = " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items())
+        return f"open, with {shown}" if shown else "open"
 
     def check(self) -> None:
         """Raise CLIENT_CLOSED or CLIENT_MISUSED, saying what is wrong, unless it may be used."""

@@ -72,6 +72,17 @@ def test_what_is_over_says_so_and_makes_nothing_more() -> None:
         ends.make("consumer", client)
 
 
+def test_it_says_what_it_is_and_what_it_made() -> None:
+    ends = Ends()
+    client = ends.make("client")
+    assert str(client) == "open"
+    for name in ("producer", "consumer", "consumer"):
+        ends.make(name, client)
+    assert str(client) == "open, with 1 producer and 2 consumers"
+    asyncio.run(client.close())
+    assert str(client) == "closed"
+
+
 def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing() -> None:
     ends = Ends()
     client = ends.make("client")

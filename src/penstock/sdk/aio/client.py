@@ -19,6 +19,7 @@ from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
+from penstock.sdk.metrics import Metrics
 from penstock.sdk.times import Time, Times
 
 
@@ -39,7 +40,7 @@ class AsyncClient(AsyncFace):
         """Groups seen from outside: who belongs to them and how far they are."""
 
     def __repr__(self) -> str:
-        return f"<AsyncClient of {self._home}>"
+        return f"<AsyncClient of {self._home}, {self._life}>"
 
     async def close(self) -> None:
         """Close what it made, then its own connections; a second time does nothing."""
@@ -128,6 +129,7 @@ async def connect_async(
     on_clock_drift: OnClockDrift | None = None,
     clock_drift_threshold: Time = 1.0,
     clock_drift_interval: Time = 60.0,
+    metrics: Metrics | None = None,
     network: Network | None = None,
     clock: Clock | None = None,
     entropy: Entropy | None = None,
@@ -141,7 +143,8 @@ async def connect_async(
     `on_clock_drift(drift, brokers)` is called, before this returns and then at every interval, when this machine's
     clock is further than the threshold from the brokers' average: how far it is ahead of that, and of each broker.
 
-    `network`, `clock` and `entropy` are for tests.
+    `metrics` is told of connections, requests and batches, see `penstock.sdk.metrics`. `network`, `clock` and
+    `entropy` are for tests.
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
@@ -150,6 +153,7 @@ async def connect_async(
         network=network or TcpNetwork(),
         clock=chosen_clock,
         entropy=entropy or SystemEntropy(),
+        metrics=metrics,
         settings=ConnectionSettings(
             client_id,
             times.span_s(connect_timeout, "connect_timeout"),

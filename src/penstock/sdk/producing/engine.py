@@ -180,6 +180,8 @@ class Engine:
         chunk: Chunk = batch.chunk
         self.intake.release(batch.held_bytes)
         self._flows[chunk.topic].under_way -= 1
+        outcome = "messages_put" if error is None else "messages_unstored"
+        self._asking.metrics.count(outcome, batch.count, {"topic": chunk.topic})
         if error is not None:
             self._failed.append(batch)
             log.warning("%d messages to %s were not confirmed: %s", batch.count, chunk.topic, error)

@@ -1,0 +1,65 @@
+"""What a client does, told to an object of the user's.
+
+| name | counted or observed | labels |
+|---|---|---|
+| `connections_opened`, `connections_failed`, `connections_lost` | one each | broker |
+| `request_seconds` | from sending to the answer, each request | broker, api |
+| `requests_refused` | an answer that is an error, each | broker, api, error |
+| `requests_lost` | requests whose answer did not come | broker |
+| `retries` | an operation is tried again | error |
+| `messages_put`, `messages_unstored` | once per batch | topic |
+| `messages_read`, `bytes_read` | once per batch | topic |
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+_log = logging.getLogger("penstock.sdk.metrics")
+
+
+class Metrics(Protocol):
+    """Handed to `connect(metrics=...)`. Called on the client's event loop: it must return at once and not raise.
+
+    It is called for each request and each batch, never for a single message.
+    """
+
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        """So many more of what `name` says."""
+        ...
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        """How long it took this time."""
+        ...
+
+
+class NoMetrics:
+    """For those who do not want to know."""
+
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        pass
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        pass
+
+
+NO_METRICS = NoMetrics()
+
+
+class GuardedMetrics:
+    """The user's object, whose failures are logged and harm nobody."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        try:
+            self._metrics.count(name, amount, labels)
+        except Exception:
+            _log.exception("the metrics object failed")
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        try:
+            self._metrics.observe(name, seconds, labels)
+        except Exception:
+            _log.exception("the metrics object failed")

@@ -1,0 +1,89 @@
+"""What a client tells of its work: to a metrics object, and to the log."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import penstock
+from builders.scripted_broker import Cut, Refuse, Scene, play
+from penstock.model.errors import ErrorCode
+from penstock.testing.simulated_clock import SimulatedClock
+
+
+class Noted:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[tuple[str, ...]] = Counter()
+        self.observed: Counter[tuple[str, ...]] = Counter()
+
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        self.counted[name, *labels.values()] += amount
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        assert seconds >= 0
+        self.observed[name, *labels.values()] += 1
+
+
+class Broken:
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        raise ValueError("count")
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        raise ValueError("observe")
+
+
+def connect(scene: Scene, metrics: Any, bootstrap: str = "broker1:9092") -> Any:
+    return penstock.connect_async(
+        bootstrap, network=scene.network.host("client"), clock=SimulatedClock(scene.loop), metrics=metrics
+    )
+
+
+def test_connections_requests_refusals_and_retries_are_counted() -> None:
+    async def body(scene: Scene) -> None:
+        noted = Noted()
+        async with connect(scene, noted, "nobody:1,broker1:9092") as client:
+            scene.cluster.then("Metadata", Cut(after=False))
+            await client.list_topics()
+            scene.cluster.then("CreateTopics", Refuse(ErrorCode.NOT_CONTROLLER))
+            with pytest.raises(penstock.PenstockError):
+                await client.create_topic("no such name")
+            await client.create_topic("t")
+        where = "broker1:9092"
+        assert noted.counted["connections_failed", "nobody:1"] >= 1
+        assert noted.counted["connections_opened", where] == 2
+        assert noted.counted["connections_lost", where] == 1
+        assert noted.counted["requests_lost", where] == 1
+        assert noted.counted["retries", "NETWORK_EXCEPTION"] == 1
+        assert noted.counted["requests_refused", where, "CreateTopics", "NOT_CONTROLLER"] == 1
+        assert noted.observed["request_seconds", where, "CreateTopics"] == 2
+
+    play(body)
+
+
+def test_a_metrics_object_that_fails_harms_nobody_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene, Broken()) as client:
+            assert await client.list_topics() == []
+
+    play(body)
+    assert "the metrics object failed" in caplog.text
+
+
+def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene, None, "nobody:1,broker1:9092") as client:
+            scene.cluster.then("Metadata", Cut(after=False))
+            await client.list_topics()
+
+    with caplog.at_level(logging.DEBUG, "penstock.sdk"):
+        play(body)
+    said = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("penstock.sdk.cluster", "DEBUG", "connected to broker1:9092") in said
+    assert any(name == "penstock.sdk.cluster" and "no connection to nobody:1" in text for name, _, text in said)
+    assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
+    assert any(name == "penstock.sdk.asking" and text.startswith("trying again after") for name, _, text in said)
+    assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
