@@ -1,5 +1,9 @@
 """Small batches for tests that need one and do not care much what is in it."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.model.message_id import ID_HEADER
 from penstock.records.batch import encode_batch
 
 SOME_TIME_MS = 1_700_000_000_000
@@ -42,3 +46,13 @@ def damaged(whole: bytearray | bytes, position: int = -1) -> bytearray:
     copy = bytearray(whole)
     copy[position] ^= 0x01
     return copy
+
+
+def batch_with_ids(*ids: bytes, values: Sequence[bytes] | None = None, **options: Any) -> bytearray:
+    """A batch whose messages say these ids in their headers; their values are the ids unless others are given."""
+    return encode_batch(
+        values or ids,
+        headers=[[(ID_HEADER, each)] for each in ids],
+        timestamps=SOME_TIME_MS,
+        **options,
+    )

@@ -15,8 +15,10 @@ from penstock.model.names import INTERNAL_PREFIX
 from penstock.partition.appended import Appended
 from penstock.partition.opened import InvalidRecords, Opener
 from penstock.partition.partition import Partition
+from penstock.partition.putting import PUT, KnownIds, put, put_job
 from penstock.storage.commit import Commit
 from penstock.wire.produce import ProduceResult
+from penstock.wire.puts import PutsEntry
 from penstock.wire.topic_ref import TopicRef
 
 NO_ACK = 0
@@ -47,19 +49,37 @@ class Appending:
 
         Raises what `Partition.append` does, and then nothing is among the results.
         """
-        number = partition.number
         if partition.topic.startswith(INTERNAL_PREFIX):
-            raise PenstockError(ErrorCode.INVALID_TOPIC, f"only the broker writes to {partition.topic}")
+            raise _only_the_brokers(partition)
         records = _EMPTY if batch is None else batch
         if self.opener.is_needed(partition):
-            opening = self.opener.append(partition, records, acks)
-            waiting.opening[opening] = Place(waiting, results, len(results))
-            results.append(ProduceResult(number))
-            return
-        appended = partition.append(records, acks)
-        if appended.committed is not None and acks != NO_ACK:
-            waiting.places.append(Place(waiting, results, len(results), appended.committed))
-        results.append(stored(number, appended))
+            waiting.open(results, partition, self.opener.append(partition, records, acks))
+        else:
+            waiting.add(results, partition, partition.append(records, acks), acks)
+
+    def put(
+        self,
+        waiting: "Waiting",
+        results: list[ProduceResult],
+        partition: Partition,
+        entry: PutsEntry,
+        acks: int,
+    ) -> None:
+        """As `append`, for a batch that came by Puts."""
+        if partition.topic.startswith(INTERNAL_PREFIX):
+            raise _only_the_brokers(partition)
+        if entry.message_ids is not None and acks == NO_ACK:
+            raise PenstockError(ErrorCode.INVALID_REQUIRED_ACKS, "message ids need an answer, and acks=0 wants none")
+        records = _EMPTY if entry.records is None else entry.records
+        job = put_job(partition, records, entry.message_ids)
+        if job is not None or self.opener.is_needed(partition):
+            waiting.open(results, partition, self.opener.append(partition, records, acks, job or PUT))
+        else:
+            waiting.add(results, partition, put(partition, records, acks), acks)
+
+
+def _only_the_brokers(partition: Partition) -> PenstockError:
+    return PenstockError(ErrorCode.INVALID_TOPIC, f"only the broker writes to {partition.topic}")
 
 
 def check_acks(acks: int) -> None:
@@ -74,7 +94,8 @@ def stored(number: int, appended: Appended) -> ProduceResult:
 
 def failed(number: int, error: PenstockError) -> ProduceResult:
     records = error.records if isinstance(error, InvalidRecords) else ()
-    return ProduceResult(number, error.code.number, message=error.detail, record_errors=records)
+    known = error.known if isinstance(error, KnownIds) else ()
+    return ProduceResult(number, error.code.number, message=error.detail, record_errors=records, known=known)
 
 
 async def _hear(waiting: "Waiting") -> None:
@@ -150,6 +171,17 @@ class Waiting:
         self._timeout_ms = 0
         self._is_late = False
 
+    def add(self, results: list[ProduceResult], partition: Partition, appended: Appended, acks: int) -> None:
+        """A batch was appended."""
+        if appended.committed is not None and acks != NO_ACK:
+            self.places.append(Place(self, results, len(results), appended.committed))
+        results.append(stored(partition.number, appended))
+
+    def open(self, results: list[ProduceResult], partition: Partition, opening: asyncio.Future[Appended]) -> None:
+        """A batch will be appended when it was opened."""
+        self.opening[opening] = Place(self, results, len(results))
+        results.append(ProduceResult(partition.number))
+
     def result(self, acks: int, timeout_ms: int) -> Result:
         """What answers the request, now that all of it was appended or waits to be."""
         if acks == NO_ACK:
@@ -178,13 +210,16 @@ class Waiting:
         error = future.exception()
         if error is not None:
             place.fail(error)
+            # Where the first copies are is told once those are durable.
+            place.commit = error.committed if isinstance(error, KnownIds) else None
         else:
-            self._filled(place, future.result())
+            appended = future.result()
+            place.fill(appended)
+            place.commit = appended.committed
+        self._wait_for(place)
         self._finish_if_over()
 
-    def _filled(self, place: Place, appended: Appended) -> None:
-        place.fill(appended)
-        place.commit = appended.committed
+    def _wait_for(self, place: Place) -> None:
         if place.commit is None:
             return
         self.places.append(place)

@@ -1,5 +1,6 @@
-"""Batches that are opened before they are appended: those of compacted topics, whose records need keys, and of topics
-that store with a compression of their own. All others are taken unopened, and none of this costs them anything.
+"""Batches that are opened before they are appended: those of compacted topics, whose records need keys, of topics that
+store with a compression of their own, and those with message ids (see `putting`). All others are taken unopened, and
+none of this costs them anything.
 
 Batches are opened in workers, a few at a time for all partitions together, so that memory is bounded; those of one
 partition one after another, so that they are appended in the order in which they came, also where a producer has
@@ -8,8 +9,9 @@ several under way. Each record's time is then held to the topic's rules, not onl
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import NO_TIMESTAMP
@@ -45,9 +47,12 @@ def wants_opened(settings: TopicSettings) -> bool:
     return settings.compact or settings.compression_type != _AS_PRODUCED
 
 
-def open_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> Bytes:
-    """The batch as the topic stores it (blocking); raises what a producer is to be told when it is not acceptable."""
-    header = check_produced(records, settings, now_ms)
+def open_produced(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> Bytes:
+    """The batch as the topic stores it (blocking); raises what a producer is to be told when it is not acceptable.
+
+    `ids` as for `check_produced`.
+    """
+    header = check_produced(records, settings, now_ms, ids)
     try:
         body = batch_body(records, 0, header, limit_bytes=DECODED_BYTES_MAX, verify=False)
         lowest, highest, keyless = inspect_records(body, header.record_count, header.last_offset_delta)
@@ -76,9 +81,35 @@ def _stored(records: memoryview, header: BatchHeader, body: Bytes, settings: Top
     return seal(batch, header._replace(attributes=attributes), settings.compression_level)
 
 
+class LookAgain(PenstockError):  # noqa: N818 - says what to do; it is an error only to whoever cannot
+    """What was found out about a batch in a worker does not hold any more: it must be looked at once more."""
+
+
+class Job(NamedTuple):
+    """How a batch is looked at, beginning on the event loop, and how it is appended with what that gave.
+
+    The second may raise LookAgain, and so may the first by its future; then both are done once more.
+    """
+
+    look: Callable[[Partition, memoryview], asyncio.Future[Any]]
+    append: Callable[[Partition, Any, int], Appended]
+
+
+def _open(partition: Partition, records: memoryview) -> asyncio.Future[Bytes]:
+    return partition.run(open_produced, records)
+
+
+def _append(partition: Partition, records: Bytes, acks: int) -> Appended:
+    return partition.append(memoryview(records), acks)
+
+
+_PRODUCED = Job(_open, _append)
+
+
 class _Waiting(NamedTuple):
     records: memoryview
     acks: int
+    job: Job
     appended: asyncio.Future[Appended]
 
 
@@ -96,7 +127,9 @@ class Opener:
         """Whether a batch for this partition has to come this way: also behind others that did."""
         return wants_opened(partition.settings) or partition in self._queues
 
-    def append(self, partition: Partition, records: memoryview, acks: int) -> asyncio.Future[Appended]:
+    def append(
+        self, partition: Partition, records: memoryview, acks: int, job: Job = _PRODUCED
+    ) -> asyncio.Future[Appended]:
         """As `Partition.append`, when the batch was opened; the future raises what that raises, or InvalidRecords."""
         appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         if self._waiting_bytes > WAITING_BYTES_MAX:
@@ -107,7 +140,7 @@ class Opener:
         if queue is None:
             queue = self._queues[partition] = deque()
             self._ready.append(partition)
-        queue.append(_Waiting(records, acks, appended))
+        queue.append(_Waiting(records, acks, job, appended))
         self._go_on()
         return appended
 
@@ -115,20 +148,34 @@ class Opener:
         while self._ready and self._open < AT_ONCE_MAX:
             partition = self._ready.popleft()
             self._open += 1
-            work = partition.run(open_produced, self._queues[partition][0].records)
+            first = self._queues[partition][0]
+            work = first.job.look(partition, first.records)
             work.add_done_callback(partial(self._opened, partition))
 
-    def _opened(self, partition: Partition, work: asyncio.Future[Bytes]) -> None:
-        queue = self._queues[partition]
-        records, acks, appended = queue.popleft()
+    def _opened(self, partition: Partition, work: asyncio.Future[Any]) -> None:
         self._open -= 1
-        self._waiting_bytes -= len(records)
+        queue = self._queues[partition]
+        records, acks, job, appended = queue[0]
+        try:
+            result = job.append(partition, work.result(), acks)
+        except LookAgain:
+            self._ready.append(partition)
+            self._go_on()
+            return
+        except Exception as error:
+            self._next(partition, len(records))
+            appended.set_exception(error)
+        else:
+            self._next(partition, len(records))
+            appended.set_result(result)
+        self._go_on()
+
+    def _next(self, partition: Partition, size_bytes: int) -> None:
+        """The first of a partition's batches is done with."""
+        queue = self._queues[partition]
+        queue.popleft()
+        self._waiting_bytes -= size_bytes
         if queue:
             self._ready.append(partition)
         else:
             del self._queues[partition]
-        try:
-            appended.set_result(partition.append(memoryview(work.result()), acks))
-        except Exception as error:
-            appended.set_exception(error)
-        self._go_on()

@@ -1,6 +1,6 @@
 """One partition as its leader serves it.
 
-Invariants: log start <= high watermark <= log end. Nothing at or above the high watermark is handed to a reader; it
+Invariants: log start <= high watermark <= log end. The high watermark
 moves up when a flush has made more durable, or at once where the flush policy acknowledges without one. Producer state
 and epochs reflect every batch in the log and no other; a batch is counted there only after the log has taken it.
 
@@ -9,35 +9,28 @@ and epochs reflect every batch in the log and no other; a batch is counted there
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.catalog.catalog import Placement
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.file_part import FilePart
-from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
+from penstock.model.limits import NO_TIMESTAMP
 from penstock.model.names import PartitionKey
 from penstock.model.workers import Workers
 from penstock.partition import state
 from penstock.partition.appended import ACKS_ALL, ACKS_NONE, Appended, Unwritten
-from penstock.partition.epochs import EpochEnd
-from penstock.partition.produced import check_produced, stamp_append_time
-from penstock.partition.producers import ActiveProducer, ProducerBudget, StoredBatch
+from penstock.partition.ids.index import IdIndex
+from penstock.partition.ids.keys import Entry, batch_entry
+from penstock.partition.ids.saving import write_merged
+from penstock.partition.produced import check_produced, mark_ids, stamp_append_time
+from penstock.partition.producers import ActiveProducer, StoredBatch
+from penstock.partition.readable import Readable
 from penstock.partition.settings import TopicSettings
-from penstock.partition.times import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-    NOT_FOUND,
-    FoundOffset,
-)
-from penstock.partition.waiters import Cancel, Waiters
-from penstock.records.header import BatchHeader, read_header
+from penstock.partition.times import LATEST
+from penstock.records.header import MADE_IDS, BatchHeader, read_header
 from penstock.records.produced import placed
 from penstock.storage.cleaner import CleaningJob
 from penstock.storage.commit import Commit
@@ -48,11 +41,19 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _nothing() -> None:
-    pass
+class Caretaker(Protocol):
+    """Who does for partitions what they cannot wait for."""
+
+    def heal_soon(self, partition: "Partition") -> None:
+        """The log was cut back: the state must be read from it again."""
+        ...
+
+    def save_soon(self, partition: "Partition") -> None:
+        """Memory holds so much that it should be saved."""
+        ...
 
 
-class Partition:
+class Partition(Readable):
     """Append, read, wait. Made by `Partitions`, which also keeps it in order (`upkeep`) and closes it."""
 
     def __init__(
@@ -66,29 +67,25 @@ class Partition:
         store: Store,
         clock: Clock,
         workers: Workers,
-        budget: ProducerBudget,
-        on_suspended: Callable[["Partition"], None],
+        budget: state.Budgets,
+        caretaker: Caretaker,
     ) -> None:
+        super().__init__(topic, log, placement.leader_epoch, workers)
         self.key: PartitionKey = log.key
-        self.topic = topic
-        self.number = self.key.partition
-        self.log = log
         self.settings = settings
         self.placement = placement
-        self.leader_epoch = placement.leader_epoch
-        self.high_watermark = log.start_offset
         self.is_suspended = False
         self.cuts = 0  # How often the log has lost its end.
         self._store = store
         self._clock = clock
-        self.workers = workers
         self._budget = budget
-        self._tell_suspended = on_suspended
-        self._waiters = Waiters()
-        self._refusal: PenstockError | None = None
-        self.is_closed = False
+        self._caretaker = caretaker
+        self._refusal = None
+        self.ids: IdIndex | None = None
+        """The message ids that are known; None as long as nothing was stored under any."""
         self.unsaved_batches = 0  # Those that came after the last snapshot was taken.
-        self._saving = asyncio.Lock()  # Retention and compaction both save, into the same file.
+        self.saving = asyncio.Lock()
+        """Held by whoever writes what is derived from the log, or reads it anew."""
         self._last: state.LastBatch | BatchHeader = state.NO_BATCH
         self._unwritten = Unwritten(self._note)
         self._take_over(derived or state.nothing(state.ProducerLimits()))
@@ -104,31 +101,25 @@ class Partition:
         return f"<Partition {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
 
     @property
-    def waiting(self) -> int:
-        """How many readers wait here."""
-        return len(self._waiters)
-
-    @property
     def producers_known(self) -> int:
         return len(self._producers)
 
     # Writing.
 
-    def append(self, records: memoryview, acks: int = ACKS_ALL) -> Appended:
-        """Take one batch from a client; offset and epoch are stamped into `records` in place.
+    def append(self, records: memoryview, acks: int = ACKS_ALL, ids: int = 0) -> Appended:
+        """Take one batch from a client; offset and epoch are stamped into `records` in place. `ids` is the attribute
+        that tells which message ids it has, if it was sent with such (see `putting`).
 
         Raises what Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH,
         OUT_OF_ORDER_SEQUENCE_NUMBER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, PARTITION_QUARANTINED, and
         UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER after `close`. The log and the state are then as before.
         """
-        if self._refusal is not None:
-            raise self._refused()
         settings = self.settings
-        if acks == ACKS_ALL and settings.min_insync_replicas > len(self.placement.in_sync):
-            raise self._too_few_replicas()
+        if self._refusal is not None or settings.min_insync_replicas > 1:
+            self.check_writable(acks)
         now_ms = self._clock.wall_ms()
-        header = check_produced(records, settings, now_ms)
+        header = check_produced(records, settings, now_ms, ids)
         log, producer_id = self.log, header.producer_id
         if producer_id >= 0:
             if producer_id in self._unwritten.producer_ids:
@@ -137,7 +128,9 @@ class Partition:
                 producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
             )
             if first is not None:
-                return self._duplicate(first, acks)
+                return self.duplicate(first.base_offset, first.last_offset, acks, first.timestamp)
+        if ids:
+            header = mark_ids(records, header, ids)
         base_offset = log.end_offset
         timestamp = NO_TIMESTAMP
         if settings.log_append_time:
@@ -159,6 +152,17 @@ class Partition:
             first, last = header.base_sequence, header.last_sequence
             batch = StoredBatch(first, last, header.base_offset, header.last_offset, timestamp)
             self._producers.record(header.producer_id, header.producer_epoch, batch, self._now_ms())
+            if header.attributes & MADE_IDS:
+                self.know((batch_entry(header),), header.base_offset)
+
+    def know(self, ids: Iterable[Entry], base_offset: int) -> None:
+        """Message ids of a batch that was written at this offset."""
+        if self.ids is None:
+            self.ids = IdIndex(self.log, self._budget.id_limits, base_offset)
+            self.ids.join(self._budget.ids)
+        self.ids.add(ids, self._now_ms())
+        if self.ids.is_full:
+            self._caretaker.save_soon(self)
 
     def _commit(self, acks: int) -> Commit | None:
         committed = self._store.commit(self.log)
@@ -168,79 +172,31 @@ class Partition:
             return None
         return committed
 
-    def _duplicate(self, first: StoredBatch, acks: int) -> Appended:
+    def duplicate(self, offset: int, last_offset: int, acks: int, timestamp: int = NO_TIMESTAMP) -> Appended:
         """The first copy may still be on its way to the disk: the second is not acknowledged before it either."""
-        committed = None if first.last_offset < self.high_watermark else self._commit(acks)
-        return Appended(first.base_offset, self.log.start_offset, committed, True, first.timestamp)
+        committed = None if last_offset < self.high_watermark else self._commit(acks)
+        return Appended(offset, self.log.start_offset, committed, True, timestamp)
 
-    def _too_few_replicas(self) -> PenstockError:
-        return PenstockError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {self.settings.min_insync_replicas}",
-        )
+    def check_writable(self, acks: int) -> None:
+        """Raise what stands against every append, if something does."""
+        if self._refusal is not None:
+            raise self._refused()
+        if acks == ACKS_ALL and self.settings.min_insync_replicas > len(self.placement.in_sync):
+            raise PenstockError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.placement.in_sync)} in sync, min.insync.replicas is {self.settings.min_insync_replicas}",
+            )
+
+    def producer_epoch(self, producer_id: int) -> int | None:
+        """The newest epoch of a producer whose batches were written; None when it is not known."""
+        return self._producers.epoch_of(producer_id)
+
+    def knows_producer(self, producer_id: int) -> bool:
+        return producer_id in self._unwritten.producer_ids or self.producer_epoch(producer_id) is not None
 
     def run(self, work: Callable[[memoryview, TopicSettings, int], T], records: memoryview) -> asyncio.Future[T]:
         """Let a worker look at a batch that is to be appended here."""
         return self.workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
-
-    # Reading.
-
-    def read(self, offset: int, max_bytes: int) -> bytes | FilePart | None:
-        """Whole batches from the one that contains `offset`, many of them unread; b"" when there is nothing yet; None:
-        use `read_cold`. At most `max_bytes`, but always the first batch. Raises what `check_offset` raises."""
-        self.check_offset(offset)
-        if offset >= self.high_watermark:
-            return b""
-        found = self.log.lend(offset, max_bytes, self.high_watermark)
-        return None if found is None else found[0]
-
-    async def read_cold(self, offset: int, max_bytes: int) -> bytes:
-        """As `read`, waiting for the disk where it must."""
-        self.check_offset(offset)
-        log, high_watermark = self.log, self.high_watermark
-        if offset >= high_watermark:
-            return b""
-        return await self.workers.run(lambda: log.read_cold(offset, max_bytes, high_watermark))
-
-    def wait(self, offset: int, callback: Callable[[], None]) -> Cancel:
-        """Call `callback` once, as soon as `offset` can be read or the partition is closed: perhaps at once, before
-        this returns. The offset may lie anywhere beyond the end. The result stops the waiting."""
-        if self.is_closed or offset < self.high_watermark:
-            callback()
-            return _nothing
-        return self._waiters.add(offset, callback)
-
-    def check_leader_epoch(self, epoch: int) -> None:
-        """Whether a client that believes in leader epoch `epoch` (-1: in none) may be served: FENCED_LEADER_EPOCH when
-        it is behind, UNKNOWN_LEADER_EPOCH when it is ahead."""
-        if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
-            return
-        code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-        raise PenstockError(code, f"the partition is at leader epoch {self.leader_epoch}, not {epoch}")
-
-    async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
-        """The first message at or after a time, or what one of the special times stands for."""
-        self._check_readable()
-        if timestamp_ms == LATEST:
-            return FoundOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
-        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
-            start = self.log.start_offset
-            return FoundOffset(start, NO_TIMESTAMP, self._epochs.at(start))
-        if timestamp_ms == LATEST_TIERED:
-            return NOT_FOUND
-        log = self.log
-        if timestamp_ms == MAX_TIMESTAMP:
-            timestamp, offset = await self.workers.run(log.max_timestamp)
-            found: tuple[int, int] | None = (offset, timestamp)
-        else:
-            found = await self.workers.run(lambda: log.offset_for_time(timestamp_ms))
-        if found is None or not 0 <= found[0] < self.high_watermark:
-            return NOT_FOUND
-        return FoundOffset(*found, self._epochs.at(found[0]))
-
-    def epoch_end(self, epoch: int) -> EpochEnd:
-        """Where leader epoch `epoch` ended; (-1, -1) when it is not known."""
-        return self._epochs.end_of(epoch, self.log.end_offset)
 
     def active_producers(self) -> list[ActiveProducer]:
         """The idempotent producers that are known here."""
@@ -253,7 +209,7 @@ class Partition:
         if self.is_closed:
             return
         assert derived.offset == self.log.end_offset, "nothing is appended while the state is read"
-        self._producers.clear()
+        self._forget()
         self.leader_epoch = self.placement.leader_epoch
         self.is_suspended = False
         self._refusal = None
@@ -277,6 +233,10 @@ class Partition:
             raise PenstockError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is beyond the high watermark, {self.high_watermark}"
             )
+        if self.ids is not None and self.ids.covered < wanted:
+            await self.save_ids()  # What is deleted can no longer tell of its ids after a crash.
+            if self.ids is None or self.ids.covered < wanted:
+                raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"the message ids of {self.topic} cannot be saved")
         await self._store.move_start(self.log, wanted)
         self._epochs.trim(self.log.start_offset)
         self._advance(self.log.start_offset)
@@ -284,7 +244,8 @@ class Partition:
 
     def cleaning_job(self) -> CleaningJob:
         """What compaction may do here; the state that the log gives stays the same."""
-        return CleaningJob(self.log, self.high_watermark, self._producers.reading_needs())
+        end = self.high_watermark if self.ids is None else min(self.high_watermark, self.ids.covered)
+        return CleaningJob(self.log, end, self._producers.reading_needs())
 
     async def cleaned(self) -> None:
         """The log was compacted: the batch that the snapshot names may be another by now, so write a new one."""
@@ -301,30 +262,77 @@ class Partition:
         await self.save_state()
 
     async def save_state(self) -> None:
-        """Write a snapshot, so that a start need not replay what came before.
+        """Write a snapshot, so that a start need not replay what came before; message ids first, see `state.freeze`.
 
         A failure is no harm: the next start takes longer, and the next round tries again.
         """
-        async with self._saving:
-            unsaved, log = self.unsaved_batches, self.log
+        async with self.saving:
+            unsaved = self.unsaved_batches
             if not unsaved or self._refusal is not None:
                 return
             with suppress(PenstockError):
-                log.gathering.write()  # Refused, none of it counts, and the state is whole without it.
-            last = state.LastBatch.of(self._last)
-            frozen = state.freeze(self._producers, self._epochs, log.end_offset, last, self._now_ms())
-            try:
-                await self.workers.run(lambda: state.save(log, frozen))
-            except OSError as error:
-                if not self.is_closed:
-                    _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
-            else:
+                self.log.gathering.write()  # Refused, none of it counts, and the state is whole without it.
+            last, now_ms, has_ids = state.LastBatch.of(self._last), self._now_ms(), self.ids is not None
+            frozen = state.freeze(self._producers, self._epochs, self.log.end_offset, last, now_ms, has_ids=has_ids)
+            if await self._save(partial(state.save, self.log, frozen)):
                 self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
+
+    async def save_ids(self) -> None:
+        """Write which message ids are known; a failure is no harm here either."""
+        async with self.saving:
+            if self.ids is not None and self._refusal is None:
+                with suppress(PenstockError):
+                    self.log.gathering.write()
+                await self._save(lambda: None)
+
+    async def _save(self, save_more: Callable[[], None]) -> bool:
+        """Write the message ids, then more; whether that went well."""
+        ids = self.ids
+        saving = ids.freeze(self._now_ms()) if ids is not None else None
+
+        def write() -> None:
+            if saving is not None:
+                saving.write()
+            save_more()
+
+        try:
+            await self.workers.run(write)
+        except OSError as error:
+            if ids is not None:
+                ids.failed()
+            if not self.is_closed:
+                _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
+            return False
+        if ids is not None and saving is not None:
+            ids.saved(saving)
+        return True
+
+    async def merge_ids(self, is_over: Callable[[], bool]) -> None:
+        """Make fewer runs of the message ids' many, until `is_over` says that there is no time for it. Takes its time.
+
+        Raises OSError, KAFKA_STORAGE_ERROR; the runs are then as before.
+        """
+        async with self.saving:
+            while (ids := self.ids) is not None and self._refusal is None and (work := ids.begin_merge()) is not None:
+                if not await write_merged(self.log.files.disk, self.workers, *work, is_over):
+                    return
+                ids.merged(*work)
+                naming = ids.name_runs(self._now_ms())
+                await self.workers.run(naming.write)
+                ids.saved(naming)
+
+    @property
+    def wants_saving(self) -> bool:
+        """Whether more than a shorter replay is gained by saving now."""
+        return self.ids is not None and self.ids.wants_saving(self._now_ms())
 
     def upkeep(self) -> None:
         """Retention, and forgetting silent producers. Cheap, on the event loop; raises KAFKA_STORAGE_ERROR."""
-        self._producers.expire(self._now_ms())
-        if self.log.apply_retention(self._clock.wall_ms()):
+        now_ms, ids = self._now_ms(), self.ids
+        self._producers.expire(now_ms)
+        if ids is not None:
+            ids.expire(now_ms)
+        if self.log.apply_retention(self._clock.wall_ms(), None if ids is None else ids.covered):
             self._epochs.trim(self.log.start_offset)
             self._advance(self.log.start_offset)
 
@@ -335,12 +343,22 @@ class Partition:
         self._refusal = PenstockError(code, f"partition {self.topic}-{self.number} is no longer served here")
         self.log.on_durable = self.log.on_cut = None
         self.log.gathering.on_written = self.log.gathering.on_lost = None
-        self._producers.clear()
+        self._forget()
         self._waiters.wake_all()
+
+    def _forget(self) -> None:
+        """Whatever is derived from the log."""
+        self._producers.clear()
+        if self.ids is not None:
+            self.ids.leave()
+            self.ids = None
 
     def _take_over(self, derived: state.DerivedState) -> None:
         self._producers = derived.producers
-        self._producers.join(self._budget)
+        self._producers.join(self._budget.producers)
+        self.ids = derived.ids
+        if self.ids is not None:
+            self.ids.join(self._budget.ids)
         self._epochs = derived.epochs
         self.unsaved_batches = derived.replayed
         self._last = derived.last
@@ -363,7 +381,7 @@ class Partition:
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"partition {self.topic}-{self.number} {reason}; it takes no writes until then",
         )
-        self._tell_suspended(self)
+        self._caretaker.heal_soon(self)
 
     def _on_durable(self, log: Log) -> None:
         self._advance(log.durable_offset)
@@ -373,27 +391,6 @@ class Partition:
             self.high_watermark = offset
             if self._waiters:
                 self._waiters.wake_below(offset)
-
-    def check_offset(self, offset: int) -> None:
-        """OFFSET_OUT_OF_RANGE before the start or beyond the end; whatever reading refuses."""
-        self._check_readable()
-        log = self.log
-        if not log.start_offset <= offset <= log.end_offset:
-            raise PenstockError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {log.start_offset} to {log.end_offset} of {self.topic}-{self.number}",
-            )
-
-    def _check_readable(self) -> None:
-        """A quarantined log knows neither of its ends: whatever were said about them would be believed."""
-        if self.is_closed:
-            raise self._refused()
-        if self.log.quarantined is not None:
-            raise PenstockError(ErrorCode.PARTITION_QUARANTINED, self.log.quarantined)
-
-    def _refused(self) -> PenstockError:
-        assert self._refusal is not None
-        return PenstockError(self._refusal.code, self._refusal.detail)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)

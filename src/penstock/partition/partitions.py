@@ -34,7 +34,6 @@ from penstock.partition.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
 from penstock.partition.growth import grow, settle
 from penstock.partition.opening import Opened, Opening, create_logs, erase, log_settings
 from penstock.partition.partition import Partition
-from penstock.partition.producers import ProducerBudget
 from penstock.partition.registry import Registry, plain_name
 from penstock.partition.rules import check_alterable, check_free, check_growth, check_new_topic
 from penstock.partition.settings import TopicSettings
@@ -78,7 +77,7 @@ class Partitions(Registry):
         self._workers = workers
         self._limits = limits or ProducerLimits()
         self._partitions_max = partitions_max
-        self._budget = ProducerBudget()
+        self._budget = state.Budgets(self._limits)
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
         self._unsettled: dict[UUID, Topic] = {}
@@ -115,7 +114,7 @@ class Partitions(Registry):
 
     @property
     def producers_known(self) -> int:
-        return self._budget.known
+        return self._budget.producers.known
 
     # Changing.
 
@@ -356,10 +355,11 @@ class Partitions(Registry):
             partition.placement = changed
             cuts = partition.cuts
             load = partial(state.load, partition.log, self._now_ms(), self._limits)
-            derived = await self._workers.run(load)
-            if partition.cuts == cuts:
-                partition.resume(derived)
-                self._changed()
+            async with partition.saving:
+                derived = await self._workers.run(load)
+                if partition.cuts == cuts:
+                    partition.resume(derived)
+                    self._changed()
 
     def _serve(self, opened: Iterable[Opened]) -> None:
         """Take partitions into service, all of a topic at once."""
@@ -390,7 +390,7 @@ class Partitions(Registry):
             clock=self._clock,
             workers=self._workers,
             budget=self._budget,
-            on_suspended=self._upkeep.heal_soon,
+            caretaker=self._upkeep,
         )
 
     def _settings_of(self, topic: Topic) -> TopicSettings:

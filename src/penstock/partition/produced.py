@@ -13,6 +13,7 @@ from penstock.model.limits import NO_TIMESTAMP
 from penstock.partition.settings import TopicSettings
 from penstock.records.checksum import crc32c
 from penstock.records.header import (
+    ANY_IDS,
     COMPRESSION_MASK,
     COMPRESSION_MAX,
     CONTROL,
@@ -32,16 +33,25 @@ from penstock.records.produced import usual_header
 _NOT_A_CLIENTS = TRANSACTIONAL | CONTROL | DELETE_HORIZON
 """The attribute bits that no client sets, as long as there are no transactions."""
 
+_NOT_PRODUCED = _NOT_A_CLIENTS | ANY_IDS
+"""Neither does one that does not write by Puts."""
+
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
+_PRODUCER_POSITION = 43
 _pack_crc = struct.Struct(">I").pack_into
 _pack_attributes = struct.Struct(">h").pack_into
+_PRODUCER = struct.Struct(">qhi")
+_pack_producer = _PRODUCER.pack_into
 _pack_timestamp = struct.Struct(">q").pack_into
 
 
-def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
-    """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable."""
+def check_produced(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> BatchHeader:
+    """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable.
+
+    `ids` is the attribute of those that its messages are to be stored under, which it may have already.
+    """
     if not settings.log_append_time:
         bytes_max, segment_bytes = settings.max_message_bytes, settings.segment_bytes
         header = usual_header(
@@ -50,13 +60,14 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int) ->
             now_ms,
             settings.timestamp_before_max_ms,
             settings.timestamp_after_max_ms,
+            ids,
         )
         if header is not None:
             return header
-    return check_closely(records, settings, now_ms)
+    return check_closely(records, settings, now_ms, ids)
 
 
-def check_closely(records: memoryview, settings: TopicSettings, now_ms: int) -> BatchHeader:
+def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> BatchHeader:
     """As `check_produced`, rule by rule: for a batch of which something is unusual or wrong."""
     sent_bytes = len(records)
     if sent_bytes < HEADER_BYTES:
@@ -87,8 +98,8 @@ def check_closely(records: memoryview, settings: TopicSettings, now_ms: int) -> 
     if last_delta < 0 or record_count != last_delta + 1:
         raise _invalid(f"{record_count} records have {last_delta + 1} offsets; they must be as many")
     check(records, 0, header)
-    if producer_id >= 0 or attributes & _NOT_A_CLIENTS:
-        _check_origin(header)
+    if producer_id >= 0 or attributes & _NOT_PRODUCED:
+        _check_origin(header, ids)
     if settings.log_append_time:
         return header
     if attributes & LOG_APPEND_TIME:
@@ -104,6 +115,30 @@ def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> 
     """
     _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME)
     _pack_timestamp(records, _MAX_TIMESTAMP_POSITION, now_ms)
+    _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
+
+
+def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
+    """Have the batch tell, in place, which ids its messages are stored under; its header from then on.
+
+    A batch that says so already, as ours do, costs nothing here; for any other the checksum is made anew.
+    """
+    if header.attributes & ids:
+        return header
+    _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | ids)
+    _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
+    return read_header(records)
+
+
+def read_producer(records: memoryview) -> tuple[int, int, int]:
+    """Producer id, epoch and first sequence of a batch, from the header alone."""
+    producer_id, epoch, base_sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    return producer_id, epoch, base_sequence
+
+
+def stamp_producer(records: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Make the batch another producer's, in place, with a new checksum."""
+    _pack_producer(records, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
     _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
 
 
@@ -125,8 +160,10 @@ def _refuse_size(size_bytes: int, sent_bytes: int) -> None:
         raise _invalid(f"the batch has {size_bytes} bytes, of which {sent_bytes} were sent; it must be whole")
 
 
-def _check_origin(header: BatchHeader) -> None:
+def _check_origin(header: BatchHeader, ids: int) -> None:
     """What only brokers write, and what an idempotent producer must fill in."""
+    if header.attributes & ANY_IDS & ~ids:
+        raise _invalid("the batch is marked as having message ids of a kind that it was not sent with")
     if header.attributes & _NOT_A_CLIENTS:
         if header.is_control:
             raise _invalid("control batches are written by brokers only")

@@ -120,6 +120,11 @@ class Producers:
             )
         return None
 
+    def epoch_of(self, producer_id: int) -> int | None:
+        """The newest epoch of a producer; None when it is not known."""
+        producer = self._known.get(producer_id)
+        return None if producer is None else producer.epoch
+
     def record(self, producer_id: int, epoch: int, batch: StoredBatch, now_ms: int) -> None:
         """The batch is in the log now."""
         producer = self._known.pop(producer_id, None)

@@ -14,23 +14,37 @@ from typing import NamedTuple
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from penstock.partition.epochs import Epochs
-from penstock.partition.producers import PER_PARTITION_MAX, WINDOW_MS, Producers, StoredBatch
+from penstock.partition.ids.index import IdIndex
+from penstock.partition.ids.limits import IdBudget, IdLimits
+from penstock.partition.ids.replay import replay
+from penstock.partition.producers import PER_PARTITION_MAX, WINDOW_MS, ProducerBudget, Producers, StoredBatch
 from penstock.partition.snapshot import SnapshotError, seal, unseal
-from penstock.records.header import BatchHeader
+from penstock.records.header import ANY_IDS, BatchHeader
 from penstock.storage.log import Log
 
 NAME = "partition"
 _KIND = b"PART"
+_KIND_WITH_IDS = b"PRID"
 _VERSION = 1
 _HEAD = struct.Struct(">qiII")
 """Base offset, epoch and checksum of the last batch, then the length of the producers' part; the epochs' follows."""
 
 
 class ProducerLimits(NamedTuple):
-    """How long, and how many, producers are known in one partition."""
+    """How long, and how many, producers are known in one partition; and what is known of message ids."""
 
     window_ms: int = WINDOW_MS
     most: int = PER_PARTITION_MAX
+    ids: IdLimits = IdLimits()
+
+
+class Budgets:
+    """What all partitions of a broker may know together."""
+
+    def __init__(self, limits: ProducerLimits) -> None:
+        self.producers = ProducerBudget()
+        self.ids = IdBudget(limits.ids)
+        self.id_limits = limits.ids
 
 
 class LastBatch(NamedTuple):
@@ -56,6 +70,8 @@ class DerivedState(NamedTuple):
     offset: int
     last: LastBatch
     replayed: int
+    ids: IdIndex | None = None
+    """None as long as no message was stored under an id."""
 
 
 def nothing(limits: ProducerLimits) -> DerivedState:
@@ -70,14 +86,22 @@ class FrozenState(NamedTuple):
     pack: Callable[[], bytes]
 
 
-def freeze(producers: Producers, epochs: Epochs, offset: int, last: LastBatch, now_ms: int) -> FrozenState:
-    """Cheap, on the event loop; the packing can happen elsewhere."""
+def freeze(
+    producers: Producers, epochs: Epochs, offset: int, last: LastBatch, now_ms: int, *, has_ids: bool = False
+) -> FrozenState:
+    """Cheap, on the event loop; the packing can happen elsewhere.
+
+    With `has_ids`, the index of message ids must have been saved up to `offset` before this is: a start does not look
+    for ids in what lies before it, unless that index is not there any more.
+    """
     pack_producers = producers.snapshot(now_ms)
     packed_epochs = epochs.snapshot()
 
     def pack() -> bytes:
         packed = pack_producers()
-        return seal(_KIND, _VERSION, _HEAD.pack(*last, len(packed)) + packed + packed_epochs)
+        return seal(
+            _KIND_WITH_IDS if has_ids else _KIND, _VERSION, _HEAD.pack(*last, len(packed)) + packed + packed_epochs
+        )
 
     return FrozenState(offset, pack)
 
@@ -93,11 +117,15 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
     A log that is quarantined gives an empty state: nothing can be appended to it, so nothing depends on the state.
     """
     try:
-        restored = _restore(log, now_ms, limits) or nothing(limits)._replace(offset=log.start_offset)
-        producers, epochs, offset, last, replayed = restored
+        ids = IdIndex.load(log, limits.ids, now_ms)
+        restored = _restore(log, now_ms, limits, has_ids=ids is not None)
+        producers, epochs, offset, last, replayed, _ = restored or nothing(limits)._replace(offset=log.start_offset)
         for header in log.headers_from(offset):
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
+                if header.attributes & ANY_IDS:
+                    ids = ids or IdIndex(log, limits.ids, offset)
+                    replay(ids, log, header, now_ms)
                 last = LastBatch.of(header)
                 replayed += 1
     except PenstockError as error:
@@ -105,7 +133,7 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
             raise
         return nothing(limits)._replace(offset=log.end_offset)
     epochs.trim(log.start_offset)
-    return DerivedState(producers, epochs, log.end_offset, last, replayed)
+    return DerivedState(producers, epochs, log.end_offset, last, replayed, ids)
 
 
 def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int) -> None:
@@ -119,7 +147,7 @@ def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int
         producers.record(header.producer_id, header.producer_epoch, batch, now_ms)
 
 
-def _restore(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState | None:
+def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) -> DerivedState | None:
     """What the snapshot says, if there is one that is whole and true of this log."""
     found = log.load_snapshot(NAME)
     # One that ends before the log starts would leave a hole: a producer could have written in it, and its next batch
@@ -129,7 +157,9 @@ def _restore(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState | No
     offset, packed = found
     state = nothing(limits)
     try:
-        payload = unseal(_KIND, _VERSION, packed)
+        # Without the index that it speaks of, all ids that the log still has are read from it.
+        kind = _KIND_WITH_IDS if has_ids and packed.startswith(_KIND_WITH_IDS) else _KIND
+        payload = unseal(kind, _VERSION, packed)
         *fields, length = _HEAD.unpack_from(payload)
         last = LastBatch(*fields)
         if not _is_true(log, offset, last):

@@ -63,6 +63,7 @@ class Upkeep:
         self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
         self._healing: set[asyncio.Task[None]] = set()
+        self._saving: dict[Partition, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         self._rounds = asyncio.create_task(self._run())
@@ -76,8 +77,8 @@ class Upkeep:
         await self.cleaning.stop()
         if self._rounds is not None:
             await asyncio.wait([self._rounds])
-        if self._healing:
-            await asyncio.wait(self._healing)
+        if under_way := self._healing.union(self._saving.values()):
+            await asyncio.wait(under_way)
         deadline_s = self._clock.monotonic_s() + _LAST_SAVE_S
         partitions = sorted(self._kept.all(), key=lambda partition: -partition.unsaved_batches)
         while partitions and partitions[0].unsaved_batches and self._clock.monotonic_s() < deadline_s:
@@ -89,6 +90,17 @@ class Upkeep:
         task = asyncio.create_task(self._try("healing a partition", partial(self._kept.heal, partition)))
         self._healing.add(task)
         task.add_done_callback(self._healing.discard)
+
+    def save_soon(self, partition: Partition) -> None:
+        """A partition knows many new message ids: write them down."""
+        if partition not in self._saving and not self._stopping.is_set():
+            task = asyncio.create_task(self._try("saving message ids", partial(self._save_ids, partition)))
+            self._saving[partition] = task
+            task.add_done_callback(lambda _: self._saving.pop(partition))
+
+    async def _save_ids(self, partition: Partition) -> None:
+        await partition.save_ids()
+        await partition.merge_ids(self._stopping.is_set)
 
     async def round(self, number: int = 0) -> None:
         """Look at every partition once."""
@@ -103,6 +115,8 @@ class Upkeep:
             if partition.is_suspended:
                 await self._try("healing a partition", partial(self._kept.heal, partition))
                 continue
+            if partition.wants_saving:
+                self.save_soon(partition)
             try:
                 partition.upkeep()
             except PenstockError as error:

@@ -12,7 +12,7 @@ at     bytes field                meaning
 16     1     magic                2, the only format Penstock stores
 17     4     crc                  CRC-32C of everything from `attributes` to the end
 21     2     attributes           bits 0-2 compression, 3 log append time, 4 transactional, 5 control,
-                                  6 delete horizon
+                                  6 delete horizon, 13 made ids, 14 own ids (both Penstock's, see below)
 23     4     last_offset_delta    offset of the last record, less base_offset
 27     8     base_timestamp       what the records' time deltas count from, milliseconds; with a delete horizon,
                                   that is also the time from which on its tombstones may go
@@ -24,6 +24,10 @@ at     bytes field                meaning
 ====== ===== ==================== =====================================================================
 
 Offset and epoch lie outside the checksum: that is what lets a broker stamp a batch in place and pass it on unopened.
+
+Two attribute bits that Kafka does not use tell which ids a batch's messages were stored under, so that whoever reads
+the log knows which batches to look at, and which to open: *made ids* name what this header says, *own ids* are in the
+records' headers `penstock.id`. No more than one of them is set. Readers of other makes pass over both.
 """
 
 import struct
@@ -50,6 +54,9 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+MADE_IDS = 0x2000
+OWN_IDS = 0x4000
+ANY_IDS = MADE_IDS | OWN_IDS
 
 SEQUENCE_MASK = 0x7FFFFFFF
 BASE_OFFSET_MAX = 2**63 - 1 - 2**31

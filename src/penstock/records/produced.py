@@ -46,7 +46,8 @@ BASE_OFFSET_MAX = cython.declare(cython.longlong, _header.BASE_OFFSET_MAX)
 COMPRESSION_MASK = cython.declare(cython.longlong, _header.COMPRESSION_MASK)
 COMPRESSION_MAX = cython.declare(cython.longlong, _header.COMPRESSION_MAX)
 UNUSUAL = cython.declare(
-    cython.longlong, _header.LOG_APPEND_TIME | _header.TRANSACTIONAL | _header.CONTROL | _header.DELETE_HORIZON
+    cython.longlong,
+    _header.LOG_APPEND_TIME | _header.TRANSACTIONAL | _header.CONTROL | _header.DELETE_HORIZON | _header.ANY_IDS,
 )
 _new = tuple.__new__
 
@@ -57,11 +58,13 @@ def usual_header(
     now_ms: cython.longlong,
     before_max_ms: cython.longlong,
     after_max_ms: cython.longlong,
+    ids: cython.longlong = 0,
 ) -> BatchHeader | None:
     """The header of the one whole and undamaged batch that `records` is, or None if anything about it is unusual.
 
-    Usual are at most `bytes_max` bytes, as many records as offsets, no mark but that of a compression, a producer that
-    is none or complete, and times that are not told or at most so far before and after `now_ms`, which is not negative.
+    Usual are at most `bytes_max` bytes, as many records as offsets, no mark but that of a compression and `ids`, a
+    producer that is none or complete, and times that are not told or at most so far before and after `now_ms`, which is
+    not negative.
     """
     size: cython.Py_ssize_t = len(records)
     if size < HEADER_BYTES or size > bytes_max:
@@ -97,7 +100,7 @@ def usual_header(
         or base_offset > BASE_OFFSET_MAX
         or last_delta < 0
         or count != last_delta + 1
-        or attributes & UNUSUAL
+        or attributes & UNUSUAL & ~ids
         or compression > COMPRESSION_MAX
         or (compression == 0 and count * RECORD_BYTES_MIN > size - HEADER_BYTES)
         or (producer_id >= 0 and (producer_epoch < 0 or sequence < 0))

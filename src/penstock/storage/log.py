@@ -311,8 +311,9 @@ class Log:
         self.segments = kept
         self.doomed.extend(gone)
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Roll an old segment, forget what is too old or too much; how many segments went. Cheap: no reads."""
+    def apply_retention(self, now_ms: int, needed_from: int | None = None) -> int:
+        """Roll an old segment, forget what is too old or too much, but nothing from `needed_from` on, which somebody
+        has yet to read; how many segments went. Cheap: no reads."""
         if self.broken is not None or self.quarantined is not None or not self.segments:
             return 0
         if self.exchanging.locked():
@@ -325,6 +326,7 @@ class Log:
         if not self.settings.delete:
             return 0
         limit = self.durable_offset if self._journaled else self.end_offset
+        limit = min(limit, self.end_offset if needed_from is None else needed_from)
         count, new_start = expired_segments(self.segments, self.settings, now_ms, limit)
         if count:
             self.trim(max(new_start, self.start_offset))

@@ -4,7 +4,7 @@ under which messages are stored once (see `penstock.broker.appending` for what b
 from penstock.broker.appending import Appending, Results, Waiting, check_acks, failed
 from penstock.broker.capabilities import TopicPartitions, find_partition
 from penstock.broker.request import Request, Result
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.partition.partition import Partition
 from penstock.wire.produce import ProduceResult
 from penstock.wire.puts import BY_HASH, PutsEntry, parse_puts_request, write_puts_response
@@ -27,9 +27,7 @@ class PutsHandler:
                     check_acks(puts.acks)
                     partition = self._partition(topic, entry)
                     number = partition.number
-                    if entry.message_ids is not None:
-                        raise PenstockError(ErrorCode.INVALID_MESSAGE_ID, "this broker keeps no message ids")
-                    self._appending.append(waiting, results, partition, entry.records, puts.acks)
+                    self._appending.put(waiting, results, partition, entry, puts.acks)
                 except PenstockError as error:
                     results.append(failed(number, error))
         return waiting.result(puts.acks, puts.timeout_ms)

@@ -1,0 +1,40 @@
+"""Message ids as the log has them: from batch headers where they are made ones, from the records where they are not."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from penstock.model.errors import PenstockError
+from penstock.model.message_id import ID_HEADER, MessageId, parse_message_id
+from penstock.partition.ids.index import IdIndex
+from penstock.partition.ids.keys import Entry, batch_entry, id_entries
+from penstock.records.batch import decode_batch
+from penstock.records.header import OWN_IDS, BatchHeader
+from penstock.records.record import Record
+from penstock.storage.log import Log
+
+
+def own_id(record: Record) -> bytes | None:
+    """The id that a message was stored under; None when it says none, or says more than one."""
+    ids = [value for name, value in record.headers if name == ID_HEADER]
+    return ids[0] if len(ids) == 1 else None
+
+
+def replay(index: IdIndex, log: Log, header: BatchHeader, now_ms: int) -> None:
+    """Have the index know the ids of a stored batch. Blocking; raises OSError and what reading the log raises."""
+    if header.next_offset <= index.covered:
+        return
+    index.add(_entries(log, header), now_ms)
+    if index.is_full:
+        index.spill(now_ms, header.next_offset)
+
+
+def _entries(log: Log, header: BatchHeader) -> Iterable[Entry]:
+    if not header.attributes & OWN_IDS:
+        return [batch_entry(header)]
+    batch = log.read_cold(max(header.base_offset, log.start_offset), header.size_bytes, header.next_offset)
+    ids: list[tuple[MessageId, int]] = []
+    for record in decode_batch(batch, verify=False):
+        data = own_id(record)
+        with suppress(PenstockError):  # Whatever is stored was looked at, unless another program wrote it.
+            ids.append((parse_message_id(data or b""), record.offset))
+    return id_entries(ids)
