@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from penstock.model.names import TopicPartition
@@ -14,6 +15,7 @@ from penstock.sdk.client import WireClient
 
 SETTINGS = Settings(data=("/data",), host=HOST)
 TOPIC = "orders"
+GROUP = "billing"
 LONG_S = 120.0
 """Of simulated time: more than any session lasts."""
 
@@ -28,23 +30,23 @@ class Ground:
         self.writer = writer
         self.client = client
         self.written: dict[int, list[bytes]] = {}
-        self._count = 0
+        self.count = 0
 
     async def write(self, count: int = 10, partitions: Sequence[int] = (0,)) -> None:
         """So many messages to each of these partitions; each has a value of its own."""
         for partition in partitions:
-            values = [b"%d" % (self._count + number) for number in range(count)]
+            values = [b"%d" % (self.count + number) for number in range(count)]
             await self.writer.put(TOPIC, values, partition=partition)
             self.written.setdefault(partition, []).extend(values)
-            self._count += count
+            self.count += count
 
     async def restart(self, pause_s: float = 1.0) -> None:
         await self.node.stop()
         await asyncio.sleep(pause_s)
         self.node = await self.machine.start()
 
-    async def committed(self, group: str) -> dict[int, int]:
-        found = await self.client.groups.offsets(group)
+    async def committed(self) -> dict[int, int]:
+        found = await self.client.groups.offsets(GROUP)
         return {where.partition: row.offset for where, row in sorted(found.items())}
 
 
@@ -87,3 +89,53 @@ def values(messages: Sequence[Message]) -> list[bytes]:
 
 def place(partition: int = 0) -> TopicPartition:
     return TopicPartition(TOPIC, partition)
+
+
+class Worker:
+    """A member of the group with a host of its own, and what it was handed; it reads one message after the other."""
+
+    def __init__(self, ground: Ground, name: str, **options: Any) -> None:
+        self.messages: list[Message] = []
+        self.name = name
+        self.consumer: AsyncConsumer
+        self._ground = ground
+        self._options: dict[str, Any] = {"group": GROUP, "start": "beginning", "auto_commit": 1.0} | options
+        self._enough = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Worker":
+        ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        await ready
+        return self
+
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
+        client = await self._ground.machine.connect(self.name)
+        async with client.consumer(TOPIC, **self._options) as self.consumer:
+            ready.set_result(None)
+            while not self._enough.is_set():
+                self.messages += await self.consumer.poll(0.5)
+        await client.close()
+
+    @property
+    def values(self) -> list[bytes]:
+        return values(self.messages)
+
+    @property
+    def partitions(self) -> list[int]:
+        return [where.partition for where in self.consumer.assignment]
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._enough.set()
+        await self._task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not condition():  # noqa: ASYNC110  # what is watched sets no event, and simulated time costs nothing
+            await asyncio.sleep(0.05)
+
+
+def numbers(found: Sequence[Message] | Sequence[bytes]) -> list[int]:
+    return sorted(int(each.value if isinstance(each, Message) else each) for each in found)

@@ -8,8 +8,9 @@ from penstock.cli.reading import Reading, Write
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
+from penstock.sdk.aio.consumer import AsyncConsumer, Batch
 from penstock.sdk.client import WireClient
-from penstock.sdk.group_consumer import OUTSIDE, GroupBatch, GroupConsumer, GroupOptions
+from penstock.sdk.consuming.membership import OUTSIDE
 
 COMMIT_EVERY_S = 1.0
 
@@ -84,8 +85,7 @@ async def follow_as_member(
     async def release(_places: Sequence[TopicPartition]) -> None:
         await _commit_for_now(consumer, printed)
 
-    options = GroupOptions(auto_commit_s=None, on_release=release)
-    consumer = client.group_consumer(group, list(writers), start=_start(first), options=options)
+    consumer = client.consumer(list(writers), group=group, start=_start(first), auto_commit=None, on_revoked=release)
     async with consumer:
         try:
             await _print(consumer, writers, limit, printed)
@@ -94,7 +94,7 @@ async def follow_as_member(
 
 
 async def _print(
-    consumer: GroupConsumer,
+    consumer: AsyncConsumer,
     writers: Mapping[str, Write],
     limit: Limit,
     printed: dict[TopicPartition, int],
@@ -102,9 +102,9 @@ async def _print(
     loop = asyncio.get_running_loop()
     due_s = loop.time() + COMMIT_EVERY_S
     while not limit.reached.is_set():
-        batch = await consumer.poll(COMMIT_EVERY_S)
+        batch = await consumer.poll_batch(COMMIT_EVERY_S)
         if batch is not None:
-            wanted = limit.cut(batch.records)
+            wanted = limit.cut([Record(*message[2:]) for message in batch.messages])
             writers[batch.topic](batch.partition, wanted)
             printed[TopicPartition(batch.topic, batch.partition)] = _behind(batch, wanted)
         if loop.time() >= due_s:
@@ -112,7 +112,7 @@ async def _print(
             due_s = loop.time() + COMMIT_EVERY_S
 
 
-async def _commit_for_now(consumer: GroupConsumer, printed: dict[TopicPartition, int]) -> None:
+async def _commit_for_now(consumer: AsyncConsumer, printed: dict[TopicPartition, int]) -> None:
     """As `_commit`; but that the group went on without this member meanwhile, or cannot be asked, is no reason to end:
     what was not committed is printed again."""
     try:
@@ -124,19 +124,19 @@ async def _commit_for_now(consumer: GroupConsumer, printed: dict[TopicPartition,
             raise
 
 
-async def _commit(consumer: GroupConsumer, printed: Mapping[TopicPartition, int]) -> None:
+async def _commit(consumer: AsyncConsumer, printed: Mapping[TopicPartition, int]) -> None:
     """Commit for the partitions that are still this member's; for the others somebody else does."""
     held = set(consumer.assignment)
     await consumer.commit({where: offset for where, offset in printed.items() if where in held})
 
 
-def _behind(batch: GroupBatch, printed: Sequence[Record]) -> int:
+def _behind(batch: Batch, printed: Sequence[Record]) -> int:
     """Where to go on after what was printed of a batch."""
-    return batch.next_offset if len(printed) == len(batch.records) else printed[-1].offset + 1
+    return batch.next_offset if len(printed) == len(batch.messages) else printed[-1].offset + 1
 
 
-def _start(first: Position) -> str | int:
+def _start(first: Position) -> str | float:
     if isinstance(first, Time):
-        return first.timestamp_ms
+        return first.timestamp_ms / 1000
     assert isinstance(first, Beginning | Latest)
     return "beginning" if isinstance(first, Beginning) else "latest"

@@ -6,7 +6,7 @@ the seams (network, clock, chance) and the event loop's timers are used, so that
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
@@ -16,6 +16,8 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.records.record import RecordHeader
 from penstock.sdk import requests
 from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.aio.consumer import AsyncConsumer
+from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.answers import (
     FetchedBatches,
     Produced,
@@ -24,8 +26,9 @@ from penstock.sdk.answers import (
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import ConnectionLostError
+from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
-from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
+from penstock.sdk.home import Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producer import ALL, Producer, Rows
 from penstock.sdk.putting import Place, Putting, choose_partitions
@@ -47,8 +50,15 @@ class WireClient(Idle):
         connection: ConnectionSettings | None = None,
     ) -> None:
         self._entropy = entropy or SystemEntropy()
-        cluster = Cluster(parse_bootstrap(bootstrap), network or TcpNetwork(), connection or ConnectionSettings())
-        super().__init__(Asking(cluster, self._entropy), clock or SystemClock())
+        self._home = Home(
+            parse_bootstrap(bootstrap),
+            network=network or TcpNetwork(),
+            clock=clock or SystemClock(),
+            entropy=self._entropy,
+            settings=connection or ConnectionSettings(),
+        )
+        cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
+        super().__init__(Asking(cluster, self._entropy), self._home.clock)
         self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")
 
@@ -173,14 +183,9 @@ class WireClient(Idle):
         where = TopicPartition(topic, partition)
         return await get(self._asking, where, offset, lambda answer, _: answer, max_bytes, max_wait_ms, timeout_s)
 
-    def group_consumer(
-        self, group_id: str, topics: Sequence[str], *, start: str | int = "latest", options: GroupOptions | None = None
-    ) -> GroupConsumer:
-        """A consumer that shares these topics with the others of its group; it joins with `async with`.
-
-        Where the group has committed nothing it begins at `start`: beginning, latest or a time (ms).
-        """
-        return GroupConsumer(self._asking, self._coordinators, group_id, topics, start, options or GroupOptions())
+    def consumer(self, topics: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
+        """What the public client's consumer is, with connections of its own; to be closed before this."""
+        return AsyncConsumer(AsyncPortal(), self._home, topics, **options)
 
     # How it is done.
 

@@ -12,8 +12,8 @@ from random import Random
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.aio.consumer import AsyncConsumer, Batch
 from penstock.sdk.client import WireClient
-from penstock.sdk.group_consumer import GroupBatch, GroupConsumer, GroupOptions
 from penstock.sdk.requests import LATEST
 from penstock.testing.history import Outcome
 from penstock.testing.plan import MemberPlan
@@ -98,10 +98,10 @@ class Member:
             client.close()
             await asyncio.sleep(_PAUSE_S * self._random.random())
 
-    async def _live(self, host: str, consumer: GroupConsumer) -> None:
+    async def _live(self, host: str, consumer: AsyncConsumer) -> None:
         await consumer.start()
         for _ in range(self._random.randint(5, 50)):
-            batch = await consumer.poll(_POLL_S)
+            batch = await consumer.poll_batch(_POLL_S)
             if self._record.is_over:
                 return
             if batch is None:
@@ -162,8 +162,8 @@ async def read_to_the_end(
     ends = {partition: await client.list_offset(*partition, LATEST) for partition in partitions}
     wanted = {partition: end.offset for partition, end in ends.items() if end is not None}
     async with group_consumer(client, record) as consumer:
-        while any((consumer.position(where) or 0) < end for where, end in wanted.items()):
-            batch = await consumer.poll(_POLL_S)
+        while any((consumer.position(*where) or 0) < end for where, end in wanted.items()):
+            batch = await consumer.poll_batch(_POLL_S)
             if batch is not None:
                 note_read(batch, record)
         await commit_read(consumer, record, book)
@@ -176,18 +176,18 @@ async def read_to_the_end(
             ]
 
 
-def group_consumer(client: WireClient, record: GroupRecord) -> GroupConsumer:
+def group_consumer(client: WireClient, record: GroupRecord) -> AsyncConsumer:
     """A consumer that commits only when it is told to."""
-    return client.group_consumer(GROUP, record.topics, start="beginning", options=GroupOptions(auto_commit_s=None))
+    return client.consumer(record.topics, group=GROUP, start="beginning", auto_commit=None)
 
 
-def note_read(batch: GroupBatch, record: GroupRecord) -> None:
-    record.read.update((each.value, None) for each in batch.records if each.value is not None)
+def note_read(batch: Batch, record: GroupRecord) -> None:
+    record.read.update((each.value, None) for each in batch.messages if each.value is not None)
 
 
-async def commit_read(consumer: GroupConsumer, record: GroupRecord, book: Book) -> None:
+async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: Book) -> None:
     """Commit what the member was handed; one that fails may stand or not."""
-    places = {where: consumer.position(where) for where in consumer.assignment}
+    places = {where: consumer.position(*where) for where in consumer.assignment}
     offsets = {where: offset for where, offset in places.items() if offset is not None}
     if not offsets:
         return

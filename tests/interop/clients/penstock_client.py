@@ -25,7 +25,6 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind
 from penstock.sdk.client import WireClient
 from penstock.sdk.group_answers import CommittedOffset
-from penstock.sdk.group_consumer import GroupConsumer, GroupOptions
 from penstock.sdk.requests import BEGINNING, LATEST
 
 T = TypeVar("T")
@@ -183,14 +182,12 @@ class PenstockMember(PolledMember):
 
     async def _start(self) -> None:
         self._client = WireClient(self._bootstrap)
-        self._consumer: GroupConsumer = self._client.group_consumer(
-            self._group, [self._topic], start="beginning", options=GroupOptions(auto_commit_s=None)
-        )
+        self._consumer = self._client.consumer(self._topic, group=self._group, start="beginning", auto_commit=None)
         await self._consumer.start()
 
     def _poll(self) -> Sequence[Received]:
-        batch = self._runner.run(self._consumer.poll(0.1))
-        return [] if batch is None else [Received(batch.partition, one.offset, one.value) for one in batch.records]
+        messages = self._runner.run(self._consumer.poll(0.1))
+        return [Received(one.partition, one.offset, one.value) for one in messages]
 
     def _current(self) -> frozenset[int]:
         return frozenset(where.partition for where in self._consumer.assignment)

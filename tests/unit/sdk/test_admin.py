@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from builders.simulated_groups import SETTINGS
+from builders.simulated_consumers import SETTINGS
 from builders.simulated_node import SimulatedMachine, simulate
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -216,7 +216,7 @@ def test_groups_can_be_listed_by_state() -> None:
     async def story(client: WireClient) -> None:
         await client.create_topic("t")
         await client.groups.commit("idle", {TopicPartition("t", 0): CommittedOffset(0)})
-        async with client.group_consumer("busy", ["t"]):
+        async with client.consumer("t", group="busy"):
             assert [row.group_id for row in await client.groups.list(states=["Empty"])] == ["idle"]
             assert [row.group_id for row in await client.groups.list(kinds=["consumer"])] == ["busy"]
 

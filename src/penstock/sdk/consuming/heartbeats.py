@@ -51,6 +51,7 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._busy_since_s: float | None = None
         self._idle_s = inf
+        self._waits_for_reader = False
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, timeout_s: float) -> None:
@@ -91,9 +92,8 @@ class Heartbeats:
         self._seen = self._progress()
 
     def reader_is_back(self) -> None:
-        was_given_up = self.is_given_up
         self._busy_since_s = None
-        if was_given_up:
+        if self._waits_for_reader:
             self.soon()
 
     async def leave(self, timeout_s: float) -> None:
@@ -164,9 +164,11 @@ class Heartbeats:
         if self._core.epoch > 0:
             await self._say_goodbye(BEAT_TIMEOUT_S)
             self._changed()
+        self._waits_for_reader = True
         while self.is_given_up:
             self._wake.clear()
             await self._wake.wait()
+        self._waits_for_reader = False
 
     def _new_attempts(self) -> Attempts:
         return Attempts(self._entropy, Deadline(_FOREVER_S))
