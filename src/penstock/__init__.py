@@ -11,17 +11,33 @@ if TYPE_CHECKING:
     from penstock.model.names import TopicPartition as TopicPartition
     from penstock.sdk.aio.client import AsyncClient as AsyncClient
     from penstock.sdk.aio.client import connect_async as connect_async
+    from penstock.sdk.aio.producer import AsyncProducer as AsyncProducer
+    from penstock.sdk.producing._chunk import Place as Place
+    from penstock.sdk.producing._chunk import Receipt as Receipt
+    from penstock.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
+    from penstock.sdk.producing.failures import UnstoredError as UnstoredError
+    from penstock.sdk.producing.lots import Places as Places
+    from penstock.sdk.producing.lots import Receipts as Receipts
     from penstock.sdk.sync.client import Client as Client
     from penstock.sdk.sync.client import connect as connect
+    from penstock.sdk.sync.producer import Producer as Producer
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncClient": "penstock.sdk.aio.client",
+    "AsyncProducer": "penstock.sdk.aio.producer",
     "Client": "penstock.sdk.sync.client",
     "ErrorCode": "penstock.model.errors",
+    "OutcomeUnknownError": "penstock.sdk.producing.failures",
     "PenstockError": "penstock.model.errors",
+    "Place": "penstock.sdk.producing._chunk",
+    "Places": "penstock.sdk.producing.lots",
+    "Producer": "penstock.sdk.sync.producer",
+    "Receipt": "penstock.sdk.producing._chunk",
+    "Receipts": "penstock.sdk.producing.lots",
     "TopicPartition": "penstock.model.names",
+    "UnstoredError": "penstock.sdk.producing.failures",
     "connect": "penstock.sdk.sync.client",
     "connect_async": "penstock.sdk.aio.client",
 }

@@ -5,7 +5,7 @@ from typing import Any
 from builders.scripted_broker import Scene
 from penstock.sdk.producing._chunk import Receipt
 from penstock.sdk.producing.engine import Engine
-from penstock.sdk.producing.lots import Receipts, chunks_of
+from penstock.sdk.producing.lots import Receipts
 from penstock.sdk.producing.options import Options
 from penstock.testing.simulated_clock import SimulatedClock
 
@@ -23,6 +23,8 @@ class Put:
 
     def many(self, topic: str, values: list[Any], **given: Any) -> Receipts:
         columns = {"keys": None, "headers": None, "timestamps_ms": 5, "partition": None, "hashes": None, "ids": None}
-        chunks = chunks_of(topic, self.engine.desk, self.engine.options, values, **{**columns, **given})
-        self.engine.intake.put_chunks(chunks)
-        return Receipts(topic, self.engine.desk, chunks)
+        return self.engine.put_many(topic, values, **{**columns, **given})
+
+    async def close(self, timeout_s: float) -> None:
+        self.engine.close_timeout_s = timeout_s
+        await self.engine.close()

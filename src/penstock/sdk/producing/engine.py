@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from penstock.model.clock import Clock
 from penstock.model.errors import ErrorCode, PenstockError
@@ -22,9 +23,13 @@ from penstock.sdk.producing._sharing import shares
 from penstock.sdk.producing.desk import Desk, log
 from penstock.sdk.producing.failures import UnstoredError
 from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
+from penstock.sdk.producing.lots import Receipts, chunks_of
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
 from penstock.sdk.retry import Deadline
+
+_LATE_S = 5.0
+"""How much later than its deadline a message's fate may be known: answers to what was sent last are waited for."""
 
 _FAILED_KEPT = 1_000
 """Failed batches that are remembered for the next flush; older ones were logged."""
@@ -67,6 +72,14 @@ class Engine:
         self._hurried: set[str] = set()
         self._room: list[tuple[int, Callable[[], object]]] = []
         self._settling: list[asyncio.Future[None]] = []
+        self.settled_within_s = options.timeout_s + options.linger_s + _LATE_S
+        self.close_timeout_s = self.settled_within_s
+
+    def put_many(self, topic: str, values: Any, **columns: Any) -> Receipts:
+        """Take many messages at once, from any thread; see `chunks_of`."""
+        chunks = chunks_of(topic, self.desk, self.options, values, **columns)
+        self.intake.put_chunks(chunks)
+        return Receipts(topic, self.desk, chunks)
 
     # Taking chunks. The first two are called from any thread.
 
@@ -92,6 +105,9 @@ class Engine:
 
     def _lingered(self) -> None:
         self._linger = None
+        self._hurry_all()
+
+    def _hurry_all(self) -> None:
         self._hurried.update(self.intake.open_topics())
         self._take_due()
 
@@ -218,14 +234,14 @@ class Engine:
                 self._settling.append(future)
                 await future
 
-    async def close(self, timeout_s: float) -> None:
-        """Take nothing more, flush, and end; what is not settled by then is given up.
+    async def close(self) -> None:
+        """Take nothing more, flush for `close_timeout_s`, and end; what is not settled by then is given up.
 
         UnstoredError, saying how much is known not to be stored and how much is in doubt, unless all is stored.
         """
         self.intake.refusal = PenstockError(ErrorCode.CLIENT_CLOSED, "the producer is closed")
         try:
-            await self.flush(timeout_s)
+            await self.flush(self.close_timeout_s)
         except TimeoutError:
             self.give_up()
             await self.flush(0)
@@ -252,6 +268,7 @@ class Engine:
 
     def _make_room(self, size_bytes: int) -> None:
         """Block until so much can be taken; PRODUCER_FULL when that takes too long, or on our own event loop."""
+        self._loop.call_soon_threadsafe(self._hurry_all)
         try:
             self.desk.refuse_to_block()
         except PenstockError:
@@ -261,7 +278,6 @@ class Engine:
             if self._has_room(size_bytes):
                 return
             self._room.append((size_bytes, event.set))
-        self._signal()
         if not event.wait(self.options.room_timeout_s):
             raise self._full(f"there was no room for {self.options.room_timeout_s:g} s")
 
@@ -274,7 +290,7 @@ class Engine:
                 if self._has_room(size_bytes):
                     return
                 self._room.append((size_bytes, partial(_set, future)))
-            self._wake()
+            self._hurry_all()
             await future
 
     def _has_room(self, size_bytes: int) -> bool:

@@ -17,10 +17,21 @@ from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
 from penstock.sdk.metrics import Metrics
+from penstock.sdk.producing.options import (
+    ALL,
+    BATCH_BYTES,
+    BATCH_COUNT,
+    LINGER_S,
+    MAX_BYTES,
+    ROOM_TIMEOUT_S,
+    TIMEOUT_S,
+    Options,
+)
 from penstock.sdk.sync.admin import Admin
 from penstock.sdk.sync.consumer import Consumer
 from penstock.sdk.sync.face import Face, Portal, opening
 from penstock.sdk.sync.groups import Groups
+from penstock.sdk.sync.producer import Producer, make_producer
 from penstock.sdk.times import Time, Times
 
 
@@ -117,6 +128,43 @@ class Client(Face):
         The offset is -1 where no message is that late.
         """
         return self._do(self._engine.offsets(places, timeout_s=self._span_s(timeout)))
+
+    # Writing.
+
+    def producer(
+        self,
+        *,
+        group: str | None = None,
+        linger: Time = LINGER_S,
+        batch_bytes: int = BATCH_BYTES,
+        batch_count: int = BATCH_COUNT,
+        compression: str = "none",
+        compression_level: int | None = None,
+        acks: int = ALL,
+        max_bytes: int = MAX_BYTES,
+        timeout: Time = TIMEOUT_S,
+        room_timeout: Time = ROOM_TIMEOUT_S,
+    ) -> Producer:
+        """A producer, with connections of its own that may only write, under this producer group.
+
+        A batch is sent when it has `batch_bytes` or `batch_count` messages, when its first message has waited for
+        `linger`, or when somebody waits for one of its messages. `compression` is none, gzip, snappy, lz4 or zstd.
+        At most `max_bytes` are held; a put beyond that waits for up to `room_timeout`. Within `timeout` a message is
+        stored, or has failed. `acks` of 1 or 0 are weaker than the default: what is lost is not sent again, and with 0
+        nobody says that anything was stored.
+        """
+        options = Options(
+            batch_bytes=batch_bytes,
+            batch_count=batch_count,
+            linger_s=self._span_s(linger),
+            compression=compression,
+            level=compression_level,
+            acks=acks,
+            max_bytes=max_bytes,
+            timeout_s=self._span_s(timeout),
+            room_timeout_s=self._span_s(room_timeout),
+        )
+        return self._call(lambda: make_producer(self._portal, self._home, group, options))
 
 
 @opening

@@ -258,7 +258,7 @@ def test_closing_flushes_and_what_cannot_be_flushed_in_time_is_said_to_be_in_dou
     async def body(scene: Scene) -> None:
         put = Put(scene, batch_count=1)
         stored = put("t", b"a")
-        await put.engine.close(10)
+        await put.close(10)
         assert stored.result().offset == 0
         with pytest.raises(PenstockError, match="the producer is closed"):
             put("t", b"late")
@@ -268,7 +268,7 @@ def test_closing_flushes_and_what_cannot_be_flushed_in_time_is_said_to_be_in_dou
         scene.cluster.then("Produce", *[Silence()] * 20)
         receipts = [put("t", b"%d" % number) for number in range(9)]
         with pytest.raises(UnstoredError, match="9 messages were not confirmed, 5 of which may have been stored"):
-            await put.engine.close(3)
+            await put.close(3)
         unknown = [isinstance(receipt.exception(), OutcomeUnknownError) for receipt in receipts]
         assert unknown == [True] * 5 + [False] * 4
 

@@ -1,0 +1,154 @@
+"""The public producer, with and without `async`, from many threads, against a real broker."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.sdk.client import WireClient
+from penstock.sdk.fetching import Fetched
+from penstock.testing.embedded import EmbeddedBroker
+from penstock.testing.real_broker import RealBroker
+
+LONG_S = 60.0
+
+
+async def stored(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of all messages of a partition."""
+    found: list[tuple[int, bytes | None]] = []
+    async with WireClient(bootstrap) as client:
+        while True:
+            fetched: Fetched = await client.fetch(topic, partition, len(found), max_wait_ms=0)
+            if not fetched.records:
+                return found
+            found += [(record.offset, record.value) for record in fetched.records]
+
+
+def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(penstock_bootstrap: str) -> None:
+    with penstock.connect(penstock_bootstrap) as client, client.producer(group="shop") as producer:
+        when = datetime(2020, 1, 1, tzinfo=UTC)
+        receipt = producer.put("sync-orders", key="k", value="v", headers={"a": b"b"}, timestamp=when)
+        place = receipt.result(timeout=LONG_S)
+        assert (place.topic, place.partition, place.offset) == ("sync-orders", 0, 0)
+        assert place.timestamp_ms == when.timestamp() * 1000
+        assert receipt.exception() is None
+        assert producer.group == "shop"
+        assert "0 bytes" in repr(producer)
+        places = producer.put_many("sync-orders", [b"%d" % number for number in range(1000)]).result(LONG_S)
+        assert list(places.offsets) == list(range(1, 1001))
+    assert len(asyncio.run(stored(penstock_bootstrap, "sync-orders"))) == 1001
+    with pytest.raises(penstock.PenstockError, match="CLIENT_CLOSED"):
+        producer.put("sync-orders", b"late")
+
+
+def test_a_message_is_put_and_awaited(penstock_bootstrap: str) -> None:
+    async def run() -> None:
+        async with (
+            penstock.connect_async(penstock_bootstrap) as client,
+            client.producer(linger=timedelta(seconds=30)) as producer,
+        ):
+            receipts = [producer.put("async-orders", b"%d" % number) for number in range(100)]
+            assert [(await receipt).offset for receipt in receipts] == list(range(100))
+            done: list[penstock.Receipt] = []
+            producer.put("async-orders", b"last", on_done=done.append)
+            await producer.flush(timeout=LONG_S)
+            assert done[0].result().offset == 100
+            producer.put("async-orders", b"left to the close")
+        assert len(await stored(penstock_bootstrap, "async-orders")) == 102
+
+    asyncio.run(run())
+
+
+def test_a_receipt_of_a_producer_that_blocks_can_be_awaited_on_any_event_loop(penstock_bootstrap: str) -> None:
+    async def run() -> None:
+        client = await asyncio.to_thread(penstock.connect, penstock_bootstrap)
+        producer = await asyncio.to_thread(client.producer)
+        receipts = [producer.put("elsewhere", b"%d" % number) for number in range(10)]
+        places = await asyncio.gather(*receipts)
+        assert [place.offset for place in places] == list(range(10))
+        await asyncio.to_thread(client.close)
+
+    asyncio.run(run())
+
+
+def test_many_threads_put_into_one_producer_that_holds_little_and_each_keeps_its_order(penstock_bootstrap: str) -> None:
+    threads, each, max_bytes = 6, 3000, 50_000
+    most = 0
+    with penstock.connect(penstock_bootstrap) as client:
+        with client.producer(max_bytes=max_bytes, batch_count=100, linger=0) as producer:
+            receipts: dict[int, list[penstock.Receipt]] = {}
+
+            def work(number: int) -> None:
+                nonlocal most
+                receipts[number] = []
+                for at in range(each):
+                    receipts[number].append(producer.put("threads", b"%d %d" % (number, at)))
+                    most = max(most, producer.held_bytes)
+
+            workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        values = dict(asyncio.run(stored(penstock_bootstrap, "threads")))
+    assert most <= max_bytes
+    assert len(values) == threads * each
+    for number, mine in receipts.items():
+        assert [values[receipt.result().offset] for receipt in mine] == [b"%d %d" % (number, at) for at in range(each)]
+        offsets = [receipt.result().offset for receipt in mine]
+        assert offsets == sorted(offsets)
+
+
+def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        penstock.connect(broker.bootstrap) as client,
+        client.producer(max_bytes=3_000, linger=3600, room_timeout=0.05) as producer,
+    ):
+        receipts = [producer.put("narrow", b"v" * 200) for _ in range(100)]
+        assert receipts[-1].result(LONG_S).offset == 99
+        broker.pause()
+        try:
+            producer.put("narrow", b"v" * 2_000)
+            with pytest.raises(penstock.PenstockError, match="PRODUCER_FULL"):
+                producer.put("narrow", b"v" * 2_000)
+        finally:
+            broker.resume()
+        producer.room()
+        producer.put("narrow", b"v").result(LONG_S)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read_as_it_was_put(compression: str, penstock_bootstrap: str) -> None:
+    topic = f"packed-{compression}"
+    values: list[Any] = [b"value %d" % number for number in range(500)]
+    with penstock.connect(penstock_bootstrap) as client, client.producer(compression=compression) as producer:
+        producer.put_many(topic, values, keys=[b"k"] * 500)
+    assert [value for _, value in asyncio.run(stored(penstock_bootstrap, topic))] == values
+
+
+def test_every_receipt_is_truthful_when_the_broker_is_killed_and_started_again(tmp_path: Path) -> None:
+    broker = RealBroker(tmp_path / "data")
+    broker.start()
+    receipts: list[penstock.Receipt] = []
+    try:
+        with penstock.connect(broker.bootstrap) as client:
+            producer = client.producer(batch_count=50, linger=0)
+            for round_number in range(3):
+                receipts += [producer.put("t", b"%d-%d" % (round_number, at)) for at in range(2000)]
+                receipts[-1000].result(LONG_S)
+                receipts += [producer.put("t", b"%d+%d" % (round_number, at)) for at in range(500)]
+                broker.kill()
+                broker.start()
+            producer.close(timeout=LONG_S)
+        values = dict(asyncio.run(stored(broker.bootstrap, "t")))
+        for receipt in receipts:
+            assert receipt.exception(LONG_S) is None
+        assert len(values) == len(receipts)
+        assert [receipt.result().offset for receipt in receipts] == list(range(len(receipts)))
+    finally:
+        broker.close()
