@@ -19,6 +19,7 @@ from penstock.groups.commands import (
     Sync,
 )
 from penstock.groups.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
+from penstock.groups.iterators.iterator import Told
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import Hurry
 from penstock.model.errors import ErrorCode
@@ -47,6 +48,7 @@ class GroupSite:
         self.entropy = SimulatedEntropy(Random(seed + 1))
         self.catalog = MemoryCatalog(self.clock, self.entropy)
         self.disk = SimulatedDisk(Random(seed + 2))
+        self.told: list[Told] = []
         self.store: Store | None = None
         self._partitions: Partitions | None = None
         self._groups: Coordinator | None = None
@@ -83,6 +85,7 @@ class GroupSite:
             workers=workers,
             entropy=self.entropy,
             tables=self.catalog.group_tables,
+            hand_down=self.told.append,
         )
         await self._groups.start()
         return self

@@ -12,12 +12,14 @@ from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
 from penstock.broker.apis import Served, build_table
 from penstock.broker.capabilities import Identity
+from penstock.broker.iterators_seen import IteratorServing, Seal
 from penstock.broker.listener import Listener
 from penstock.broker.memory import Memory
 from penstock.catalog.catalog import Topic
 from penstock.catalog.memory import MemoryCatalog
 from penstock.catalog.producer_ids import ProducerIds
 from penstock.groups.coordinator import Coordinator
+from penstock.groups.iterators.served import ServedIterators
 from penstock.groups.settings import GroupSettings
 from penstock.model.entropy import SystemEntropy
 from penstock.model.network import Network, TcpNetwork
@@ -97,6 +99,9 @@ class ServedBroker:
     ) -> None:
         self.clock = ground.clock
         self.partitions = partitions
+        self.iterators = IteratorServing(
+            Seal(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)
+        )
         self.groups = Coordinator(
             partitions,
             groups,
@@ -104,6 +109,7 @@ class ServedBroker:
             workers=ground.workers,
             entropy=SystemEntropy(),
             tables=ground.catalog.group_tables,
+            hand_down=self.iterators.served.told,
         )
         self.memory = memory
         self.identity = Identity(NODE_ID, HOST, 0, CLUSTER)
@@ -117,6 +123,7 @@ class ServedBroker:
             SystemEntropy(),
             memory,
             "1.5.0",
+            self.iterators,
             **options,
         )
         self.table = build_table(served)

@@ -25,6 +25,8 @@ from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.handlers.puts import PutsHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.handlers.role import RoleHandler
+from penstock.broker.iterator_apis import iterator_rows
+from penstock.broker.iterators_seen import IteratorServing
 from penstock.broker.memory import Memory
 from penstock.broker.push_apis import push_rows
 from penstock.broker.shown_settings import ShownSetting
@@ -53,6 +55,7 @@ class Served(Struct, frozen=True):
     entropy: Entropy
     memory: Memory
     version: str
+    iterators: IteratorServing
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +104,7 @@ def build_table(served: Served) -> Table:
         ),
         *push_rows(partitions, served.groups, served.memory),
         *group_rows(served.groups, partitions, identity),
+        *iterator_rows(served.groups, partitions, served.iterators, identity, served.memory),
         *admin_rows(
             partitions, identity, served.clock,
             default_partitions=served.default_partitions,

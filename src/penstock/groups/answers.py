@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from penstock.groups.iterators.iterator import Iterator
 from penstock.model.errors import ErrorCode
 
 OK = ErrorCode.NONE
@@ -154,6 +155,42 @@ class ConsumerGroupDescription(Struct, frozen=True):
     members: tuple[DescribedConsumer, ...] = ()
 
 
+class ClientAnswer(Struct, frozen=True):
+    """What a client of iterators is told when it joins, beats or leaves."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+    generation: int = -1
+    is_settled: bool = False
+    """Whether it has what it is to have; otherwise it had better ask again soon."""
+    heartbeat_interval_ms: int = 0
+    session_timeout_ms: int = 0
+    assignment: tuple[AssignedTopic, ...] = ()
+    """What it may get iterators of."""
+
+
+class GivenIterator(NamedTuple):
+    iterator: Iterator
+    left_ms: int
+    """For how long it is in flight."""
+
+
+class IteratorAnswer(Struct, frozen=True):
+    """The answer to ITER_GET and to a commit, which may have no next one."""
+
+    error: ErrorCode = OK
+    detail: str = ""
+    given: GivenIterator | None = None
+    position: int = -1
+    """Where the group goes on, after a commit that stored that."""
+
+
+class IteratorList(Struct, frozen=True):
+    error: ErrorCode = OK
+    detail: str = ""
+    given: tuple[GivenIterator, ...] = ()
+
+
 Answer = (
     Joined
     | Synced
@@ -165,4 +202,7 @@ Answer = (
     | GroupList
     | ConsumerHeartbeatAnswer
     | ConsumerGroupDescription
+    | ClientAnswer
+    | IteratorAnswer
+    | IteratorList
 )

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.groups.effects import Record
+from penstock.groups.iterators.records import ITERATOR_KEY
 from penstock.groups.records import OFFSET_KEYS, key_version
 
 _LENGTH_AT, _GROUP_AT = 2, 4
@@ -49,8 +50,11 @@ class Changes:
         if offset < self.projected_offset:
             return
         key = record.key
+        version = key_version(key)
+        if version == ITERATOR_KEY:
+            return  # The tables say nothing of iterators.
         group = key[_GROUP_AT : _GROUP_AT + int.from_bytes(key[_LENGTH_AT:_GROUP_AT])]
-        if key_version(key) not in OFFSET_KEYS:
+        if version not in OFFSET_KEYS:
             self._groups[group] = None
             return
         self._offsets[key] = None

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from penstock.groups.iterators.iterator import Iterator
+
 
 class OfferedProtocol(NamedTuple):
     """An assignor that a member can work with, and what the member tells it."""
@@ -153,6 +155,63 @@ class DescribeConsumerGroup(Struct, frozen=True):
     group_id: str
 
 
+class IteratorJoin(Struct, frozen=True):
+    """GRP_JOIN: a client of iterators becomes a member of a group, or says that it still is."""
+
+    group_id: str
+    client_id: str
+    software: str
+    """What the client's program calls itself."""
+    host: str
+
+
+class IteratorBeat(Struct, frozen=True):
+    """GRP_HB: the client is alive."""
+
+    group_id: str
+    client_id: str
+
+
+class IteratorLeave(Struct, frozen=True):
+    """GRP_LEAVE: what the client had is for the others."""
+
+    group_id: str
+    client_id: str
+
+
+class GetIterator(Struct, frozen=True):
+    """ITER_GET. The first one for a topic makes the client a reader of it, which starts a rebalance."""
+
+    group_id: str
+    client_id: str
+    topic: str
+    partition: int
+    messages_max: int
+    in_flight_ms: int
+    """-1: as long as the broker says."""
+    start: int
+    """Where to begin when the group has committed nothing: BEGINNING or END."""
+
+
+class ListIterators(Struct, frozen=True):
+    """ITERS."""
+
+    group_id: str
+    client_id: str | None
+    """None: those of all clients."""
+
+
+class CommitIterator(Struct, frozen=True):
+    """The client has read `count` messages of the iterator, which is known to have been signed by a broker."""
+
+    group_id: str
+    client_id: str
+    iterator: Iterator
+    count: int
+
+
+IteratorCommand = IteratorJoin | IteratorBeat | IteratorLeave | GetIterator | ListIterators | CommitIterator
+
 Command = (
     Join
     | Sync
@@ -166,4 +225,5 @@ Command = (
     | ListGroups
     | ConsumerHeartbeat
     | DescribeConsumerGroup
+    | IteratorCommand
 )

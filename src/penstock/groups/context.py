@@ -2,7 +2,9 @@
 
 from penstock.groups.consumer.regex import Regexes
 from penstock.groups.deadlines import Deadlines, Timer, TimerKind
+from penstock.groups.gone import GoneTopics
 from penstock.groups.group import Group
+from penstock.groups.iterators.store import IssuedStore
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.settings import GroupSettings
 from penstock.groups.topics import TopicImage
@@ -22,6 +24,8 @@ class Context:
         self.entropy = entropy
         self.deadlines = Deadlines()
         self.offsets = OffsetStore()
+        self.gone = GoneTopics(self.offsets)
+        self.issued = IssuedStore()
         self.groups: dict[str, Group] = {}
         self.regexes = Regexes(topics)
 

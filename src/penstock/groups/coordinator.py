@@ -18,7 +18,7 @@ from penstock.groups.image import ServedTopics
 from penstock.groups.machine import Machine
 from penstock.groups.projector import Projector
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Hurry, Reply, Shard, nobody_waits
+from penstock.groups.shard import HandDown, Hurry, Reply, Shard, nobody_waits
 from penstock.groups.sizes import RECORD_BYTES_MAX
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
@@ -48,6 +48,7 @@ GroupCommand = (
     | commands.DescribeGroup
     | commands.ConsumerHeartbeat
     | commands.DescribeConsumerGroup
+    | commands.IteratorCommand
 )
 """A question about one group."""
 
@@ -77,12 +78,14 @@ class Coordinator:
         workers: Workers,
         entropy: Entropy,
         tables: GroupTables,
+        hand_down: HandDown,
     ) -> None:
         self._partitions = partitions
         self._settings = settings
         self._clock = clock
         self._workers = workers
         self._entropy = entropy
+        self._hand_down = hand_down
         self._topics = ServedTopics(partitions)
         self._shards: list[Shard] = []
         self._making: asyncio.Task[None] | None = None
@@ -204,7 +207,14 @@ class Coordinator:
 
     async def _open_shards(self) -> None:
         shards = [
-            Shard(partition, self._machine, clock=self._clock, workers=self._workers, turn=self._turn)
+            Shard(
+                partition,
+                self._machine,
+                clock=self._clock,
+                workers=self._workers,
+                turn=self._turn,
+                hand_down=self._hand_down,
+            )
             for partition in self._partitions.of(TOPIC)
         ]
         await self._projector.adopt(shards)

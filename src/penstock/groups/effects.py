@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from penstock.groups.answers import Answer
+from penstock.groups.iterators.iterator import Told
 
 Token = int
 """Names one request that waits for its answer; the runtime gives them out, the machine hands them back."""
@@ -33,6 +34,8 @@ class Effects(Struct):
 
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Token, Answer]] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    """What the servers of partitions are to hear, before the replies leave."""
 
     def reply(self, token: Token, answer: Answer) -> None:
         self.replies.append((token, answer))

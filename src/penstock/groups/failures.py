@@ -5,11 +5,14 @@ from collections.abc import Callable
 from penstock.groups import commands
 from penstock.groups.answers import (
     Answer,
+    ClientAnswer,
     ConsumerGroupDescription,
     ConsumerHeartbeatAnswer,
     Done,
     GroupDescription,
     GroupList,
+    IteratorAnswer,
+    IteratorList,
     Joined,
     Left,
     Offsets,
@@ -29,6 +32,12 @@ _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
     commands.DeleteGroup: Done,
     commands.ListGroups: lambda error, _: GroupList(error=error),
     commands.ConsumerHeartbeat: ConsumerHeartbeatAnswer,
+    commands.IteratorJoin: ClientAnswer,
+    commands.IteratorBeat: ClientAnswer,
+    commands.IteratorLeave: ClientAnswer,
+    commands.GetIterator: IteratorAnswer,
+    commands.CommitIterator: IteratorAnswer,
+    commands.ListIterators: IteratorList,
 }
 
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)

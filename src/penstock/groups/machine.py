@@ -30,25 +30,28 @@ from penstock.groups.commands import (
     DescribeGroup,
     FetchOffsets,
     Heartbeat,
+    IteratorCommand,
     Join,
     Leave,
     ListGroups,
     Sync,
 )
+from penstock.groups.committing import committed, forget, store, stored
 from penstock.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
 from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed
-from penstock.groups.gone import GoneTopics
 from penstock.groups.group import Group, MemberCommand
+from penstock.groups.iterators import asked
+from penstock.groups.iterators.issuing import sweep
+from penstock.groups.iterators.records import ITERATOR_KEY
 from penstock.groups.records import (
     GROUP_KEY,
     OFFSET_KEYS,
     OffsetKey,
     key_version,
     offset_record,
-    offset_tombstone,
     read_group,
     read_group_key,
     read_offset,
@@ -80,7 +83,7 @@ class Machine:
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
-        self._gone = GoneTopics(self._offsets)
+        self._gone = self._context.gone
 
     # The log.
 
@@ -103,6 +106,8 @@ class Machine:
                 group = ClassicGroup(group_id, self._context)
                 group.rebalance.restore(read_group(record.value), record.value)
                 self._groups[group_id] = group
+        elif version == ITERATOR_KEY:
+            self._context.issued.replay(record)
         else:
             replay_consumer(self._context, record)
 
@@ -133,8 +138,9 @@ class Machine:
         for group in self._groups.values():
             yield from group.dump()
         for group_id in self._offsets.group_ids():
-            for key, committed in self._offsets.of_group(group_id):
-                yield offset_record(key, committed)
+            for key, each in self._offsets.of_group(group_id):
+                yield offset_record(key, each)
+        yield from self._context.issued.dump()
 
     def group_ids(self) -> Collection[str]:
         return self._groups.keys()
@@ -172,6 +178,8 @@ class Machine:
                 return self._describe_consumer(command.group_id)
             case ListGroups():
                 return self._list(command)
+        if isinstance(command, IteratorCommand):
+            return asked.answer(self._context, command, now, effects)
         raise TypeError(f"not a command that is answered at once: {command}")
 
     def _member(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
@@ -223,12 +231,8 @@ class Machine:
                 errors[topic, partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = OffsetKey(command.group_id, topic, partition)
-            for gone in self._gone.take_of(command.group_id, topic):
-                self._forget(gone, effects)
-            committed = CommittedOffset(offset, leader_epoch, metadata, now.wall_ms)
-            self._offsets.put(key, committed)
-            effects.records.append(offset_record(key, committed))
-        self._context.look_at(command.group_id, now.monotonic_ms + LOOK_EVERY_MS)
+            store(self._context, key, CommittedOffset(offset, leader_epoch, metadata, now.wall_ms), effects)
+        stored(self._context, command.group_id, now)
         return PartitionErrors(errors=errors)
 
     def _fetch(self, command: FetchOffsets) -> Offsets:
@@ -242,17 +246,15 @@ class Machine:
         if command.partitions is None:
             found = {(key.topic, key.partition): each for key, each in offsets.of_group(command.group_id)}
         else:
-            asked = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
-            found = {place: committed for place, committed in asked if committed is not None}
+            wanted = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
+            found = {place: each for place, each in wanted if each is not None}
         if self._gone:
             found = {place: each for place, each in found.items() if not self._gone.has(command.group_id, place[0])}
         return Offsets(offsets=found)
 
     def committed(self, key: OffsetKey) -> CommittedOffset | None:
         """What a group has committed; None when it has not, or in a topic that is gone."""
-        if key.group_id not in self._groups or (self._gone and self._gone.has(key.group_id, key.topic)):
-            return None
-        return self._offsets.get(key)
+        return committed(self._context, key)
 
     def _delete_offsets(self, command: DeleteOffsets, effects: Effects) -> PartitionErrors:
         if not command.group_id:
@@ -266,7 +268,7 @@ class Machine:
             if group.is_subscribed(topic):
                 errors[topic, partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
-                self._forget(OffsetKey(command.group_id, topic, partition), effects)
+                forget(self._context, OffsetKey(command.group_id, topic, partition), effects)
         return PartitionErrors(errors=errors)
 
     def topics_gone(self) -> list[str]:
@@ -284,13 +286,9 @@ class Machine:
 
     def _forget_gone(self, now: Now, effects: Effects) -> None:
         for key in self._gone.take(FORGOTTEN_AT_ONCE):
-            self._forget(key, effects)
+            forget(self._context, key, effects)
         if self._gone:
             self._deadlines.set(_GONE, now.monotonic_ms + 1)
-
-    def _forget(self, key: OffsetKey, effects: Effects) -> None:
-        if self._offsets.remove(key):
-            effects.records.append(offset_tombstone(key))
 
     # Groups as a whole.
 
@@ -300,7 +298,7 @@ class Machine:
         if group is None or error is not ErrorCode.NONE:
             return Done(error)
         for key, _ in list(self._offsets.of_group(command.group_id)):
-            self._forget(key, effects)
+            forget(self._context, key, effects)
         self._remove(group, effects)
         return Done()
 
@@ -374,9 +372,9 @@ class Machine:
         wait_ms = LOOK_EVERY_MS
         expired = []
         looked_at = 0
-        for key, committed in self._offsets.of_group(group.group_id):
+        for key, each in self._offsets.of_group(group.group_id):
             looked_at += 1
-            since_ms = None if group.is_subscribed(key.topic) else group.kept_since_ms(committed)
+            since_ms = None if group.is_subscribed(key.topic) else group.kept_since_ms(each)
             if since_ms is None:
                 continue
             left_ms = since_ms + retention_ms - now.wall_ms
@@ -384,8 +382,9 @@ class Machine:
                 expired.append(key)
             else:
                 wait_ms = min(wait_ms, left_ms)
+        sweep(self._context, group.group_id, now, effects)
         for key in expired:
-            self._forget(key, effects)
+            forget(self._context, key, effects)
         if group.group_id in self._offsets:
             self._context.look_at(group.group_id, now.monotonic_ms + wait_ms)
         elif group.is_empty:

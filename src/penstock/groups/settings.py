@@ -21,3 +21,6 @@ class GroupSettings(Struct, frozen=True):
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 1_000
     """How long a group of the new protocol waits before it shares out again; 0 not at all."""
+    iterator_in_flight_ms: int = 30_000
+    """How long an iterator is in flight whose client does not say how long. Our own, as is the next."""
+    iterator_in_flight_max_ms: int = 600_000

@@ -2,7 +2,8 @@
 
 Invariants: what the machine says has happened is in the log, in that order, or on its way into it; an answer leaves
 when everything that the machine knew when it was given is durable (a classic heartbeat, which tells nothing that could
-be lost, leaves at once). Nobody but the shard writes the partition. Each question is answered exactly once.
+be lost, leaves at once). What is handed down to servers of partitions goes before the answers of the same step. Nobody
+but the shard writes the partition. Each question is answered exactly once.
 
 When the log does not take a write, or a flush fails, the machine knows what the log does not: it is thrown away, and
 the state is loaded anew from what is really there, as after a start. Everybody who waits is told to come again; nobody
@@ -23,6 +24,7 @@ from penstock.groups.commands import Command, CommitOffsets, Heartbeat
 from penstock.groups.consumer.records import GROUP
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed, not_available, refused_by_log
+from penstock.groups.iterators.iterator import Told
 from penstock.groups.loading import replay_log
 from penstock.groups.machine import Machine
 from penstock.groups.records import GROUP_KEY, key_version
@@ -48,6 +50,8 @@ _UNREADABLE = (PenstockError, CorruptBatch, OSError)
 """What may become of reading a log."""
 
 Reply = Callable[[Answer], None]
+HandDown = Callable[[Told], None]
+"""Tells the server of a partition what was issued of it; nothing comes back."""
 Hurry = Callable[[], None]
 """Called when nobody will wait any longer: whoever waits for other members is answered now."""
 
@@ -79,6 +83,7 @@ class Shard:
         clock: Clock,
         workers: Workers,
         turn: asyncio.Lock,
+        hand_down: HandDown,
     ) -> None:
         self.partition = partition
         self.changes = Changes()
@@ -89,10 +94,13 @@ class Shard:
         self._clock = clock
         self._workers = workers
         self._turn = turn
+        self._hand_down = hand_down
         self._machine: Machine | None = None
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._asked: dict[Token, _Asked] = {}
         self._held: deque[_Held] = deque()
+        self._told: deque[tuple[int, Told]] = deque()
+        """What is handed down when the append of this number is durable."""
         self._next_token = 0
         self._appends = 0
         self._durable_appends = 0
@@ -211,6 +219,7 @@ class Shard:
         if error is not None:
             _log.warning("groups could not be flushed", extra={"partition": str(self.partition), "why": str(error)})
             held, self._held = self._held, deque()
+            self._told.clear()
             if life == self._life:
                 self._throw_away()
             self._answer_all([each.asked for each in held], not_available)
@@ -218,6 +227,8 @@ class Shard:
         self._durable_appends = append
         if life == self._life:
             self._retry_s = RETRY_FIRST_S
+        while self._told and self._told[0][0] <= append:
+            self._hand_down(self._told.popleft()[1])
         while self._held and self._held[0].append <= append:
             _, asked, answer = self._held.popleft()
             self._leave(asked, answer)
@@ -226,6 +237,11 @@ class Shard:
 
     def _answer(self, effects: Effects, *, at_once: bool) -> None:
         append = self._appends
+        for told in effects.told:
+            if append == self._durable_appends:
+                self._hand_down(told)
+            else:
+                self._told.append((append, told))
         for token, answer in effects.replies:
             asked = self._asked.pop(token, None)
             if asked is None:

@@ -13,11 +13,13 @@ from typing import TypeVar
 from penstock import __version__
 from penstock.broker.apis import Served, build_table
 from penstock.broker.capabilities import Identity
+from penstock.broker.iterators_seen import SECRET, IteratorServing, Seal
 from penstock.broker.listener import Listener
 from penstock.broker.memory import Memory
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.producer_ids import ProducerIds
 from penstock.groups.coordinator import Coordinator
+from penstock.groups.iterators.served import ServedIterators
 from penstock.groups.settings import GroupSettings
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
@@ -97,7 +99,11 @@ class Node:
             settings.kafka_port,
             await self._catalog.cluster_id(),
         )
-        groups = await self._open_groups(partitions)
+        iterators = IteratorServing(
+            Seal(await self._catalog.secret(SECRET)),
+            ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
+        )
+        groups = await self._open_groups(partitions, iterators.served)
         memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
         table = build_table(
             Served(
@@ -110,6 +116,7 @@ class Node:
                 self._entropy,
                 memory,
                 __version__,
+                iterators,
                 auto_create=settings.auto_create,
                 default_partitions=settings.default_partitions,
                 at_start=tuple(shown_settings(settings, group_settings(settings))),
@@ -172,7 +179,7 @@ class Node:
         self._open.push_async_callback(partitions.close)
         return partitions
 
-    async def _open_groups(self, partitions: Partitions) -> Coordinator:
+    async def _open_groups(self, partitions: Partitions, served: ServedIterators) -> Coordinator:
         groups = Coordinator(
             partitions,
             group_settings(self.settings),
@@ -180,6 +187,7 @@ class Node:
             workers=self._workers,
             entropy=self._entropy,
             tables=self._catalog.group_tables,
+            hand_down=served.told,
         )
         await groups.start()
         self._open.push_async_callback(groups.stop)
@@ -217,6 +225,8 @@ def group_settings(settings: Settings) -> GroupSettings:
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
         consumer_assignment_interval_ms=settings.consumer_assignment_interval_ms,
+        iterator_in_flight_ms=min(settings.iterator_in_flight_ms, settings.iterator_in_flight_max_ms),
+        iterator_in_flight_max_ms=settings.iterator_in_flight_max_ms,
     )
 
 

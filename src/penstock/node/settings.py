@@ -105,6 +105,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_assignment_interval_ms: Annotated[
         int, _DURATION, Meta(ge=0, description="Least time between two assignments of a group of the new protocol.")
     ] = 1_000
+    iterator_in_flight_ms: Annotated[
+        int,
+        _DURATION,
+        Meta(ge=1_000, le=24 * HOUR_MS, description="How long an iterator is in flight whose client does not say."),
+    ] = 30_000
+    iterator_in_flight_max_ms: Annotated[
+        int,
+        _DURATION,
+        Meta(ge=1_000, le=24 * HOUR_MS, description="Longest time in flight that a client of iterators may ask for."),
+    ] = 600_000
     request_memory_bytes: Annotated[
         int, _SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all connections together.")
     ] = 512 * 2**20

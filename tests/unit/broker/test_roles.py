@@ -14,6 +14,7 @@ from penstock.model.roles import PRODUCER_GROUP_MAX, Role
 from penstock.wire.messages import write_request
 
 GROUP = {"group_id": "g", "member_id": "m"}
+CLIENT = {"group_id": "g", "client_id": "c"}
 PRODUCING: dict[str, Any] = {
     "Produce": {"topic_data": [{"name": "events", "partition_data": [{"index": 0, "records": batch()}]}], "acks": -1},
     "Puts": {"topics": [{"name": "events", "entries": [{"partition": 0, "records": batch()}]}], "acks": -1},
@@ -35,6 +36,13 @@ CONSUMING: dict[str, Any] = {
         "groups": [{"group_id": "g"}],
     },
     "ConsumerGroupHeartbeat": {**GROUP, "subscribed_topic_names": ["events"]},
+    "GroupJoin": CLIENT,
+    "GroupBeat": CLIENT,
+    "GroupLeave": CLIENT,
+    "IterGet": {**CLIENT, "topic": "events", "partition": 0},
+    "Iters": CLIENT,
+    "Iter": {"iterator": b"any"},
+    "IterCommit": {**CLIENT, "iterator": b"any", "count": 0},
 }
 FORBIDDEN = {Role.PRODUCER: CONSUMING, Role.CONSUMER: PRODUCING}
 EVERYBODYS: dict[str, tuple[int, Any]] = {

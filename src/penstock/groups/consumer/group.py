@@ -39,30 +39,34 @@ def consumer_heartbeat(context: Context, command: ConsumerHeartbeat, token: Toke
         check_heartbeat(command)
         if command.subscribed_regex:
             context.regexes.check(command.subscribed_regex)
-        group = _group_for(context, command, now, effects)
+        group = consumer_group_for(context, command.group_id, command.member_epoch, now, effects)
     except PenstockError as error:
         effects.reply(token, ConsumerHeartbeatAnswer(error.code, error.detail))
         return
     group.handle(command, token, now, effects)
 
 
-def _group_for(context: Context, command: ConsumerHeartbeat, now: Now, effects: Effects) -> "ConsumerGroup":
-    group = context.groups.get(command.group_id)
+def consumer_group_for(
+    context: Context, group_id: str, member_epoch: int, now: Now, effects: Effects
+) -> "ConsumerGroup":
+    """The group that a member of this epoch means, made if it joins; raises GROUP_ID_NOT_FOUND, and what `to_consumer`
+    raises."""
+    group = context.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
-    if command.member_epoch != 0:
+    if member_epoch != 0:
         detail = "not found" if group is None else "not a consumer group"
-        raise PenstockError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} is {detail}.")
+        raise PenstockError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {detail}.")
     if isinstance(group, ClassicGroup) and group.member_count:
         state = to_consumer(group, context, now, effects)
     else:
         if group is not None:
             group.remove(effects)
-        state = GroupState(command.group_id)
+        state = GroupState(group_id)
     made = ConsumerGroup(state, context)
     made.loaded(now, effects)
-    context.groups[command.group_id] = made
-    context.look_at(command.group_id, now.monotonic_ms + LOOK_EVERY_MS)
+    context.groups[group_id] = made
+    context.look_at(group_id, now.monotonic_ms + LOOK_EVERY_MS)
     return made
 
 
@@ -89,13 +93,13 @@ def replay_consumer(context: Context, record: Record) -> None:
 class ConsumerGroup:
     """Members that speak the new protocol, and perhaps some that still speak the classic one."""
 
-    __slots__ = ("_context", "_members", "group_id", "state")
+    __slots__ = ("_context", "group_id", "members", "state")
 
     def __init__(self, state: GroupState, context: Context) -> None:
         self.group_id = state.group_id
         self.state = state
         self._context = context
-        self._members = Membership(state, context)
+        self.members = Membership(state, context)
 
     # What members say.
 
@@ -114,35 +118,35 @@ class ConsumerGroup:
             case ConsumerHeartbeat(member_epoch=epoch) if epoch in (LEAVE_EPOCH, AWAY_EPOCH):
                 return self._leave(command, now, effects)
             case ConsumerHeartbeat():
-                return heartbeat(self._members, command, now, effects)
+                return heartbeat(self.members, command, now, effects)
             case Join():
-                return classic_members.join(self._members, command, now, effects)
+                return classic_members.join(self.members, command, now, effects)
             case Sync():
-                return classic_members.sync(self._members, command, now, effects)
+                return classic_members.sync(self.members, command, now, effects)
             case Heartbeat():
-                return classic_members.heartbeat(self._members, command, now, effects)
+                return classic_members.heartbeat(self.members, command, now, effects)
             case Leave():
-                gone, answers = classic_members.leaving(self._members, command)
-                self._fence(gone, now, effects)
+                gone, answers = classic_members.leaving(self.members, command)
+                self.fence(gone, now, effects)
                 return Left(members=answers)
 
     def _leave(self, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatAnswer:
-        self._members.check_instance(command.member_id, command.instance_id)
+        self.members.check_instance(command.member_id, command.instance_id)
         if command.member_epoch == AWAY_EPOCH:
-            self._members.step_out(command.member_id, effects)
+            self.members.step_out(command.member_id, effects)
         else:
-            self._fence((command.member_id,), now, effects)
+            self.fence((command.member_id,), now, effects)
         return ConsumerHeartbeatAnswer(member_id=command.member_id, member_epoch=command.member_epoch)
 
-    def _fence(self, member_ids: Collection[str], now: Now, effects: Effects) -> None:
+    def fence(self, member_ids: Collection[str], now: Now, effects: Effects) -> None:
         """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
         if not member_ids:
             return
-        self._members.drop(member_ids, effects)
+        self.members.drop(member_ids, effects)
         if self.state.subscriptions and len(self.state.subscriptions) == self.state.classic_members:
             self._to_classic(now, effects)
         else:
-            self._members.share_out_anew(now, effects)
+            self.members.share_out_anew(now, effects)
 
     def _becomes_classic(self, command: Join, now: Now, effects: Effects) -> bool:
         """Whether the group has become a classic one for this join: because nobody was in it, or because a member of
@@ -158,30 +162,32 @@ class ConsumerGroup:
         if len(self.state.subscriptions) - self.state.classic_members > 1:
             return False
         try:
-            classic_members.check_join(self._members, command)
+            classic_members.check_join(self.members, command)
         except PenstockError:
             return False
-        self._fence((place,), now, effects)
+        self.fence((place,), now, effects)
         has_moved = self._context.groups[self.group_id] is not self
         return has_moved or self._becomes_classic(command, now, effects)
 
     def _to_classic(self, now: Now, effects: Effects) -> None:
-        self._members.cancel_all()
+        self.members.cancel_all()
+        self._context.issued.drop_group(self.group_id, effects)
         self._context.groups[self.group_id] = to_classic(self.state, self._context, now, effects)
 
     # Time.
 
     def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
         if timer.kind is TimerKind.REGEX:
-            self._members.refresh(now, effects)
+            self.members.refresh(now, effects)
         elif timer.kind is TimerKind.ASSIGN:
-            self._members.refresh(now, effects)
-            self._members.assign(now, effects)
+            self.members.refresh(now, effects)
+            self.members.assign(now, effects)
         elif timer.member_id in self.state.subscriptions:
-            self._fence((timer.member_id,), now, effects)
+            self.fence((timer.member_id,), now, effects)
 
     def loaded(self, now: Now, effects: Effects) -> None:
-        self._members.loaded(now)
+        self.members.loaded(now)
+        self._context.issued.loaded(self.group_id, now)
 
     # Offsets.
 
@@ -202,7 +208,7 @@ class ConsumerGroup:
         subscription = self.state.subscriptions.get(member_id)
         if subscription is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if epoch == self._members.holding(member_id).epoch:
+        if epoch == self.members.holding(member_id).epoch:
             return ErrorCode.NONE
         return ErrorCode.STALE_MEMBER_EPOCH if subscription.classic is None else ErrorCode.ILLEGAL_GENERATION
 
@@ -214,7 +220,7 @@ class ConsumerGroup:
 
     def kept_since_ms(self, committed: CommittedOffset) -> int | None:
         """From the commit on, as in Kafka, but a group that has just become empty is given the whole time again."""
-        return max(committed.committed_ms, self._members.empty_since_ms or 0)
+        return max(committed.committed_ms, self.members.empty_since_ms or 0)
 
     # The group as a whole.
 
@@ -230,7 +236,8 @@ class ConsumerGroup:
         return ErrorCode.NON_EMPTY_GROUP if self.state.subscriptions else ErrorCode.NONE
 
     def remove(self, effects: Effects) -> None:
-        self._members.cancel_all()
+        self.members.cancel_all()
+        self._context.issued.drop_group(self.group_id, effects)
         effects.records += self.state.drop_all()
 
     @property
@@ -241,7 +248,7 @@ class ConsumerGroup:
             return "Empty"
         if state.epoch > state.target_epoch:
             return "Assigning"
-        holdings = (self._members.holding(member_id) for member_id in state.subscriptions)
+        holdings = (self.members.holding(member_id) for member_id in state.subscriptions)
         if all(each.state is MemberState.STABLE and each.epoch == state.target_epoch for each in holdings):
             return "Stable"
         return "Reconciling"
@@ -261,7 +268,7 @@ class ConsumerGroup:
         )
 
     def _describe(self, member_id: str) -> DescribedConsumer:
-        subscription, holding = self.state.subscriptions[member_id], self._members.holding(member_id)
+        subscription, holding = self.state.subscriptions[member_id], self.members.holding(member_id)
         topics = self._context.topics
         return DescribedConsumer(
             member_id=member_id,

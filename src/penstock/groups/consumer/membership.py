@@ -162,6 +162,7 @@ class Membership:
             if state.targets.get(member_id) != target:
                 effects.records.append(state.write_target(member_id, target))
         effects.records.append(state.write_target_epoch(TargetEpoch(state.epoch, now.wall_ms)))
+        self.context.issued.moved_on(state.group_id, state.epoch, effects)
         self._assign_from_ms = now.monotonic_ms + self._pause_ms(targets.values())
 
     def _pause_ms(self, targets: Collection[Assignment]) -> int:

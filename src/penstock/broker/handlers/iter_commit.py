@@ -1,0 +1,35 @@
+"""The commit of an iterator: the coordinator stores how far its client has read, and gives out the next one."""
+
+from penstock.broker.capabilities import Identity
+from penstock.broker.groups_seen import Groups, answer_later
+from penstock.broker.iterators_seen import Seal, error_fields, given_fields
+from penstock.broker.request import Request, Result
+from penstock.groups.answers import IteratorAnswer
+from penstock.groups.commands import CommitIterator
+from penstock.model.errors import PenstockError
+from penstock.wire.messages import read_request, write_response
+
+API = "IterCommit"
+
+
+class IterCommitHandler:
+    def __init__(self, groups: Groups, seal: Seal, server: Identity) -> None:
+        self._groups = groups
+        self._seal = seal
+        self._server = server
+
+    def __call__(self, request: Request) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        try:
+            iterator = self._seal.open(bytes(fields["iterator"]))
+        except PenstockError as error:
+            return write_response(API, version, error_fields(error.code, error.detail))
+        command = CommitIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
+        return answer_later(self._groups, command, IteratorAnswer, lambda answer: self._encode(version, answer))
+
+    def _encode(self, version: int, answer: IteratorAnswer) -> bytes:
+        fields = error_fields(answer.error, answer.detail) | {"position": answer.position}
+        if answer.given is not None:
+            fields["given"] = given_fields(answer.given, self._seal, self._server)
+        return write_response(API, version, fields)

@@ -1,0 +1,38 @@
+"""From what is asked of iterators to who does it; every refusal becomes an answer that says why."""
+
+from penstock.groups.answers import Answer
+from penstock.groups.commands import (
+    CommitIterator,
+    GetIterator,
+    IteratorBeat,
+    IteratorCommand,
+    IteratorJoin,
+    IteratorLeave,
+    ListIterators,
+)
+from penstock.groups.context import Context
+from penstock.groups.effects import Effects, Now
+from penstock.groups.failures import failed
+from penstock.groups.iterators import clients, issuing
+from penstock.model.errors import PenstockError
+
+
+def answer(context: Context, command: IteratorCommand, now: Now, effects: Effects) -> Answer:
+    """What was changed before a refusal stays changed, and is in the effects: a client that does not own a partition
+    has been heard of all the same, and may have started a rebalance."""
+    try:
+        match command:
+            case IteratorJoin():
+                return clients.join(context, command, now, effects)
+            case IteratorBeat():
+                return clients.beat(context, command, now, effects)
+            case IteratorLeave():
+                return clients.leave(context, command, now, effects)
+            case GetIterator():
+                return issuing.get(context, command, now, effects)
+            case CommitIterator():
+                return issuing.commit(context, command, now, effects)
+            case ListIterators():
+                return issuing.listed(context, command, now)
+    except PenstockError as error:
+        return failed(command, error.code, error.detail)

@@ -1,0 +1,80 @@
+"""The record of what was last issued of a partition to a group, in a layout of our own.
+
+Its key has version 1000, out of the way of Kafka's, whose tools pass over versions they do not know.
+"""
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from penstock.groups.effects import Record
+from penstock.wire.messages import read_versioned, write_versioned
+
+ITERATOR_KEY = 1_000
+_VALUE_VERSION = 0
+
+
+class IssuedKey(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Issued(Struct, frozen=True):
+    """The last iterator of a partition that a group was given. It is replaced by the next, and so are its numbers."""
+
+    client_id: str
+    topic_id: bytes
+    generation: int
+    life: int
+    issue: int
+    after: int
+    """The issue whose commit this one followed; 0 if none."""
+    offset: int
+    messages_max: int
+    in_flight_ms: int
+    expires_ms: int
+    """Wall clock."""
+    is_over: bool = False
+    """It was committed, and its client was given no next one: `offset` is where the group goes on."""
+
+
+def issued_record(key: IssuedKey, issued: Issued) -> Record:
+    value = write_versioned(
+        "IssuedIteratorValue",
+        _VALUE_VERSION,
+        {
+            "client_id": issued.client_id,
+            "topic_id": issued.topic_id,
+            "generation": issued.generation,
+            "life": issued.life,
+            "issue": issued.issue,
+            "after": issued.after,
+            "offset": issued.offset,
+            "messages_max": issued.messages_max,
+            "in_flight_ms": issued.in_flight_ms,
+            "expires_ms": issued.expires_ms,
+            "is_over": issued.is_over,
+        },
+    )
+    return Record(_key(key), value)
+
+
+def issued_tombstone(key: IssuedKey) -> Record:
+    return Record(_key(key), None)
+
+
+def _key(key: IssuedKey) -> bytes:
+    return write_versioned("IssuedIteratorKey", ITERATOR_KEY, key._asdict())
+
+
+def read_issued_key(key: bytes) -> IssuedKey:
+    """MalformedError if it is not laid out as a key of this kind."""
+    fields = read_versioned("IssuedIteratorKey", key)
+    return IssuedKey(fields["group_id"], fields["topic"], fields["partition"])
+
+
+def read_issued(value: bytes) -> Issued:
+    """MalformedError if it is not laid out so."""
+    fields = read_versioned("IssuedIteratorValue", value)
+    return Issued(**(fields | {"topic_id": bytes(fields["topic_id"])}))

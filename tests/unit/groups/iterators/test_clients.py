@@ -1,0 +1,165 @@
+"""Clients of iterators in their group: they come, are given partitions, and go."""
+
+import pytest
+from msgspec.structs import replace
+
+from builders.group_consumers import SESSION_MS, Consumer, describe
+from builders.iterator_clients import IN_FLIGHT_MS, driver
+from penstock.groups.answers import ClientAnswer, GroupList
+from penstock.groups.commands import IteratorJoin, ListGroups
+from penstock.model.errors import ErrorCode
+
+
+def test_a_client_that_joins_is_given_nothing_before_it_asks() -> None:
+    answer = driver().client().join()
+    assert answer == ClientAnswer(
+        generation=1, is_settled=True, heartbeat_interval_ms=5_000, session_timeout_ms=SESSION_MS
+    )
+
+
+def test_joining_again_changes_nothing() -> None:
+    machine = driver()
+    (a,) = machine.joined("a")
+    a.get(3)
+    before = sorted(machine.machine.dump())
+    assert {(each.topic, each.partitions) for each in a.join().assignment} == {("orders", (0, 1, 2, 3))}
+    assert sorted(machine.machine.dump()) == before
+
+
+@pytest.mark.parametrize(
+    ("group_id", "client_id", "error"),
+    [
+        ("", "a", ErrorCode.INVALID_GROUP_ID),
+        ("g" * 256, "a", ErrorCode.INVALID_GROUP_ID),
+        ("g", "", ErrorCode.INVALID_REQUEST),
+        ("g", "ü" * 128, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_names_have_at_least_one_byte_and_no_more_than_fit_into_an_iterator(
+    group_id: str, client_id: str, error: ErrorCode
+) -> None:
+    machine = driver()
+    assert machine.ask(IteratorJoin(group_id, client_id, "", ""), ClientAnswer).error is error
+    assert not machine.log
+
+
+def test_a_client_that_has_not_joined_is_told_to() -> None:
+    machine = driver()
+    stranger = machine.client()
+    machine.joined("b")
+    assert stranger.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.leave().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.ask().error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_first_iterator_that_a_new_client_asks_for_starts_the_rebalance() -> None:
+    machine = driver()
+    a, b = machine.joined("a", "b")
+    assert a.get(0).generation == 2
+    assert b.beat().generation == 2
+    assert b.ask(0).error is ErrorCode.NOT_OWNER
+    assert (a.beat().generation, b.beat().generation) == (3, 3)
+    a_has, b_has = a.owned(), b.owned()
+    assert not a_has & b_has
+    assert ("orders", 0) in a_has
+    assert (len(a_has), len(b_has)) == (2, 2)
+
+
+def test_what_a_client_had_goes_to_the_others_when_it_leaves() -> None:
+    machine = driver()
+    a, b = machine.joined("a", "b")
+    iterator = a.get(0)
+    assert b.ask(0).error is ErrorCode.NOT_OWNER
+    assert a.leave().error is ErrorCode.NONE
+    assert b.get(0).offset == iterator.offset
+    assert len(b.owned()) == 4
+
+
+def test_what_a_silent_client_had_goes_to_the_others_after_its_session() -> None:
+    machine = driver()
+    a, b = machine.joined("a", "b")
+    a.get(0)
+    b.ask(0)
+    for _ in range(5):
+        machine.pass_time(SESSION_MS // 5)
+        b.beat()
+    assert b.get(0).client_id == "b"
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("sign_of_life", ["beat", "get", "commit"])
+def test_whatever_a_client_asks_for_keeps_it_in_the_group(sign_of_life: str) -> None:
+    machine = driver()
+    (a,) = machine.joined("a")
+    iterator = a.get(0)
+    for _ in range(5):
+        machine.pass_time(SESSION_MS // 2)
+        match sign_of_life:
+            case "beat":
+                a.beat()
+            case "get":
+                a.get(1)
+            case "commit":
+                iterator = a.settle(iterator, 0)
+    assert a.beat().error is ErrorCode.NONE
+
+
+def test_a_client_is_told_whether_it_has_what_it_is_to_have() -> None:
+    machine = driver(consumer_assignment_interval_ms=1_000)
+    a, b = machine.joined("a", "b")
+    a.ask(0)
+    assert not a.beat().is_settled, "the partitions were shared out a moment ago"
+    machine.pass_time(1_000)
+    assert a.beat().is_settled
+    a.get(0)
+    b.ask(0)
+    assert not b.beat().is_settled
+    machine.pass_time(1_000)
+    assert b.beat().is_settled or a.beat().is_settled
+
+
+def test_clients_share_their_group_with_consumers_of_the_new_protocol() -> None:
+    machine = driver()
+    (a,) = machine.joined("a")
+    a.get(0)
+    consumer = Consumer(machine, "m")
+    consumer.join()
+    for _ in range(3):
+        machine.pass_time(IN_FLIGHT_MS)
+        a.beat()
+        consumer.beat()
+    assert len(a.owned()) == len(consumer.places) == 2
+    assert not a.owned() & consumer.places
+    (described,) = (each for each in describe(machine).members if each.member_id == "iterators/a")
+    assert (described.client_id, described.client_host) == ("program", "/127.0.0.1")
+    assert described.subscribed_topics == ("orders",)
+
+
+def test_a_group_with_clients_is_listed_and_cannot_be_deleted() -> None:
+    machine = driver()
+    (a,) = machine.joined("a")
+    a.settle(replace(a.get(0), offset=0), 5)
+    listed = machine.ask(ListGroups(), GroupList).groups
+    assert [(each.group_id, each.type) for each in listed] == [("g", "consumer")]
+    assert machine.delete().error is ErrorCode.NON_EMPTY_GROUP
+    a.leave()
+    assert machine.delete().error is ErrorCode.NONE
+    assert not list(machine.machine.dump()), "nothing is left of the group, not even what it had issued"
+
+
+def test_more_partitions_are_shared_out_too() -> None:
+    machine = driver()
+    (a,) = machine.joined("a")
+    a.get(0)
+    assert a.ask(4).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    machine.topics.grow("orders", 6)  # type: ignore[attr-defined]
+    assert a.get(5).generation > 2
+
+
+def test_a_consumer_whose_member_id_is_a_clients_name_is_somebody_else() -> None:
+    machine = driver()
+    Consumer(machine, "a").join()
+    a = machine.client("a")
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    a.join()
+    assert {each.member_id for each in describe(machine).members} == {"a", "iterators/a"}
