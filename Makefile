@@ -42,9 +42,12 @@ check: $(READY)
 	say $(VENV)/bin/lint-imports --no-cache; \
 	say $(PYTHON) scripts/spec_coverage.py; \
 	say $(PYTHON) scripts/sync.py --check; \
+	say $(PYTHON) scripts/reference.py --check; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed" >&2; exit 1; }
 
 format: $(READY)
+	$(PYTHON) scripts/sync.py
+	$(PYTHON) scripts/reference.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

@@ -37,8 +37,8 @@ from penstock.sdk.times import Time, Times
 class AsyncClient(AsyncFace):
     """A client of one cluster, made by `penstock.connect_async`. Use `async with`, or `close()` it.
 
-    It may be used by many tasks at once (without `async`: by many threads). Closing it closes the producers and
-    consumers it made; producers first send what they have.
+    Many may use it at once: tasks of its event loop or, where it blocks, threads. Closing it closes the producers
+    and consumers it made; producers first send what they have.
     """
 
     def __init__(self, portal: AsyncPortal, home: Home) -> None:

@@ -1,0 +1,44 @@
+"""The reference of the SDK is written from its sources, and fresh."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import penstock
+import reference
+
+LONG = "a" * 100
+
+
+def test_the_reference_is_what_the_script_writes() -> None:
+    assert reference.stale() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(self, a: int, *, b: str = LIMIT) -> None: ...", "f(a: int, *, b: str = 7) -> None"),
+        ("def f(a, *rest: int, **more: str): ...", "f(a, *rest: int, **more: str)"),
+        ('def f(a: "pa.Table | None" = None) -> "pa.Table": ...', "f(a: pa.Table | None = None) -> pa.Table"),
+        (
+            f"def f({'a' * 50}: int, {'b' * 50}: int) -> None: ...",
+            f"f(\n    {'a' * 50}: int,\n    {'b' * 50}: int,\n) -> None",
+        ),
+    ],
+)
+def test_a_signature_is_shown_as_it_is_called(source: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(f"LIMIT = 7\n{source}\n", encoding="utf-8")
+    module = reference.Module(path)
+    function = module.tree.body[1]
+    assert isinstance(function, ast.FunctionDef)
+    assert reference.signature(function, module) == expected
+
+
+def test_what_the_package_names_lazily_is_what_it_names_to_tools_that_read_types() -> None:
+    tree = ast.parse(Path(penstock.__file__).read_text(encoding="utf-8"))
+    imported = {
+        name.asname: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert {name: home for name, home in imported.items() if name} == penstock._HOMES
