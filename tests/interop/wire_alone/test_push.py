@@ -1,0 +1,137 @@
+"""A push subscription: messages come by themselves, as far as what came before is committed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from interop.wire_alone.batches import stored
+from interop.wire_alone.calls import INFO, ROLE, SUBSCRIBE, SUBSCRIPTION_COMMIT, UNSUBSCRIBE
+from interop.wire_alone.client import Connection
+
+WINDOW = 10
+
+
+class Subscriber:
+    """One partition's subscription on a connection that only consumes."""
+
+    def __init__(
+        self, connection: Connection, topic: str, *, share_percent: int, group: str | None, offset: int
+    ) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.values: list[bytes] = []
+        partitions = [{"partition": 0, "offset": offset, "leader_epoch": -1}]
+        self.id = connection.send(
+            SUBSCRIBE,
+            {
+                "group_id": group,
+                "window_messages": WINDOW,
+                "window_bytes": 1 << 20,
+                "share_percent": share_percent,
+                "otherwise": -2,
+                "topics": [{"name": topic, "partitions": partitions}],
+            },
+        )
+        answer = connection.receive(SUBSCRIBE, self.id)
+        assert (answer["error_code"], answer["partitions"][0]["error_code"]) == (0, 0)
+        self.position = answer["partitions"][0]["position"]
+
+    def receive(self, count: int) -> None:
+        """Take deliveries until so many messages have come in all."""
+        while len(self.values) < count:
+            for row in self.connection.receive(SUBSCRIBE, self.id)["partitions"]:
+                assert row["error_code"] == 0
+                self.values += [each.value for each in stored(row["records"]) if each.offset >= row["position"]]
+
+    def commit(self, offset: int) -> int:
+        done = {"partition": 0, "offset": offset, "leader_epoch": -1, "metadata": None}
+        answer = self.connection.ask(
+            SUBSCRIPTION_COMMIT,
+            subscription_id=self.id,
+            generation_or_epoch=-1,
+            member_id="",
+            instance_id=None,
+            topics=[{"name": self.topic, "partitions": [done]}],
+        )
+        assert answer["error_code"] == 0
+        error: int = answer["topics"][0]["partitions"][0]["error_code"]
+        return error
+
+    def is_held_back(self) -> bool:
+        """Whether the broker, which goes on to answer, has sent no more messages."""
+        for _ in range(3):
+            assert self.connection.ask(INFO, client_version=None)["error_code"] == 0
+        return not self.connection.has_kept(self.id)
+
+
+@pytest.fixture
+def consumer(penstock_bootstrap: str) -> Iterator[Connection]:
+    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+        assert connection.ask(ROLE, role=2, producer_group=None)["error_code"] == 0
+        yield connection
+
+
+@pytest.fixture
+def producer(penstock_bootstrap: str) -> Iterator[Connection]:
+    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+        assert connection.ask(ROLE, role=1, producer_group=None)["error_code"] == 0
+        yield connection
+
+
+def write(producer: Connection, topic: str, count: int) -> list[bytes]:
+    """One batch for each, since batches are not cut."""
+    values = [b"%d" % number for number in range(count)]
+    for value in values:
+        assert producer.put(topic, value)["error_code"] == 0
+    return values
+
+
+@pytest.mark.parametrize("share_percent", [1, 50, 100])
+def test_no_more_than_the_window_is_sent_until_the_share_of_it_is_committed(
+    share_percent: int, producer: Connection, consumer: Connection
+) -> None:
+    topic = producer.create_topic()
+    values = write(producer, topic, 3 * WINDOW)
+    subscriber = Subscriber(consumer, topic, share_percent=share_percent, group=None, offset=-2)
+    subscriber.receive(WINDOW)
+    assert subscriber.is_held_back()
+    needed = -(-WINDOW * share_percent // 100)
+    if needed > 1:
+        assert subscriber.commit(needed - 1) == 0
+        assert subscriber.is_held_back()
+    assert subscriber.commit(needed) == 0
+    subscriber.receive(WINDOW + needed)
+    assert subscriber.is_held_back()
+    while len(subscriber.values) < len(values):
+        assert subscriber.commit(len(subscriber.values)) == 0
+        subscriber.receive(min(len(values), len(subscriber.values) + 1))
+    assert subscriber.values == values
+
+
+def test_what_is_written_later_comes_by_itself(producer: Connection, consumer: Connection) -> None:
+    topic = producer.create_topic()
+    subscriber = Subscriber(consumer, topic, share_percent=50, group=None, offset=-1)
+    assert subscriber.is_held_back()
+    values = write(producer, topic, WINDOW // 2)
+    subscriber.receive(len(values))
+    assert subscriber.values == values
+
+
+def test_more_than_was_delivered_cannot_be_committed(producer: Connection, consumer: Connection) -> None:
+    topic = producer.create_topic()
+    write(producer, topic, 2 * WINDOW)
+    subscriber = Subscriber(consumer, topic, share_percent=50, group=None, offset=-2)
+    subscriber.receive(WINDOW)
+    assert subscriber.commit(2 * WINDOW) != 0
+    assert subscriber.is_held_back()
+
+
+def test_commits_of_a_group_are_where_its_next_subscription_begins(producer: Connection, consumer: Connection) -> None:
+    topic = producer.create_topic()
+    write(producer, topic, WINDOW)
+    first = Subscriber(consumer, topic, share_percent=50, group=f"group of {topic}", offset=-3)
+    first.receive(WINDOW)
+    assert first.commit(4) == 0
+    assert consumer.ask(UNSUBSCRIBE, subscription_id=first.id)["error_code"] == 0
+    second = Subscriber(consumer, topic, share_percent=50, group=f"group of {topic}", offset=-3)
+    assert second.position == 4
