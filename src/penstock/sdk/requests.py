@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import NO_TOPIC_ID, TopicPartition
 from penstock.model.roles import Role
 from penstock.sdk.answers import (
@@ -28,6 +28,7 @@ from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import Buffer
 from penstock.wire.messages import read_response, write_request
 from penstock.wire.produce import parse_produce_response, write_produce_request
+from penstock.wire.puts import parse_puts_response, write_puts_request
 
 # Produce and Fetch stop where topic ids replace names: a client that routes by name gains nothing from them.
 PRODUCE = Api(0, "Produce", 3, 12)
@@ -38,6 +39,7 @@ CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
 INFO = Api(1000, "Info", 0, 0)
+PUTS = Api(1003, "Puts", 0, 0)
 ROLE = Api(1002, "Role", 0, 0)
 
 BEGINNING = -2
@@ -105,6 +107,35 @@ def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int)
         return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
 
     return Request(PRODUCE, encode, decode, answered=acks != 0)
+
+
+class KnownIdsError(PenstockError):
+    """Messages of some of these ids were stored before, and nothing now. `known` has their places in the batch, each
+    with the offset of its first copy."""
+
+    def __init__(self, where: TopicPartition, known: Mapping[int, int]) -> None:
+        super().__init__(ErrorCode.DUPLICATE_MESSAGE_ID, f"{where}: {len(known)} of the messages were stored before")
+        self.known = known
+
+
+def puts(
+    where: TopicPartition, batch: Buffer, ids: Sequence[bytes] | None, *, acks: int, timeout_ms: int
+) -> Request[Produced]:
+    """Append a batch, whose messages may have ids; KnownIdsError when some of these are known."""
+
+    def encode(version: int) -> list[Buffer]:
+        entry = (where.partition, 0, batch, ids)
+        return write_puts_request([(where.topic, [entry])], acks=acks, timeout_ms=timeout_ms)
+
+    def decode(version: int, frame: memoryview, start: int) -> Produced | PenstockError:
+        ((_, (row,)),) = parse_puts_response(frame, start)
+        if row.error == ErrorCode.DUPLICATE_MESSAGE_ID.number:
+            return KnownIdsError(where, dict(row.known))
+        if row.error:
+            return refusal(row.error, f"writing to {where}", row.message)
+        return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
+
+    return Request(PUTS, encode, decode, answered=acks != 0)
 
 
 def fetch(

@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import MadeId, as_message_id
 from penstock.model.roles import Role
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
 from penstock.sdk.home import Home
 from penstock.sdk.life import Life
 from penstock.sdk.producing._chunk import Receipt
 from penstock.sdk.producing.engine import Engine
+from penstock.sdk.producing.ids import Id, taken_id, taken_ids
 from penstock.sdk.producing.lots import Receipts
 from penstock.sdk.producing.options import Options
 from penstock.sdk.times import Time
 
 Data = bytes | bytearray | memoryview | str | None
 Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]
-Id = str | bytes | MadeId
 
 
 class AsyncProducer(AsyncFace):
@@ -68,7 +67,9 @@ class AsyncProducer(AsyncFace):
             if hash is not None and partition is not None:
                 raise PenstockError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both")
             time_ms = None if timestamp is None else self._home.times.moment_ms(timestamp, "timestamp")
-            own_id = None if message_id is None else as_message_id(message_id)
+            own_id = None
+            if message_id is not None:
+                own_id, partition = taken_id(message_id, partition)
             return self._put(topic, value, key, headers, time_ms, partition, hash, own_id, on_done)
         return self._put(topic, value, key, headers, None, partition, None, None, on_done)
 
@@ -100,7 +101,9 @@ class AsyncProducer(AsyncFace):
             times_ms = [times.moment_ms(each, "timestamps") for each in timestamps]
         else:
             times_ms = times.moment_ms(timestamps, "timestamps")
-        ids = None if message_ids is None else [None if each is None else as_message_id(each) for each in message_ids]
+        ids = None
+        if message_ids is not None:
+            ids, partition = taken_ids(message_ids, partition)
         receipts = self._engine.put_many(
             topic,
             values,

@@ -25,6 +25,8 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
+from penstock.model.message_id import ID_HEADER
+
 COMPILED = cython.compiled
 
 ROW_BYTES = cython.declare(cython.Py_ssize_t, 36)  # More than the fields of a record take beside key, value, headers.
@@ -50,6 +52,8 @@ def as_headers(headers: Any) -> list[tuple[str, bytes | None]]:
     for name, data in pairs:
         if not isinstance(name, str):
             raise TypeError(f"a header's name is str, not {type(name).__name__}")
+        if name == ID_HEADER:
+            raise ValueError(f"the header {ID_HEADER} is made from the message id; give that")
         made.append((name, as_bytes(data)))
     return made
 
@@ -67,7 +71,8 @@ def headers_size(headers: list) -> int:
 class Batch:
     """Rows of one chunk that go to one partition together, and what became of them.
 
-    `rows` has their places in the chunk, None for all of it. `base_offset` is -1 where the broker could not say.
+    `rows` has their places in the chunk, None for all of it. `base_offset` is -1 where the broker could not say. Once
+    the batch is claimed it has either a number or, in `ids`, an id for each row.
     """
 
     chunk = cython.declare(object, visibility="public")
@@ -83,6 +88,8 @@ class Batch:
     identity = cython.declare(object, visibility="public")
     base_sequence = cython.declare(cython.longlong, visibility="public")
     is_shown = cython.declare(cython.bint, visibility="public")
+    ids = cython.declare(list, visibility="public")
+    is_claimed = cython.declare(cython.bint, visibility="public")
     encoded = cython.declare(object, visibility="public")
     was_sent = cython.declare(cython.bint, visibility="public")
     in_doubt = cython.declare(cython.bint, visibility="public")
@@ -104,6 +111,8 @@ class Batch:
         self.identity = None
         self.base_sequence = -1
         self.is_shown = False
+        self.ids = None
+        self.is_claimed = False
         self.encoded = None
         self.was_sent = False
         self.in_doubt = False
@@ -130,10 +139,12 @@ class Chunk:
     partitions = cython.declare(list, visibility="readonly")
     hashes = cython.declare(list, visibility="readonly")
     ids = cython.declare(list, visibility="public")
+    has_given_ids = cython.declare(cython.bint, visibility="readonly")
     table = cython.declare(object, visibility="public")
     callbacks = cython.declare(dict, visibility="public")
     waiters = cython.declare(list, visibility="public")
     deadline = cython.declare(object, visibility="public")
+    partition_count = cython.declare(cython.Py_ssize_t, visibility="public")
     unsettled = cython.declare(cython.Py_ssize_t, visibility="public")
     unencoded = cython.declare(cython.Py_ssize_t, visibility="public")
     _last_ms: Any
@@ -146,12 +157,12 @@ class Chunk:
         self.desk = desk
         self.options = options
         self.count = self.size_bytes = self.held_bytes = 0
-        self.is_sealed = self.is_hurried = False
+        self.is_sealed = self.is_hurried = self.has_given_ids = False
         self.values = []
         self.keys = self.headers = self.partitions = self.hashes = self.ids = None
         self.timestamps = []
         self.table = self.callbacks = self.waiters = self.deadline = None
-        self.unsettled = self.unencoded = 0
+        self.partition_count = self.unsettled = self.unencoded = 0
         self._last_ms = None
         self._whole = None
         self._batches = self._positions = None
@@ -175,6 +186,7 @@ class Chunk:
         self.partitions = partitions
         self.hashes = hashes
         self.ids = ids
+        self.has_given_ids = ids is not None
         self.count = len(values)
         self.size_bytes = size_bytes
         self.held_bytes = size_bytes + self.count * OBJECT_BYTES
@@ -223,6 +235,8 @@ class Chunk:
             if self.ids is None:
                 self.ids = [None] * before
             self.ids.append(message_id)
+            if message_id is not None:
+                self.has_given_ids = True
 
     @cython.cfunc
     @cython.inline
@@ -231,9 +245,15 @@ class Chunk:
             self.headers is not None or self.partitions is not None or self.hashes is not None or self.ids is not None
         )
 
-    def seal(self) -> None:
-        """No row is added any more."""
-        self.is_sealed = True
+    def is_routed(self, index: cython.Py_ssize_t) -> bool:
+        """Whether something else than its id decides the partition of a row; once rows are dropped, that is not known
+        and taken for so."""
+        if self.values is None:
+            return True
+        for column in (self.partitions, self.hashes, self.keys):
+            if column is not None and column[index] is not None:
+                return True
+        return False
 
     def assign(self, batch: Batch) -> None:
         """The rows of this batch are its own from now on."""

@@ -13,7 +13,9 @@ from typing import TypeVar
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import MadeId
 from penstock.sdk.producing._chunk import Batch, Chunk, Receipt
+from penstock.sdk.producing._sharing import partition_for
 
 log = logging.getLogger("penstock.producer")
 
@@ -133,19 +135,31 @@ class Desk:
     def message_id(self, chunk: Chunk, index: int) -> bytes:
         """The id of a row: what it was given, its place in its batch, or one made for it alone."""
         with self.lock:
-            if chunk.ids is not None and chunk.ids[index] is not None:
-                return bytes(chunk.ids[index])
             batch, position = chunk.place_of(index)
-            if batch is not None and batch.base_sequence >= 0:
+            if batch is not None and batch.is_claimed and batch.base_sequence >= 0:
                 batch.is_shown = True
-                identity = batch.identity
-                numbers = (identity.producer_id, identity.epoch, batch.partition, batch.base_sequence, position)
-                return b"~" + ".".join(map(str, numbers)).encode()
-            if chunk.ids is None:
-                chunk.ids = [None] * chunk.count
+                producer_id, epoch = batch.identity
+                return MadeId(producer_id, epoch, batch.partition, batch.base_sequence, position).encode()
+            return self.own_id(chunk, index)
+
+    def own_id(self, chunk: Chunk, index: int) -> bytes:
+        """The row's own id, made now if it has none. Held under the lock."""
+        if chunk.ids is None:
+            chunk.ids = [None] * chunk.count
+        own: bytes | None = chunk.ids[index]
+        if own is None:
+            own = chunk.ids[index] = self._random_id(chunk, index)
+        return own
+
+    def _random_id(self, chunk: Chunk, index: int) -> bytes:
+        """An id that nobody else has; where it decides the partition of a retry, one that decides for the right one."""
+        batch, _ = chunk.place_of(index)
+        while True:
             made = self._entropy.token(_RANDOM_ID_BYTES).hex().encode()
-            chunk.ids[index] = made
-            return made
+            if batch is None or batch.partition < 0 or chunk.is_routed(index):
+                return made
+            if partition_for(made, chunk.partition_count) == batch.partition:
+                return made
 
 
 def _waker(future: asyncio.Future[None], loop: asyncio.AbstractEventLoop, is_ours: bool) -> Callable[[], None]:

@@ -9,7 +9,7 @@ keep the order in which one thread put them.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from penstock.model.names import TopicPartition, check_topic_name
 from penstock.sdk.asking import Asking
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake
 from penstock.sdk.producing._sharing import shares
+from penstock.sdk.producing.batches import runs
 from penstock.sdk.producing.desk import Desk, log
 from penstock.sdk.producing.failures import UnstoredError
 from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
@@ -161,20 +162,26 @@ class Engine:
         found = (
             shares(chunk.count, chunk.partitions, chunk.hashes, chunk.keys, chunk.ids, flow.partitions, turn)
             if routed
-            else {turn: []}
+            else {turn: range(chunk.count)}
         )
-        if len(found) == 1:
-            batches = [self._whole(chunk, next(iter(found)))]
-        else:
-            batches = [Batch(chunk, partition, rows, 0) for partition, rows in found.items()]
-            for batch in batches:
-                batch.held_bytes = chunk.held_bytes * batch.count // chunk.count
-                chunk.assign(batch)
-            batches[-1].held_bytes += chunk.held_bytes - sum(batch.held_bytes for batch in batches)
-            chunk.unsettled = chunk.unencoded = len(batches)
+        pieces = [(partition, run) for partition, rows in found.items() for run in self._runs(chunk, rows)]
+        with self.desk.lock:
+            chunk.partition_count = flow.partitions
+            if len(pieces) == 1:
+                batches = [self._whole(chunk, pieces[0][0])]
+            else:
+                batches = [Batch(chunk, partition, list(rows), 0) for partition, rows in pieces]
+                for batch in batches:
+                    batch.held_bytes = chunk.held_bytes * batch.count // chunk.count
+                    chunk.assign(batch)
+                batches[-1].held_bytes += chunk.held_bytes - sum(batch.held_bytes for batch in batches)
+                chunk.unsettled = chunk.unencoded = len(batches)
         flow.under_way += len(batches)
         for batch in batches:
             self._line(TopicPartition(flow.topic, batch.partition)).add(batch)
+
+    def _runs(self, chunk: Chunk, rows: Sequence[int]) -> list[Sequence[int]]:
+        return [rows] if chunk.ids is None else runs(rows, chunk.ids)
 
     def _whole(self, chunk: Chunk, partition: int) -> Batch:
         batch = Batch(chunk, partition, None, chunk.held_bytes)

@@ -9,12 +9,13 @@ that is not good, all that are under way are waited for, and then seen through o
 - An identity is never used on a partition again after a batch under it was given up with its fate unknown: the next
   batch would carry the same numbers, and would be taken for the lost one.
 - The first batch under an identity goes alone: to a broker that does not know it yet, any number would be the first.
+- A batch whose messages have ids of their own has no number: it goes alone, and the broker knows a retry by the ids.
 - A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from penstock.model.entropy import Entropy
@@ -23,9 +24,10 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.answers import Produced, ProducerIdentity
 from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.producing._chunk import Batch
-from penstock.sdk.producing.batches import NOBODY, halves, number
+from penstock.sdk.producing.batches import NOBODY, halves, has_ids, number, parts
 from penstock.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from penstock.sdk.producing.options import ALL
+from penstock.sdk.requests import KnownIdsError
 from penstock.sdk.retry import Attempts, Deadline
 
 IN_FLIGHT_MAX = 5
@@ -37,7 +39,9 @@ Answer = asyncio.Future[Produced | PenstockError]
 
 
 class Route(Protocol):
-    """The way to a partition's leader."""
+    """The way to a partition's leader. `keeps_ids` says whether that knows a message by its id, as far as is known."""
+
+    keeps_ids: bool
 
     async def find(self, deadline: Deadline) -> Connection:
         """A connection to the leader; an error means that nothing was sent."""
@@ -151,13 +155,15 @@ class Line:
         """Send a batch behind those under way; False when it must wait, or go alone."""
         if self._identity is None or not self._is_proven:
             return False
-        if batch.chunk.options.acks != ALL or batch.chunk.deadline.is_over:
+        if batch.chunk.options.acks != ALL or batch.chunk.deadline.is_over or has_ids(batch):
             return False
         sequence = self._next_sequence
         if self._flying:
             last = self._flying[-1].batch
             sequence = (last.base_sequence + last.count) % SEQUENCE_MODULUS
         number(batch, self._identity, sequence)
+        if batch.ids is not None:  # Somebody asked for an id just now.
+            return False
         posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
         if posted is None:
             return False
@@ -201,6 +207,8 @@ class Line:
     async def _settle_one(self, batch: Batch, outcome: Produced | PenstockError | None) -> None:
         try:
             produced = await self._see_through(batch, outcome)
+        except KnownIdsError as error:
+            await self._settle_known(batch, error.known)
         except OutcomeUnknownError as error:
             self._retire(batch.identity)
             self._alone.remove(batch)
@@ -218,18 +226,29 @@ class Line:
             self._alone.remove(batch)
             self._confirm(batch, produced)
 
+    async def _settle_known(self, batch: Batch, known: Mapping[int, int]) -> None:
+        """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""
+        left = [position for position in range(batch.count) if position not in known]
+        shares = [[position] for position in known] + ([left] if left else [])
+        self._alone.remove(batch)
+        made = parts(batch, shares)
+        for part, offset in zip(made, known.values(), strict=False):
+            self._confirm(part, Produced(offset, -1, -1))
+        if left:
+            self._alone.append(made[-1])
+            await self._settle_one(made[-1], None)
+
     async def _see_through(self, batch: Batch, outcome: Produced | PenstockError | None) -> Produced:
         """Store the batch, once. `outcome` is what its first attempt brought, if there was one.
 
         OutcomeUnknownError when the deadline comes first and the batch may be there; any other error means it is not.
-        With weaker acknowledgements than all, nothing in doubt is sent again.
+        What the broker would not know again, having neither numbers nor ids, is not sent again when in doubt.
         """
         deadline: Deadline = batch.chunk.deadline
         if outcome is None and deadline.is_over:
             text = f"{self.where}: nothing was sent; the time was over before its turn came"
             raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text)
         attempts = Attempts(self._entropy, deadline)
-        is_all = batch.chunk.options.acks == ALL
         if isinstance(outcome, PenstockError):
             _note(batch, outcome)
         while True:
@@ -240,13 +259,15 @@ class Line:
             error, outcome = outcome, None
             if batch.in_doubt and error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 return Produced(-1, -1, -1)
-            if error.code in IDENTITY_REFUSED and is_all and not batch.in_doubt and not batch.is_shown:
+            is_numbered = batch.base_sequence >= 0
+            if error.code in IDENTITY_REFUSED and is_numbered and not batch.in_doubt and not batch.is_shown:
                 again = await self._renumber(batch, attempts)
             else:
-                again = (is_all or not batch.in_doubt) and await attempts.again(error)
+                is_known = is_numbered or (batch.ids is not None and self._route.keeps_ids)
+                again = (is_known or not batch.in_doubt) and await attempts.again(error)
             if not again:
                 account = attempts.account(error)
-                if batch.in_doubt:
+                if batch.in_doubt and not isinstance(error, KnownIdsError):
                     raise OutcomeUnknownError(self.where, account, unanswered=batch.unanswered) from error
                 if account is not error:
                     raise account from error
@@ -254,7 +275,7 @@ class Line:
 
     async def _attempt(self, batch: Batch, deadline: Deadline) -> Produced | PenstockError:
         try:
-            if batch.chunk.options.acks != ALL:
+            if batch.chunk.options.acks != ALL or has_ids(batch):
                 number(batch, NOBODY, -1)
             elif not batch.in_doubt:
                 if self._identity is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk import requests
 from penstock.sdk.answers import Produced, ProducerIdentity
@@ -21,6 +21,7 @@ class LeaderRoute:
         self._asking = asking
         self._cluster = asking.cluster
         self._where = where
+        self.keeps_ids = True
 
     async def find(self, deadline: Deadline) -> Connection:
         topic, partition = self._where
@@ -33,7 +34,7 @@ class LeaderRoute:
 
     async def send(self, connection: Connection, batch: Batch, deadline: Deadline) -> Produced:
         try:
-            produced = await connection.request(self._request(batch), self._cluster.timeout_s(deadline))
+            produced = await connection.request(self._request(connection, batch), self._cluster.timeout_s(deadline))
         except PenstockError:
             self._cluster.forget(self._where.topic)
             raise
@@ -47,11 +48,19 @@ class LeaderRoute:
             connection.room.add_done_callback(lambda _: when_room())
             return None
         deadline: Deadline = batch.chunk.deadline
-        return Posted(connection, connection.post(self._request(batch), self._cluster.timeout_s(deadline)))
+        return Posted(connection, connection.post(self._request(connection, batch), self._cluster.timeout_s(deadline)))
 
-    def _request(self, batch: Batch) -> Request[Produced]:
+    def _request(self, connection: Connection, batch: Batch) -> Request[Produced]:
+        """Puts, which message ids travel in; Produce for brokers that have nothing else, and keep no ids."""
         timeout_ms = self._cluster.broker_timeout_ms(batch.chunk.deadline)
-        return requests.produce(self._where, batch.encoded, acks=batch.chunk.options.acks, timeout_ms=timeout_ms)
+        acks = batch.chunk.options.acks
+        self.keeps_ids = connection.serves(requests.PUTS)
+        if self.keeps_ids:
+            return requests.puts(self._where, batch.encoded, batch.ids, acks=acks, timeout_ms=timeout_ms)
+        if batch.ids is not None and batch.chunk.has_given_ids:
+            text = f"{connection.address} keeps no message ids, so that nothing can be stored under one there"
+            raise PenstockError(ErrorCode.UNSUPPORTED_VERSION, text)
+        return requests.produce(self._where, batch.encoded, acks=acks, timeout_ms=timeout_ms)
 
 
 async def ask_identity(asking: Asking, deadline: Deadline) -> ProducerIdentity:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.engines import Put
-from builders.scripted_broker import Cut, Fault, Refuse, Scene, Silence, play
+from builders.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.producing.failures import OutcomeUnknownError, UnstoredError
 
@@ -319,13 +319,58 @@ def test_whoever_stops_waiting_does_not_stop_the_message() -> None:
 def test_the_id_of_a_message_is_its_place_in_its_batch_or_its_own_when_asked_for_early() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
-        early, late, given = put("t", b"a"), put("t", b"b"), put("t", b"c", message_id=b"mine")
+        early, late, later = (put("t", value) for value in (b"a", b"b", b"c"))
         own = early.message_id
-        await late
+        await later
         assert early.message_id == own
         assert not own.startswith(b"~")
-        assert late.message_id == b"~1001.0.0.0.1"
+        assert (late.message_id, later.message_id) == (b"~1001.0.0.0.0", b"~1001.0.0.0.1")
         assert (await late).message_id == late.message_id
-        assert given.message_id == b"mine"
+
+    play(body)
+
+
+def test_a_broker_that_keeps_no_ids_refuses_retries_under_one_and_repeats_nothing_that_only_an_id_would_tell() -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        with pytest.raises(PenstockError, match="keeps no message ids"):
+            await put("t", b"a", message_id=b"mine")
+        scene.cluster.then("Produce", Cut(after=True))
+        asked = put("t", b"b")
+        assert asked.message_id
+        with pytest.raises(OutcomeUnknownError):
+            await asked
+        assert scene.cluster.topics["t"][0].values == [b"b"]
+
+    play(body)
+
+
+def test_a_number_that_was_told_as_part_of_an_id_is_not_taken_back() -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        await put("t", b"a")
+        scene.cluster.then("Produce", Late(1.0), Refuse(ErrorCode.UNKNOWN_PRODUCER_ID))
+        first, second = put("t", b"b"), None
+        await asyncio.sleep(0.1)
+        second = put("t", b"c")
+        await asyncio.sleep(0.1)
+        told = second.message_id
+        assert told.startswith(b"~")
+        await first
+        with pytest.raises(PenstockError, match="UNKNOWN_PRODUCER_ID"):
+            await second
+        assert second.message_id == told
+
+    play(body)
+
+
+def test_a_message_that_never_left_has_an_id_of_its_own() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.auto_create = False
+        receipt = Put(scene)("t", b"v")
+        with pytest.raises(PenstockError, match="UNKNOWN_TOPIC"):
+            await receipt
+        assert len(receipt.message_id) == 32
+        assert receipt.message_id == receipt.message_id
 
     play(body)

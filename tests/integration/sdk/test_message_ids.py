@@ -1,0 +1,116 @@
+"""Message ids through the producer: a retry, whoever sends it and whenever, stores nothing twice."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.testing.embedded import EmbeddedBroker
+
+LONG_S = 60.0
+TOPIC = "t"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "data") as started:
+        with penstock.connect(started.bootstrap) as client:
+            client.create_topic(TOPIC, partitions=3)
+        yield started
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
+    with penstock.connect(broker.bootstrap) as connected:
+        yield connected
+
+
+def count(client: penstock.Client) -> int:
+    places = {penstock.TopicPartition(TOPIC, number): "latest" for number in range(3)}
+    return sum(found.offset for found in client.offsets(places).values())
+
+
+def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_another_process_and_after_a_restart(
+    broker: EmbeddedBroker, client: penstock.Client
+) -> None:
+    with client.producer() as producer:
+        receipts = [producer.put(TOPIC, b"%d" % number, key=b"k%d" % number) for number in range(20)]
+        places = [receipt.result(LONG_S) for receipt in receipts]
+    assert all(place.message_id.startswith(b"~") for place in places)
+    assert len({place.message_id for place in places}) == 20
+    broker.restart()
+    with client.producer() as producer:
+        again = [producer.put(TOPIC, b"again", message_id=place.message_id) for place in places]
+        assert [receipt.result(LONG_S) for receipt in again] == places
+    program = (
+        "import penstock\n"
+        f"with penstock.connect({broker.bootstrap!r}) as client, client.producer() as producer:\n"
+        f"    print(producer.put({TOPIC!r}, b'x', message_id={places[7].message_id!r}).result(60))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    assert ran.stdout.strip() == repr(places[7])
+    assert count(client) == 20
+
+
+@pytest.mark.parametrize("own", ["order-17", b"\x00\xff", "x" * 255])
+def test_an_id_of_ones_own_is_stored_once_where_it_decides(own: str | bytes, client: penstock.Client) -> None:
+    with client.producer() as producer:
+        first = producer.put(TOPIC, b"a", message_id=own)
+        assert first.message_id == (own.encode() if isinstance(own, str) else own)
+        place = first.result(LONG_S)
+        second, third = producer.put(TOPIC, b"b", message_id=own), producer.put(TOPIC, b"c", message_id=own)
+        assert second.result(LONG_S) == third.result(LONG_S) == place
+    assert count(client) == 1
+
+
+def test_what_is_new_of_many_is_stored_and_what_is_known_answers_its_first_place(client: penstock.Client) -> None:
+    with client.producer() as producer:
+        ids = [b"id-%d" % number for number in range(50)]
+        first = producer.put_many(TOPIC, ids[:30], message_ids=ids[:30]).result(LONG_S)
+        second = producer.put_many(TOPIC, ids, message_ids=ids).result(LONG_S)
+        assert list(second)[:30] == list(first)
+        mixed = producer.put_many(TOPIC, [b"x"] * 4, message_ids=[None, ids[0], None, ids[0]], keys=None).result(LONG_S)
+        assert mixed[1] == mixed[3] == first[0]
+    assert count(client) == 52
+
+
+def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(client: penstock.Client) -> None:
+    with client.producer(linger=3600) as producer:
+        receipts = [producer.put(TOPIC, b"%d" % number) for number in range(10)]
+        ids = [receipt.message_id for receipt in receipts[::2]]
+        places = [receipt.result(LONG_S) for receipt in receipts]
+        assert [receipt.message_id for receipt in receipts[::2]] == ids
+        again = [producer.put(TOPIC, b"again", message_id=each) for each in ids]
+        assert [receipt.result(LONG_S) for receipt in again] == places[::2]
+    assert count(client) == 10
+
+
+def test_a_put_in_doubt_is_settled_by_its_id(broker: EmbeddedBroker) -> None:
+    with penstock.connect(broker.bootstrap) as client:
+        producer = client.producer(timeout=0.5)
+        producer.put(TOPIC, b"first", partition=0).result(LONG_S)
+        broker.pause()
+        lost = [producer.put(TOPIC, b"lost", partition=0) for _ in range(2)]
+        for receipt in lost:
+            assert isinstance(receipt.exception(LONG_S), penstock.OutcomeUnknownError)
+        ids = [receipt.message_id for receipt in lost]
+        broker.resume()
+        with client.producer() as other:
+            places = [other.put(TOPIC, b"lost", message_id=each).result(LONG_S) for each in ids]
+            assert [other.put(TOPIC, b"lost", message_id=each).result(LONG_S) for each in ids] == places
+        assert sorted(place.offset for place in places) == [1, 2]
+        assert count(client) == 3
+
+
+def test_ids_that_cannot_be_are_refused_at_once(client: penstock.Client) -> None:
+    with client.producer() as producer:
+        for wrong in ("", "~mine", "x" * 256):
+            with pytest.raises(penstock.PenstockError, match="INVALID_MESSAGE_ID"):
+                producer.put(TOPIC, b"v", message_id=wrong)
+        with pytest.raises(penstock.PenstockError, match="belongs to partition 2"):
+            producer.put(TOPIC, b"v", message_id="~1.0.2.0.0", partition=1)
+        with pytest.raises(ValueError, match=r"penstock\.id"):
+            producer.put(TOPIC, b"v", headers={"penstock.id": b"x"})

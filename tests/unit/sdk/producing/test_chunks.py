@@ -1,0 +1,148 @@
+"""The bookkeeping of chunks, batches and receipts, and the rules by which rows are shared out."""
+
+from random import Random
+from threading import RLock
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.message_id import as_message_id
+from penstock.sdk.partitioner import murmur2 as plain_murmur2
+from penstock.sdk.partitioner import partition_for as plain_partition_for
+from penstock.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
+from penstock.sdk.producing._sharing import murmur2, partition_for, shares
+from penstock.sdk.producing.batches import runs
+from penstock.sdk.producing.options import Options
+
+
+def intake() -> Intake:
+    return Intake(RLock(), None, Options(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
+
+
+@given(st.binary(max_size=40), st.integers(1, 10_000))
+def test_the_hash_is_the_one_that_the_java_client_uses(data: bytes, partitions: int) -> None:
+    assert murmur2(data) == plain_murmur2(data)
+    assert partition_for(data, partitions) == plain_partition_for(data, partitions)
+
+
+optional_bytes = st.none() | st.binary(max_size=5)
+rows = st.lists(
+    st.tuples(
+        optional_bytes,
+        optional_bytes,
+        st.none() | st.just({"h": b"x"}),
+        st.none() | st.integers(0, 3),
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.binary(min_size=1, max_size=3),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(rows)
+def test_every_row_of_a_chunk_keeps_its_columns_together(rows: list[tuple[Any, ...]]) -> None:
+    taker = intake()
+    for value, key, headers, partition, hashed, own in rows:
+        taker.put("t", value, key, headers, None, partition, hashed, own, None)
+    (chunk,) = taker.take(None)
+    assert chunk.count == len(rows)
+    assert chunk.values == [row[0] for row in rows]
+    for at, name in ((1, "keys"), (3, "partitions"), (4, "hashes"), (5, "ids")):
+        column = getattr(chunk, name)
+        assert (column or [None] * len(rows)) == [row[at] for row in rows]
+    assert [each and dict(each) for each in chunk.headers or [None] * len(rows)] == [row[2] for row in rows]
+    assert taker.held_bytes == chunk.held_bytes
+    taker.release(chunk.held_bytes)
+    assert taker.held_bytes == 0
+
+
+@given(rows, st.integers(1, 7), st.integers(0, 6))
+def test_rows_are_shared_out_completely_in_order_and_by_the_first_rule_that_applies(
+    rows: list[tuple[Any, ...]], count: int, turn: int
+) -> None:
+    _, keys, _, partitions, hashes, ids = (list(column) for column in zip(*rows, strict=True))
+    found = shares(len(rows), partitions, hashes, keys, ids, count, turn)
+    assert sorted(row for share in found.values() for row in share) == list(range(len(rows)))
+    for partition, share in found.items():
+        assert share == sorted(share)
+        for row in share:
+            if partitions[row] is not None:
+                assert partition == partitions[row]
+            elif hashes[row] is not None:
+                assert partition == hashes[row] % count
+            elif keys[row] is not None:
+                assert partition == plain_partition_for(keys[row], count)
+            elif ids[row] is not None:
+                assert partition == plain_partition_for(ids[row], count)
+            else:
+                assert partition == turn
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 400), st.integers(1, 20))
+def test_pieces_cover_all_messages_and_stay_below_both_bounds(sizes: list[int], most: int, rows: int) -> None:
+    pieces = cut([b"v" * size for size in sizes], None, None, most, rows)
+    assert [start for start, _, _ in pieces] == [0, *(end for _, end, _ in pieces[:-1])]
+    assert pieces[-1][1] == len(sizes)
+    for start, end, size in pieces:
+        assert end - start <= rows
+        assert size <= most or end - start == 1
+        assert size > sum(sizes[start:end])
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32))
+def test_a_receipt_finds_its_row_however_often_its_batch_is_taken_apart(count: int, seed: int) -> None:
+    random = Random(seed)
+    chunk = Chunk("t", None, Options())
+    chunk.fill([b"v"] * count, None, None, 5, None, None, None, 1)
+    owner: dict[int, tuple[Batch, int]] = {}
+
+    def assign(rows: list[int] | None) -> Batch:
+        batch = Batch(chunk, random.randrange(9), rows, 0)
+        chunk.assign(batch)
+        owner.update({row: (batch, at) for at, row in enumerate(range(count) if rows is None else rows)})
+        return batch
+
+    waiting = [assign(None)]
+    while waiting:
+        batch = waiting.pop()
+        rows = list(range(count)) if batch.rows is None else batch.rows
+        if len(rows) > 1 and random.random() < 0.6:
+            middle = random.randrange(1, len(rows))
+            waiting += [assign(rows[:middle]), assign(rows[middle:])]
+        else:
+            batch.base_offset = random.randrange(1000)
+            batch.is_settled = True
+    for row, (batch, position) in owner.items():
+        place = Receipt(chunk, row).result()
+        assert (place.partition, place.offset) == (batch.partition, batch.base_offset + position)
+    told = [(each, position + at) for each, position, length in chunk.runs() for at in range(length)]
+    assert told == [owner[row] for row in range(count)]
+
+
+@given(st.lists(st.none() | st.sampled_from([b"a", b"b", b"c", b"~1.0.0.0.0", b"~1.0.0.0.1"]), min_size=1, max_size=20))
+def test_a_batch_has_ids_for_all_of_its_rows_or_for_none_each_once_and_a_made_one_alone(
+    ids: list[bytes | None],
+) -> None:
+    found = runs(range(len(ids)), ids)
+    assert [row for run in found for row in run] == list(range(len(ids)))
+    for run in found:
+        own = [ids[row] for row in run]
+        assert all(each is None for each in own) or (None not in own and len(set(own)) == len(own))
+        assert len(own) == 1 or not any(each is not None and each.startswith(b"~") for each in own)
+
+
+@pytest.mark.parametrize(("given", "taken"), [("é", b"\xc3\xa9"), (bytearray(b"x"), b"x"), (memoryview(b"y"), b"y")])
+def test_what_users_call_bytes_is_taken_as_bytes(given: object, taken: bytes) -> None:
+    assert as_bytes(given) == taken
+    assert as_message_id("a") == b"a"
+
+
+@pytest.mark.parametrize("wrong", [5, ["x"], {"h"}])
+def test_what_is_no_bytes_is_refused(wrong: object) -> None:
+    with pytest.raises(TypeError, match="bytes, str or None"):
+        intake().put("t", wrong, None, None, None, None, None, None, None)
+    with pytest.raises(TypeError):
+        intake().put("t", b"v", None, {wrong: b"x"} if isinstance(wrong, int) else [(5, b"x")], *[None] * 5)
