@@ -211,6 +211,37 @@ PUTS = Call(
         ]
     },
 )
+GROUP_JOIN = Call(1010, 0, _MEMBER, _MEMBERSHIP)
+GROUP_BEAT = Call(1011, 0, _MEMBER, _MEMBERSHIP)
+GROUP_LEAVE = Call(1012, 0, _MEMBER, _FAILURE)
+ITER_GET = Call(
+    1013,
+    0,
+    {**_MEMBER, "topic": "str", "partition": "i", "max_messages": "i", "in_flight_ms": "i", "start": "b"},
+    {**_FAILURE, "given": (_GIVEN,)},
+)
+ITERS = Call(1014, 0, _MEMBER, {**_FAILURE, "given": [_GIVEN]})
+ITER = Call(
+    1015,
+    0,
+    {"iterator": "bytes", "max_bytes": "i", "max_wait_ms": "i"},
+    {
+        **_FAILURE,
+        "iterator": "bytes",
+        "next": "bytes",
+        "offset": "q",
+        "end_offset": "q",
+        "high_watermark": "q",
+        "log_start_offset": "q",
+        "records": "bytes",
+    },
+)
+ITER_COMMIT = Call(
+    1016,
+    0,
+    {**_MEMBER, "iterator": "bytes", "count": "i"},
+    {**_FAILURE, "position": "q", "given": (_GIVEN,)},
+)
 SUBSCRIBE = Call(
     1020,
     0,

@@ -9,8 +9,13 @@ from interop.wire_alone.batches import batch
 from interop.wire_alone.calls import (
     API_VERSIONS,
     FETCH,
+    GROUP_JOIN,
     INFO,
     INIT_PRODUCER_ID,
+    ITER,
+    ITER_COMMIT,
+    ITER_GET,
+    ITERS,
     PRODUCE,
     PUTS,
     ROLE,
@@ -34,7 +39,7 @@ def test_own_calls_are_announced_beside_kafkas(port: int) -> None:
     with Connection(port) as connection:
         answer = connection.ask(API_VERSIONS, name="alone", version="1")
         served = {row["key"]: range(row["first"], row["last"] + 1) for row in answer["keys"]}
-        for call in (PRODUCE, FETCH, INFO, ROLE, PUTS, SUBSCRIBE, UNSUBSCRIBE):
+        for call in (PRODUCE, FETCH, INFO, ROLE, PUTS, GROUP_JOIN, ITER, SUBSCRIBE, UNSUBSCRIBE):
             assert call.version in served[call.key]
 
 
@@ -113,6 +118,23 @@ def subscribe(topic: str) -> Fields:
     }
 
 
+def join(topic: str) -> Fields:
+    return {"group_id": "g", "client_id": "c"}
+
+
+def iter_get(topic: str) -> Fields:
+    wanted = {"topic": topic, "partition": 0, "max_messages": 1, "in_flight_ms": -1, "start": -2}
+    return join(topic) | wanted
+
+
+def read(topic: str) -> Fields:
+    return {"iterator": b"", "max_bytes": 1, "max_wait_ms": 0}
+
+
+def commit(topic: str) -> Fields:
+    return join(topic) | {"iterator": b"", "count": 0}
+
+
 def unsubscribe(topic: str) -> Fields:
     return {"subscription_id": 1}
 
@@ -133,6 +155,11 @@ def failures(answer: Any) -> set[int]:
         (PRODUCER, FETCH, fetch_from, POLICY_VIOLATION),
         (PRODUCER, SUBSCRIBE, subscribe, ROLE_IS_FINAL),
         (PRODUCER, UNSUBSCRIBE, unsubscribe, ROLE_IS_FINAL),
+        (PRODUCER, GROUP_JOIN, join, ROLE_IS_FINAL),
+        (PRODUCER, ITER_GET, iter_get, ROLE_IS_FINAL),
+        (PRODUCER, ITERS, join, ROLE_IS_FINAL),
+        (PRODUCER, ITER, read, ROLE_IS_FINAL),
+        (PRODUCER, ITER_COMMIT, commit, ROLE_IS_FINAL),
         (CONSUMER, PRODUCE, produce, POLICY_VIOLATION),
         (CONSUMER, PUTS, puts, ROLE_IS_FINAL),
         (CONSUMER, INIT_PRODUCER_ID, init_producer_id, POLICY_VIOLATION),

@@ -1,0 +1,227 @@
+"""Iterators: a group shares a topic, its coordinator says who may read what, and nobody else can."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import pytest
+
+from interop.wire_alone.batches import stored
+from interop.wire_alone.calls import GROUP_BEAT, GROUP_JOIN, GROUP_LEAVE, ITER, ITER_COMMIT, ITER_GET, ITERS, ROLE
+from interop.wire_alone.client import Broker, Connection, Fields
+
+COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_MEMBER_ID = 14, 25
+NOT_OWNER, INVALID_ITERATOR, FOREIGN_ITERATOR, ITERATOR_EXPIRED, FENCED_ITERATOR, ITERATOR_SETTLED = range(1030, 1036)
+IN_FLIGHT_S = 20
+BEGINNING = -2
+
+
+class MovedClock(Protocol):
+    def advance(self, seconds: float) -> None: ...
+
+
+class BrokerWithClock(Broker, Protocol):
+    @property
+    def clock(self) -> MovedClock: ...
+
+
+class Client:
+    """A member of a group that reads one topic with iterators, on a connection that only consumes."""
+
+    def __init__(self, port: int, topic: str, name: str) -> None:
+        self.connection = Connection(port)
+        self.topic = topic
+        self.names = {"group_id": f"readers of {topic}", "client_id": name}
+        assert self.connection.ask(ROLE, role=2, producer_group=None)["error_code"] == 0
+
+    def join(self) -> Fields:
+        return self.connection.ask(GROUP_JOIN, **self.names)
+
+    def beat(self) -> Fields:
+        return self.connection.ask(GROUP_BEAT, **self.names)
+
+    def leave(self) -> Fields:
+        return self.connection.ask(GROUP_LEAVE, **self.names)
+
+    def get(self, partition: int = 0, max_messages: int = 100) -> Fields:
+        return self.connection.ask(
+            ITER_GET,
+            **self.names,
+            topic=self.topic,
+            partition=partition,
+            max_messages=max_messages,
+            in_flight_ms=IN_FLIGHT_S * 1000,
+            start=BEGINNING,
+        )
+
+    def iterator(self, partition: int = 0, max_messages: int = 100) -> bytes:
+        """The iterator of a partition that it owns."""
+        answer = self.get(partition, max_messages)
+        assert answer["error_code"] == 0, answer
+        iterator: bytes = answer["given"]["iterator"]
+        return iterator
+
+    def read(self, iterator: bytes) -> Fields:
+        return self.connection.ask(ITER, iterator=iterator, max_bytes=1 << 20, max_wait_ms=0)
+
+    def commit(self, iterator: bytes, count: int, **others: str) -> Fields:
+        return self.connection.ask(ITER_COMMIT, **{**self.names, **others}, iterator=iterator, count=count)
+
+    def owned(self) -> set[int]:
+        return {number for topic in self.beat()["assignment"] for number in topic["partitions"]}
+
+
+class Group:
+    """A topic of two partitions with ten messages in each, and the clients that share it."""
+
+    def __init__(self, port: int, stack: ExitStack) -> None:
+        self.port = port
+        self._stack = stack
+        with Connection(port) as producer:
+            self.topic = producer.create_topic(2)
+            for partition in (0, 1):
+                producer.put(self.topic, *values(0, 10), partition=partition)
+
+    def joined(self, name: str) -> Client:
+        client = Client(self.port, self.topic, name)
+        self._stack.enter_context(client.connection)
+        assert client.join()["error_code"] == 0
+        return client
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def group(penstock_bootstrap: str, stack: ExitStack) -> Group:
+    return Group(int(penstock_bootstrap.rpartition(":")[2]), stack)
+
+
+def values(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+def read_values(answer: Fields) -> list[bytes]:
+    """The messages that are the iterator's; batches are not cut, so there may be others around them."""
+    assert answer["error_code"] == 0, answer
+    return [each.value for each in stored(answer["records"]) if answer["offset"] <= each.offset < answer["end_offset"]]
+
+
+def test_a_partition_is_read_with_iterators_that_are_each_committed(group: Group) -> None:
+    client = group.joined("a")
+    given = client.get(max_messages=4)["given"]
+    assert (given["port"], given["offset"], given["max_messages"]) == (group.port, BEGINNING, 4)
+    seen: list[bytes] = []
+    while len(seen) < 10:
+        answer = client.read(given["iterator"])
+        seen += read_values(answer)
+        committed = client.commit(answer["iterator"], answer["end_offset"] - answer["offset"])
+        assert (committed["error_code"], committed["position"]) == (0, len(seen))
+        given = committed["given"]
+    assert seen == values(0, 10)
+    assert read_values(client.read(given["iterator"])) == []
+
+
+def test_the_server_hands_out_the_next_iterator_by_itself(group: Group) -> None:
+    client = group.joined("a")
+    answer = client.read(client.iterator(max_messages=4))
+    assert read_values(client.read(answer["next"])) == values(4, 8)
+
+
+def test_a_group_goes_on_behind_what_was_really_read(group: Group) -> None:
+    client = group.joined("a")
+    answer = client.read(client.iterator())
+    assert client.commit(answer["iterator"], 3)["position"] == 3
+    assert client.leave()["error_code"] == 0
+    other = group.joined("b")
+    assert read_values(other.read(other.iterator())) == values(3, 10)
+
+
+def test_iters_lists_what_is_in_flight(group: Group) -> None:
+    client = group.joined("a")
+    iterators = {0: client.iterator(0), 1: client.iterator(1)}
+    listed = client.connection.ask(ITERS, **client.names)["given"]
+    assert {each["partition"]: each["iterator"] for each in listed} == iterators
+    everybodys = client.connection.ask(ITERS, **{**client.names, "client_id": None})["given"]
+    assert {(each["client_id"], each["iterator"]) for each in everybodys} == {("a", None)}
+
+
+def test_a_second_client_takes_over_once_the_first_has_finished_what_it_had(group: Group) -> None:
+    first = group.joined("a")
+    iterators = {number: first.iterator(number, max_messages=4) for number in (0, 1)}
+    second = group.joined("b")
+    # Its first request starts the rebalance; what is in flight stays with its owner until that commits.
+    assert {second.get(number)["error_code"] for number in (0, 1)} == {NOT_OWNER}
+    for number, iterator in iterators.items():
+        answer = first.read(iterator)
+        assert read_values(answer) == values(0, 4)
+        assert answer["next"] is None
+        assert first.commit(answer["iterator"], 4)["position"] == 4, number
+    (kept,) = first.owned()
+    (moved,) = second.owned()
+    assert {kept, moved} == {0, 1}
+    assert first.get(moved)["error_code"] == NOT_OWNER
+    assert read_values(second.read(second.iterator(moved))) == values(4, 10)
+    assert first.read(iterators[moved])["error_code"] == FENCED_ITERATOR
+
+
+def test_an_iterator_that_was_settled_is_not_settled_again(group: Group) -> None:
+    client = group.joined("a")
+    first = client.read(client.iterator(max_messages=4))["iterator"]
+    next_one = client.commit(first, 4)["given"]["iterator"]
+    again = client.commit(first, 4)
+    assert again["given"]["iterator"] == next_one, "a commit whose answer was lost may be repeated"
+    assert client.commit(first, 2)["error_code"] == ITERATOR_SETTLED
+
+
+@pytest.mark.parametrize("place", [0, 20, -1])
+def test_an_iterator_that_no_broker_has_signed_is_good_for_nothing(place: int, group: Group) -> None:
+    client = group.joined("a")
+    forged = bytearray(client.iterator())
+    forged[place] ^= 1
+    assert client.read(bytes(forged))["error_code"] == INVALID_ITERATOR
+    assert client.commit(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
+
+
+@pytest.mark.parametrize("others", [{"client_id": "b"}, {"group_id": "other"}])
+def test_an_iterator_of_somebody_else_cannot_be_committed(others: dict[str, str], group: Group) -> None:
+    client = group.joined("a")
+    assert client.commit(client.iterator(), 0, **others)["error_code"] == FOREIGN_ITERATOR
+
+
+@pytest.mark.parametrize("ask", [Client.beat, Client.get, Client.leave])
+def test_who_is_not_in_the_group_has_to_join(ask: Any, group: Group) -> None:
+    client = group.joined("a")
+    assert client.leave()["error_code"] == 0
+    assert ask(client)["error_code"] == UNKNOWN_MEMBER_ID
+
+
+def test_an_iterator_past_its_time_is_issued_again(penstock_broker: BrokerWithClock, stack: ExitStack) -> None:
+    client = Group(penstock_broker.port, stack).joined("a")
+    iterator = client.iterator(max_messages=4)
+    answer = client.read(iterator)
+    penstock_broker.clock.advance(IN_FLIGHT_S + 1)
+    assert client.read(iterator)["error_code"] == ITERATOR_EXPIRED
+    again = client.iterator(max_messages=4)
+    assert read_values(client.read(again)) == values(0, 4)
+    assert client.commit(answer["iterator"], 4)["error_code"] == ITERATOR_SETTLED
+
+
+def test_a_killed_broker_knows_who_has_which_iterator(penstock_process: Broker, stack: ExitStack) -> None:
+    group = Group(penstock_process.port, stack)
+    first = group.joined("a")
+    while first.get(max_messages=4)["error_code"] == NOT_OWNER:
+        pass  # This broker gathers members for a moment before it shares out.
+    iterator = first.iterator()
+    penstock_process.kill()
+    penstock_process.start()
+    client = Client(group.port, group.topic, "a")
+    stack.enter_context(client.connection)
+    answer = client.read(iterator)
+    assert read_values(answer) == values(0, 4)
+    while client.beat()["error_code"] == COORDINATOR_LOAD_IN_PROGRESS:
+        pass
+    assert client.commit(answer["iterator"], 4)["position"] == 4
