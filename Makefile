@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 CODEC := $(VENV)/.codec
 CLIENTS := $(VENV)/.clients
-TYPED := $(wildcard src tests bench scripts)
+TYPED := $(wildcard src tests bench examples scripts)
 
 ARGS ?=
 TIME_S ?= 60

@@ -1,10 +1,11 @@
-"""Makes values of bytes, as a consumer was told to: JSON, a msgspec type, a pydantic model, or a user's function.
+"""Makes values of bytes, as a consumer was told to: text, JSON, a msgspec type, a pydantic model, or a user's function.
 
 A null value stays None: it says that there is no value.
 """
 
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, get_origin
 
 import msgspec
 
@@ -12,8 +13,8 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.record import Message
 
 Decode = Callable[[Message], Message]
-Values = str | type | Callable[[bytes], Any] | None
-"""What to make of values: nothing, "json", a type, or what a function makes of the bytes."""
+Values = str | type | UnionType | Callable[[bytes], Any] | None
+"""What to make of values: nothing, "json", a type (`str`: UTF-8), or what a function makes of the bytes."""
 
 
 class UndecodableError(PenstockError):
@@ -55,11 +56,13 @@ def _maker(values: Values) -> Callable[[bytes], Any]:
     make: Callable[[bytes], Any]
     if values == "json":
         make = msgspec.json.decode
-    elif isinstance(values, type):
+    elif values is str:
+        make = bytes.decode
+    elif isinstance(values, type) or get_origin(values) is not None:  # list[Order] is no type to Python.
         make = getattr(values, "model_validate_json", None) or msgspec.json.Decoder(values).decode
     elif callable(values):
         make = values
     else:
-        text = f'values={values!r}: expected "json", a msgspec type, a pydantic model or a function of bytes'
+        text = f'values={values!r}: expected str, "json", a msgspec type, a pydantic model or a function of bytes'
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
     return make

@@ -51,7 +51,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_health: Callable[[Health], None] | None
     """Told whenever what it is doing changes; must not wait."""
     values: Values
-    """What to make of values: nothing, "json", a msgspec type, a pydantic model, or a function of bytes."""
+    """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function of bytes."""
     prefetch_bytes: int
     """How much is fetched ahead of its caller."""
 
