@@ -1,0 +1,35 @@
+"""Counts the words of a topic: what became of `before.py` when it moved from confluent-kafka to Penstock.
+
+python examples/from_confluent_kafka/after.py [HOST:PORT [TOPIC]]
+"""
+
+import sys
+from collections import Counter
+
+import penstock
+
+LINES = ["to be or not to be", "that is the question", "to sleep"]
+
+
+def main(bootstrap: str = "127.0.0.1:9092", topic: str = "lines-after") -> None:
+    with penstock.connect(bootstrap) as client:
+        with client.producer(compression="zstd") as producer:  # Writes once and in order; closing it flushes.
+            for number, line in enumerate(LINES):
+                producer.put(topic, key=str(number), value=line)
+
+        group = f"counters of {topic}"
+        words: Counter[str] = Counter()
+        lines = 0
+        with client.consumer(topic, group=group, start="beginning", auto_commit=None, values=str) as consumer:
+            for message in consumer:
+                words.update(message.value.split())
+                lines += 1
+                consumer.commit(message)
+                if lines == len(LINES):
+                    break
+    for word, count in sorted(words.items()):
+        print(word, count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,24 @@
+"""Hello world: put a few messages into a topic, and read them back.
+
+python examples/hello.py [HOST:PORT]        the broker; `make run` starts one on 127.0.0.1:9092
+"""
+
+import sys
+
+import penstock
+
+
+def main(bootstrap: str = "127.0.0.1:9092") -> None:
+    with penstock.connect(bootstrap) as client:
+        with client.producer() as producer:  # Closing it sends what is left.
+            receipt = producer.put("hello", "Hello, world!", key="greeting")
+            print("stored at", receipt.result())  # It is on the broker's disk now.
+            producer.put_many("hello", ["How are you?", "Goodbye!"])
+
+        with client.consumer("hello", start="beginning", stop="latest", values=str) as consumer:
+            for message in consumer:
+                print(message.offset, message.value)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,36 @@
+"""Replay from a time: what happened since a moment, or between two of them, however long ago it was read first.
+
+python examples/replay.py [HOST:PORT]
+"""
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import penstock
+
+
+def main(bootstrap: str = "127.0.0.1:9092") -> None:
+    noon = datetime.now(tz=UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
+
+    with penstock.connect(bootstrap) as client:
+        with client.producer() as producer:
+            for minutes in range(0, 60, 10):
+                at = noon + timedelta(minutes=minutes)
+                producer.put("visits", f"visit at {at:%H:%M}", timestamp=at)
+
+        print("since 12:30:")
+        for message in client.consumer("visits", start=noon + timedelta(minutes=30), stop="latest", values=str):
+            print(" ", message.value)
+
+        print("from 12:10 to 12:25:")
+        until = noon + timedelta(minutes=25)
+        for message in client.consumer("visits", start=noon + timedelta(minutes=10), stop=until, values=str):
+            print(" ", message.value)
+
+        print("in the last hour:")
+        with client.consumer("visits", start=timedelta(hours=1), stop="latest") as consumer:
+            print(" ", len(list(consumer)), "visits")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
