@@ -30,6 +30,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
     "consumer": {
         "sdk/consuming/options.py": ("ConsumerOptions",),
         "sdk/consuming/health.py": (),
+        "sdk/consuming/batch.py": (),
         "records/record.py": ("Message",),
     },
     "groups": {"sdk/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},

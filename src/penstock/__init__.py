@@ -9,9 +9,13 @@ if TYPE_CHECKING:
     from penstock.model.errors import ErrorCode as ErrorCode
     from penstock.model.errors import PenstockError as PenstockError
     from penstock.model.names import TopicPartition as TopicPartition
+    from penstock.records.record import Message as Message
     from penstock.sdk.aio.client import AsyncClient as AsyncClient
     from penstock.sdk.aio.client import connect_async as connect_async
+    from penstock.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
     from penstock.sdk.aio.producer import AsyncProducer as AsyncProducer
+    from penstock.sdk.consuming.batch import Batch as Batch
+    from penstock.sdk.consuming.decoding import UndecodableError as UndecodableError
     from penstock.sdk.producing._chunk import Place as Place
     from penstock.sdk.producing._chunk import Receipt as Receipt
     from penstock.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
@@ -20,15 +24,20 @@ if TYPE_CHECKING:
     from penstock.sdk.producing.lots import Receipts as Receipts
     from penstock.sdk.sync.client import Client as Client
     from penstock.sdk.sync.client import connect as connect
+    from penstock.sdk.sync.consumer import Consumer as Consumer
     from penstock.sdk.sync.producer import Producer as Producer
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncClient": "penstock.sdk.aio.client",
+    "AsyncConsumer": "penstock.sdk.aio.consumer",
     "AsyncProducer": "penstock.sdk.aio.producer",
+    "Batch": "penstock.sdk.consuming.batch",
     "Client": "penstock.sdk.sync.client",
+    "Consumer": "penstock.sdk.sync.consumer",
     "ErrorCode": "penstock.model.errors",
+    "Message": "penstock.records.record",
     "OutcomeUnknownError": "penstock.sdk.producing.failures",
     "PenstockError": "penstock.model.errors",
     "Place": "penstock.sdk.producing._chunk",
@@ -37,6 +46,7 @@ _HOMES = {
     "Receipt": "penstock.sdk.producing._chunk",
     "Receipts": "penstock.sdk.producing.lots",
     "TopicPartition": "penstock.model.names",
+    "UndecodableError": "penstock.sdk.consuming.decoding",
     "UnstoredError": "penstock.sdk.producing.failures",
     "connect": "penstock.sdk.sync.client",
     "connect_async": "penstock.sdk.aio.client",

@@ -8,8 +8,9 @@ from penstock.cli.reading import Reading, Write
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Record
-from penstock.sdk.aio.consumer import AsyncConsumer, Batch
+from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.client import WireClient
+from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.membership import OUTSIDE
 
 COMMIT_EVERY_S = 1.0

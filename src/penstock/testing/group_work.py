@@ -12,8 +12,9 @@ from random import Random
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.aio.consumer import AsyncConsumer, Batch
+from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.client import WireClient
+from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.requests import LATEST
 from penstock.testing.history import Outcome
 from penstock.testing.plan import MemberPlan

@@ -51,7 +51,9 @@ def test_topics_are_made_described_and_deleted(world: Any, penstock_bootstrap: s
         assert name in [topic.name for topic in done(client.list_topics())]
         assert name in done(client.metadata([name])).topics
         places = {penstock.TopicPartition(name, 0): "latest", penstock.TopicPartition(name, 1): timedelta(hours=-1)}
-        assert [found.offset for found in done(client.offsets(places)).values()] == [0, -1]
+        found = done(client.offsets(places))
+        assert [each.offset for each in found.values()] == [0, -1]
+        assert done(client.offsets({(name, 0): "latest", (name, 1): timedelta(hours=-1)})) == found
         done(client.delete_topic(name))
         with pytest.raises(penstock.PenstockError) as refused:
             done(client.describe_topic(name))

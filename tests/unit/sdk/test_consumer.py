@@ -252,6 +252,17 @@ def test_a_place_that_is_gone_is_left_for_the_nearest_there_is() -> None:
     play(story)
 
 
+def test_a_consumer_without_topics_is_good_for_getting_only() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        async with ground.client.consumer() as consumer:
+            assert values(await consumer.get(TOPIC, 0, 1, max_messages=2)) == ground.written[0][1:3]
+            with pytest.raises(PenstockError, match="no topics to read"):
+                await consumer.poll()
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     ("topics", "options", "code"),
     [

@@ -98,7 +98,7 @@ def test_a_message_or_single_offsets_can_be_committed() -> None:
         await ground.write()
         async with by_hand(ground) as consumer:
             await read(consumer, 10)
-            await consumer.commit({place(): 4})
+            await consumer.commit({(TOPIC, 0): 4})
         async with by_hand(ground) as consumer:
             found = await read(consumer, 6)
             assert numbers(found) == [4, 5, 6, 7, 8, 9]

@@ -120,13 +120,17 @@ class AsyncClient(AsyncFace):
     # Offsets.
 
     async def offsets(
-        self, places: Mapping[TopicPartition, Time | str], *, timeout: Time = 30.0
+        self,
+        places: Mapping[TopicPartition, Time | str] | Mapping[tuple[str, int], Time | str],
+        *,
+        timeout: Time = 30.0,
     ) -> dict[TopicPartition, ListedOffset]:
         """Where, in each of these partitions, "beginning" or "latest" is, or the first message at or after a time.
 
         The offset is -1 where no message is that late.
         """
-        return await self._do(self._engine.offsets(places, timeout_s=self._span_s(timeout)))
+        found = {TopicPartition(*where): when for where, when in places.items()}
+        return await self._do(self._engine.offsets(found, timeout_s=self._span_s(timeout)))
 
     # Writing.
 

@@ -4,12 +4,13 @@ import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.record import Message
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
 from penstock.sdk.consuming.engine import GATHER, ConsumerEngine, Outcome
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_MESSAGES = 10_000
-
-
-class Batch(NamedTuple):
-    """Messages of one partition in order, and where its next ones begin."""
-
-    topic: str
-    partition: int
-    messages: list[Message]
-    next_offset: int
 
 
 class AsyncConsumer(AsyncFace):
@@ -205,7 +197,7 @@ class AsyncConsumer(AsyncFace):
 
     async def commit(
         self,
-        what: Message | Mapping[TopicPartition, int] | None = None,
+        what: Message | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
         *,
         metadata: str = "",
         timeout: Time = 10.0,
@@ -219,7 +211,8 @@ class AsyncConsumer(AsyncFace):
         self._hand.turns += 1
         if isinstance(what, Message):
             what = {TopicPartition(what.topic, what.partition): what.offset + 1}
-        await self._do(self._engine.commit(what, metadata, self._span_s(timeout)))
+        offsets = None if what is None else {TopicPartition(*where): offset for where, offset in what.items()}
+        await self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     def alive(self) -> None:
         """Say, in the middle of long work, that it goes on: `handler_timeout` begins anew."""
@@ -265,7 +258,8 @@ class AsyncConsumer(AsyncFace):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         try:
-            await self.start()
+            if self.topics:
+                await self.start()
         except BaseException:
             await self.close()
             raise

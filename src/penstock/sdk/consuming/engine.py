@@ -75,6 +75,7 @@ class ConsumerEngine:
                 progress=lambda: hand.turns + hand.taken,
                 changed=self._changed,
             )
+        self._topics = settings.topics
         self._notice = notice
         self._starting: asyncio.Task[None] | None = None
         self._deadline: Deadline | None = None
@@ -92,6 +93,9 @@ class ConsumerEngine:
         await asyncio.shield(self._starting)
 
     async def _start(self, timeout_s: float) -> None:
+        if not self._topics:
+            text = "this consumer was given no topics to read; without any it is good for get() only"
+            raise PenstockError(ErrorCode.INVALID_REQUEST, text)
         if self._membership is not None:
             self._do(Doing.JOINING)
         await self._source.start(timeout_s)

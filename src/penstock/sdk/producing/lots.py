@@ -26,7 +26,9 @@ def chunks_of(
     hashes: Sequence[int | None] | None,
     ids: Sequence[bytes | None] | None,
 ) -> list[Chunk]:
-    """These messages as sealed chunks; INVALID_REQUEST when columns are not equally long."""
+    """These messages as sealed chunks; INVALID_REQUEST for columns of unequal length, TypeError for one value."""
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise TypeError("put_many takes many values, a list for example; put takes one")
     column = list(values)
     count = len(column)
     key_column = None if keys is None else list(keys)

@@ -5,11 +5,12 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.record import Message
+from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
 from penstock.sdk.consuming.engine import GATHER, ConsumerEngine, Outcome
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_MESSAGES = 10_000
-
-
-class Batch(NamedTuple):
-    """Messages of one partition in order, and where its next ones begin."""
-
-    topic: str
-    partition: int
-    messages: list[Message]
-    next_offset: int
 
 
 class Consumer(Face):
@@ -206,7 +198,7 @@ class Consumer(Face):
 
     def commit(
         self,
-        what: Message | Mapping[TopicPartition, int] | None = None,
+        what: Message | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
         *,
         metadata: str = "",
         timeout: Time = 10.0,
@@ -220,7 +212,8 @@ class Consumer(Face):
         self._hand.turns += 1
         if isinstance(what, Message):
             what = {TopicPartition(what.topic, what.partition): what.offset + 1}
-        self._do(self._engine.commit(what, metadata, self._span_s(timeout)))
+        offsets = None if what is None else {TopicPartition(*where): offset for where, offset in what.items()}
+        self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     def alive(self) -> None:
         """Say, in the middle of long work, that it goes on: `handler_timeout` begins anew."""
@@ -266,7 +259,8 @@ class Consumer(Face):
     def __enter__(self) -> Self:
         super().__enter__()
         try:
-            self.start()
+            if self.topics:
+                self.start()
         except BaseException:
             self.close()
             raise

@@ -1,6 +1,7 @@
 """The engine stores each message once and in order, whatever happens on the way, and says what it knows."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -218,6 +219,15 @@ def test_many_at_once_have_one_receipt_with_all_places() -> None:
         assert receipts[-1].result() == places[29]
         assert receipts.done()
         assert len(await put.many("t", [])) == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize("value", ["abc", b"abc", bytearray(b"abc")])
+def test_one_value_is_not_taken_for_many(value: Any) -> None:
+    async def body(scene: Scene) -> None:
+        with pytest.raises(TypeError, match="put takes one"):
+            Put(scene).many("t", value)
 
     play(body)
 
