@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
 from penstock.sdk.address import Address
-from penstock.sdk.core import Api, ConnectionCore, Event, Ready, Request
+from penstock.sdk.core import Api, ConnectionCore, Event, Further, Ready, Request
 from penstock.sdk.metrics import NO_METRICS, Metrics
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._waiting: dict[int, _Waiting] = {}
+        self._standing: dict[int, Callable[[Any], None]] = {}
         self._room: asyncio.Future[None] | None = None
         self._end: PenstockError | None = None
 
@@ -103,6 +104,30 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, PenstockError):
             raise answer
         return answer
+
+    async def stand(
+        self, request: Request[T], timeout_s: float, deliver: Callable[[T | PenstockError], None]
+    ) -> tuple[int, T]:
+        """Send what stands; its correlation id and its answer. Raises as `request` does, and then it does not stand.
+
+        `deliver` is called with whatever follows, perhaps before this returns, and last with the connection's end.
+        """
+        answering = self.post(request, timeout_s)
+        correlation_id = next(reversed(self._waiting))
+        self._standing[correlation_id] = deliver
+        try:
+            answer = await answering
+            if isinstance(answer, PenstockError):
+                raise answer
+        except BaseException:
+            self.forget(correlation_id)
+            raise
+        return correlation_id, answer
+
+    def forget(self, correlation_id: int) -> None:
+        """What stood is over."""
+        self._standing.pop(correlation_id, None)
+        self._core.forget(correlation_id)
 
     def post(self, request: Request[T], timeout_s: float) -> asyncio.Future[T | PenstockError]:
         """Send now, whether or not there is room. The future has the answer, the broker's refusal as a value, or
@@ -179,6 +204,11 @@ class Connection(asyncio.Protocol):
             if not self._ready.done():
                 self._ready.set_result(None)
             return
+        if isinstance(event, Further):
+            deliver = self._standing.get(event.correlation_id)
+            if deliver is not None:
+                deliver(event.value)
+            return
         waiting = self._waiting.pop(event.correlation_id)
         future = waiting.future
         if self._metrics is not NO_METRICS:
@@ -222,6 +252,9 @@ class Connection(asyncio.Protocol):
         for future in (self._ready, *(each.future for each in waiting.values())):
             if not future.done():
                 future.set_exception(ConnectionLostError(code, detail))
+        standing, self._standing = self._standing, {}
+        for deliver in standing.values():
+            deliver(ConnectionLostError(code, detail))
         if self._ready.done() and not self._ready.cancelled():
             self._ready.exception()  # Marks it as seen: whoever opened the connection may be gone.
         if self._transport is not None:

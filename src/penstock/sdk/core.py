@@ -3,8 +3,9 @@
 Invariants:
 - Nothing but ApiVersions is sent before the broker's versions are known (state READY).
 - Answers come in the order of the requests, as Kafka's protocol promises: the oldest waiting correlation id is the
-  only one that may come next. Anything else means that the two ends no longer speak of the same thing, so the core
-  raises `ProtocolError`, is closed for good, and the connection must go.
+  only one that may come next. Between them comes only what belongs to a request that stands: one that was answered, and
+  goes on. Anything else means that the two ends no longer speak of the same thing, so the core raises `ProtocolError`,
+  is closed for good, and the connection must go.
 - At most one frame is held in memory, and never one larger than `frame_bytes_max`.
 """
 
@@ -53,6 +54,8 @@ class Request(Generic[T]):
     """Version, frame and where the body begins, to the answer or the broker's refusal; raises anything on nonsense."""
     answered: bool = True
     """False for what the broker never answers (a Produce with acks=0)."""
+    stands: bool = False
+    """True for what is not over with its answer: further frames with its correlation id follow, in the same layout."""
 
 
 class VersionRange(NamedTuple):
@@ -80,7 +83,14 @@ class Answer(NamedTuple):
     value: Any
 
 
-Event = Ready | Answer
+class Further(NamedTuple):
+    """What follows the answer to a request that stands, decoded alike."""
+
+    correlation_id: int
+    value: Any
+
+
+Event = Ready | Answer | Further
 
 
 class State(Enum):
@@ -106,6 +116,7 @@ class ConnectionCore:
         self._greeting = greeting
         self._frame_bytes_max = frame_bytes_max
         self._waiting: deque[_Waiting] = deque()
+        self._standing: dict[int, _Waiting] = {}
         self._next_id = 0
         self._versions: Mapping[int, VersionRange] = {}
         self._outgoing: list[Buffer] = []
@@ -149,6 +160,10 @@ class ConnectionCore:
             raise PenstockError(ErrorCode.NETWORK_EXCEPTION, f"the connection is {self.state.value}, not ready")
         return self._send(request, self.version_of(request.api))
 
+    def forget(self, correlation_id: int) -> None:
+        """A request that stood is over: nothing that belongs to it will come."""
+        self._standing.pop(correlation_id, None)
+
     def take_outgoing(self) -> list[Buffer]:
         """The bytes to send since the last call."""
         outgoing, self._outgoing = self._outgoing, []
@@ -175,6 +190,7 @@ class ConnectionCore:
         """No more is sent or understood."""
         self.state = State.CLOSED
         self._waiting.clear()
+        self._standing.clear()
         self._outgoing.clear()
         self._frame = None
 
@@ -189,6 +205,8 @@ class ConnectionCore:
                 f"the {api.name} request has {size} bytes, {self._frame_bytes_max} are allowed",
             )
         self._next_id = (correlation_id + 1) & _CORRELATION_MAX
+        while self._next_id in self._standing:
+            self._next_id = (self._next_id + 1) & _CORRELATION_MAX
         self._outgoing += pieces
         if request.answered:
             self._waiting.append(_Waiting(correlation_id, version, request))
@@ -220,6 +238,9 @@ class ConnectionCore:
 
     def _understand(self, frame: memoryview) -> list[Event]:
         correlation_id = read_correlation_id(frame)
+        standing = self._standing.get(correlation_id)
+        if standing is not None:
+            return [Further(correlation_id, _decoded(standing, frame))]
         if not self._waiting:
             raise ProtocolError(f"an answer with correlation id {correlation_id} came, but nothing was asked")
         waiting = self._waiting.popleft()
@@ -230,6 +251,8 @@ class ConnectionCore:
             )
         if waiting.request is self._greeting:
             return self._greeted(waiting, frame)
+        if waiting.request.stands:
+            self._standing[correlation_id] = waiting
         return [Answer(correlation_id, _decoded(waiting, frame))]
 
     def _greeted(self, waiting: _Waiting, frame: memoryview) -> list[Event]:

@@ -1,5 +1,6 @@
 """The protocol core: bytes in, events out, and a clear error when the two ends lose step."""
 
+from dataclasses import replace
 from struct import pack
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.sdk.core import (
     Answer,
     Api,
     ConnectionCore,
+    Further,
     ProtocolError,
     Ready,
     Request,
@@ -226,3 +228,46 @@ def test_garbage_is_met_with_an_error_of_ours_or_waited_out(data: bytes) -> None
         core.receive(data)
     except PenstockError:
         assert core.state is State.CLOSED
+
+
+def standing(body: bytes = b"?") -> Request[tuple[int, bytes]]:
+    return replace(question(body), stands=True)
+
+
+def test_what_stands_is_answered_and_goes_on_between_the_answers_of_others() -> None:
+    core = greeted()
+    stands, first, second = core.send(standing()), core.send(question()), core.send(question())
+    assert core.receive(framed(stands, b"answer")) == [Answer(stands, (8, b"answer"))]
+    frames = framed(stands, b"a") + framed(first, b"1") + framed(stands, b"b") + framed(second, b"2")
+    assert core.receive(frames + framed(stands, b"c")) == [
+        Further(stands, (8, b"a")),
+        Answer(first, (8, b"1")),
+        Further(stands, (8, b"b")),
+        Answer(second, (8, b"2")),
+        Further(stands, (8, b"c")),
+    ]
+
+
+def test_what_stands_is_answered_in_its_turn_like_everything() -> None:
+    core = greeted()
+    core.send(question())
+    stands = core.send(standing())
+    with pytest.raises(ProtocolError):
+        core.receive(framed(stands, b"too early"))
+
+
+def test_what_is_forgotten_stands_no_longer() -> None:
+    core = greeted()
+    stands = core.send(standing())
+    core.receive(framed(stands, b"answer"))
+    core.forget(stands)
+    with pytest.raises(ProtocolError):
+        core.receive(framed(stands, b"too late"))
+
+
+def test_no_request_gets_the_correlation_id_of_one_that_stands() -> None:
+    core = greeted()
+    stands = core.send(standing())
+    core.receive(framed(stands, b"answer"))
+    core._next_id = 2**31 - 1
+    assert [core.send(question()) for _ in range(3)] == [2**31 - 1, 0, stands + 1]
