@@ -14,6 +14,7 @@ from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
 from penstock.sdk.aio.groups import AsyncGroups
 from penstock.sdk.aio.producer import AsyncProducer, make_producer
+from penstock.sdk.aio.subscription import AsyncSubscription
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.consuming.options import ConsumerOptions
@@ -31,6 +32,7 @@ from penstock.sdk.producing.options import (
     TIMEOUT_S,
     Options,
 )
+from penstock.sdk.subscribing.options import SubscriptionOptions
 from penstock.sdk.times import Time, Times
 
 
@@ -116,6 +118,10 @@ class AsyncClient(AsyncFace):
     def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """Something that reads these topics, or shares them with the others of its `group`; see `AsyncConsumer`."""
         return AsyncConsumer(self._portal, self._home, topics, **options)
+
+    def subscription(self, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]) -> AsyncSubscription:
+        """Something that the brokers send the messages of these topics to; see `AsyncSubscription`."""
+        return AsyncSubscription(self._portal, self._home, topics, **options)
 
     # Offsets.
 

@@ -27,11 +27,13 @@ from penstock.sdk.producing.options import (
     TIMEOUT_S,
     Options,
 )
+from penstock.sdk.subscribing.options import SubscriptionOptions
 from penstock.sdk.sync.admin import Admin
 from penstock.sdk.sync.consumer import Consumer
 from penstock.sdk.sync.face import Face, Portal, opening
 from penstock.sdk.sync.groups import Groups
 from penstock.sdk.sync.producer import Producer, make_producer
+from penstock.sdk.sync.subscription import Subscription
 from penstock.sdk.times import Time, Times
 
 
@@ -117,6 +119,10 @@ class Client(Face):
     def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> Consumer:
         """Something that reads these topics, or shares them with the others of its `group`; see `Consumer`."""
         return Consumer(self._portal, self._home, topics, **options)
+
+    def subscription(self, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]) -> Subscription:
+        """Something that the brokers send the messages of these topics to; see `Subscription`."""
+        return Subscription(self._portal, self._home, topics, **options)
 
     # Offsets.
 

@@ -1,0 +1,168 @@
+"""Is sent messages by the brokers, as fast as it finishes them."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self, Unpack
+
+from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.roles import Role
+from penstock.records.record import Message
+from penstock.sdk.aio.consumer import Batch
+from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.home import Home
+from penstock.sdk.subscribing.engine import Portion, SubscriptionEngine
+from penstock.sdk.subscribing.options import SubscriptionOptions, engine_settings
+from penstock.sdk.times import Time
+
+
+class AsyncSubscription(AsyncFace):
+    """Made by `client.subscription`. Use `async with`, iterate over it, or `close()` it.
+
+        async with client.subscription("orders", start="beginning") as subscription:
+            async for message in subscription:
+                ...
+
+    The brokers send without being asked, as long as no more than the window is under way; what was handed out counts
+    as finished when more is asked for, and makes room for more. Messages of one partition come in the order of their
+    offsets, each once, also when connections are lost. It is for one task at a time (without `async`: one thread).
+    """
+
+    def __init__(
+        self, portal: AsyncPortal, home: Home, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]
+    ) -> None:
+        self.topics = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        """What it is sent."""
+        for topic in self.topics:
+            check_topic_name(topic)
+        self.group = options.get("group")
+        """Who keeps its place; None for one that keeps it by itself."""
+        self._portion: Portion | None = None
+        self._left: deque[Message] = deque()
+        self._handed = 1
+        """How many messages were handed out at once, and are in work until more is asked for."""
+        self._is_done = False
+        settings = engine_settings(home.times, self.topics, options)
+        asking = home.asking(Role.CONSUMER)
+        life = home.adopt("subscription", asking, lambda: self._engine.close(self._portion, self._finished))
+        super().__init__(portal, home, life)
+        self._engine = self._call(partial(SubscriptionEngine, asking, settings))
+
+    def __repr__(self) -> str:
+        group = "" if self.group is None else f" for group {self.group!r}"
+        return f"<AsyncSubscription to {', '.join(self.topics)}{group}, {len(self._engine.positions)} partitions>"
+
+    async def start(self) -> None:
+        """Subscribe; `async with` does it, and otherwise the first that is asked for."""
+        await self._do(self._engine.start())
+
+    # Reading.
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages one by one, for ever."""
+        return self._each()
+
+    async def _each(self) -> AsyncIterator[Message]:
+        while True:
+            take = self._left.popleft
+            self._handed = 1
+            try:
+                while True:
+                    yield take()
+            except IndexError:
+                pass  # There are no more here.
+            await self._bring(None)
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """What comes of each partition at a time, for ever."""
+        while True:
+            batch = await self.poll_batch(None)
+            if batch is not None:
+                yield batch
+
+    async def poll(self, timeout: Time | None = 5.0) -> list[Message]:
+        """The next messages of whichever partition has some; empty when none has come in time. None waits for ever.
+
+        Failures that pass are waited out. Raised is what will not: a topic or a group that is refused, messages that
+        were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged.
+        """
+        if not self._left:
+            await self._bring(timeout)
+        messages = list(self._left)
+        self._left.clear()
+        self._handed = len(messages)
+        return messages
+
+    async def poll_batch(self, timeout: Time | None = 5.0) -> Batch | None:
+        """As `poll`, with where they come from; None when none has come in time."""
+        messages = await self.poll(timeout)
+        if not messages or self._portion is None:
+            return None
+        return Batch(*self._portion.where, messages, self._portion.next_offset)
+
+    def position(self, topic: str, partition: int) -> int | None:
+        """Where its next message of this partition begins; None for one that it is not sent."""
+        where = TopicPartition(topic, partition)
+        portion = self._portion
+        if portion is not None and portion.where == where:
+            return portion.behind(self._taken)
+        return self._engine.positions.get(where)
+
+    # Committing.
+
+    async def commit(
+        self,
+        what: Message | Mapping[TopicPartition, int] | None = None,
+        *,
+        metadata: str = "",
+        timeout: Time = 10.0,
+    ) -> None:
+        """Everything up to a message, before these offsets, or that was handed out is done with: more may come.
+
+        With a group it is also where the group goes on, and kept when this returns. Needed only with
+        `auto_commit=None`; who commits less than the share of the window is sent no more.
+        """
+        if isinstance(what, Message):
+            what = {TopicPartition(what.topic, what.partition): what.offset + 1}
+        elif what is None:
+            what = dict(self._engine.positions)
+            if self._portion is not None:
+                what[self._portion.where] = self._portion.behind(self._taken)
+        await self._do(self._engine.commit(what, metadata, self._span_s(timeout)))
+
+    # How it is done.
+
+    @property
+    def _taken(self) -> int:
+        """How many messages of its portion were handed out."""
+        return 0 if self._portion is None else len(self._portion.messages) - len(self._left)
+
+    @property
+    def _finished(self) -> int:
+        """How many of them are done with for certain."""
+        return self._taken if self._is_done else max(0, self._taken - self._handed)
+
+    async def _bring(self, timeout: Time | None) -> None:
+        """Have messages brought to hand; those that were there are finished."""
+        timeout_s = None if timeout is None else self._span_s(timeout)
+        done, self._portion = self._portion, None
+        portion = await self._do(self._engine.next(timeout_s, done))
+        if portion is not None:
+            self._portion = portion
+            self._left = deque(portion.messages)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_done = error is None  # Otherwise what is in work may be half done.
+        await self.close()

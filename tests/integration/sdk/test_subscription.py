@@ -1,0 +1,71 @@
+"""Subscriptions, with and without `async`, against a real broker."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.sdk.client import WireClient
+
+ROOT = Path(__file__).parents[3]
+VALUES = [b"%d" % number for number in range(3_000)]
+
+
+def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    async def put() -> None:
+        async with WireClient(bootstrap) as client:
+            for at in range(0, len(values), 100):
+                await client.put(topic, values[at : at + 100], partition=0)
+
+    asyncio.run(put())
+
+
+def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    with (
+        penstock.connect(bootstrap) as client,
+        client.subscription(topic, start="beginning", group=topic, window_messages=500) as subscription,
+    ):
+        values = []
+        for message in subscription:
+            values.append(message.value)
+            if len(values) == count:
+                break
+        return values
+
+
+def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    async def read() -> list[bytes]:
+        async with penstock.connect_async(bootstrap) as client:
+            options = {"start": "beginning", "group": topic, "window_messages": 500}
+            async with client.subscription(topic, **options) as subscription:  # type: ignore[arg-type]
+                values: list[bytes] = []
+                async for batch in subscription.batches():
+                    values += [message.value for message in batch.messages]
+                    if len(values) >= count:
+                        break
+                return values
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("read", [read_blocking, read_async])
+def test_a_subscription_is_sent_what_is_written(
+    read: Callable[[str, str, int], list[bytes]], penstock_bootstrap: str
+) -> None:
+    topic = read.__name__
+    fill(penstock_bootstrap, topic, VALUES)
+    assert read(penstock_bootstrap, topic, len(VALUES)) == VALUES
+    fill(penstock_bootstrap, topic, [b"more"])
+    assert read(penstock_bootstrap, topic, 1) == [b"more"], "its group goes on where it was"
+
+
+def test_the_example_of_the_page_runs(penstock_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "push.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert example
+    fill(penstock_bootstrap, "orders", [b"first", b"last"])
+    exec(example[1].replace("localhost:9092", penstock_bootstrap), {})
+    assert capsys.readouterr().out == "0 0 b'first'\n0 1 b'last'\n"

@@ -1,0 +1,349 @@
+"""Subscriptions: everything comes once and in order, whatever becomes of connections, and no more than was agreed."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from builders.simulated_consumers import LONG_S, TOPIC, Ground, play
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.records.batch import decode_messages
+from penstock.records.header import CorruptBatch
+from penstock.records.record import Message
+from penstock.sdk.aio.subscription import AsyncSubscription
+from penstock.sdk.retry import FEW_ATTEMPTS
+from penstock.sdk.subscribing import engine
+
+GROUP = "billing"
+
+
+async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
+    """So many messages, one by one."""
+    messages: list[Message] = []
+    async with asyncio.timeout(LONG_S):
+        async for message in subscription:
+            messages.append(message)
+            if len(messages) == count:
+                break
+    return messages
+
+
+def values(messages: Sequence[Message], partition: int = 0) -> list[bytes]:
+    return [message.value for message in messages if message.partition == partition]
+
+
+def test_what_is_there_and_what_comes_later_is_sent() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(50, (0, 1, 2))
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            messages = await read(subscription, 150)
+            waiting = asyncio.ensure_future(read(subscription, 30))
+            await ground.write(10, (0, 1, 2))
+            messages += await waiting
+        for partition in range(3):
+            assert values(messages, partition) == ground.written[partition]
+            assert [m.offset for m in messages if m.partition == partition] == list(range(60))
+
+    play(story, partitions=3)
+
+
+@pytest.mark.parametrize(("start", "first"), [("beginning", 0), ("latest", 20), (7, 7), ({0: 9}, 9)])
+def test_it_begins_where_it_is_told(start: Any, first: int) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20)
+        async with ground.client.subscription(TOPIC, start=start) as subscription:
+            assert subscription.position(TOPIC, 0) == first
+            await ground.write(5)
+            assert values(await read(subscription, 25 - first)) == ground.written[0][first:]
+            assert subscription.position(TOPIC, 0) == 25
+
+    play(story)
+
+
+def test_batches_have_the_messages_of_one_partition() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20, (0, 1))
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            seen = {}
+            async for batch in subscription.batches():
+                assert {message.partition for message in batch.messages} == {batch.partition}
+                seen[batch.partition] = batch.next_offset
+                if len(seen) == 2:
+                    break
+            assert seen == {0: 20, 1: 20}
+            assert await subscription.poll(timeout=0.5) == []
+            assert await subscription.poll_batch(timeout=0.5) is None
+
+    play(story, partitions=2)
+
+
+def test_no_more_is_held_than_the_window_while_the_caller_is_slow() -> None:
+    async def story(ground: Ground) -> None:
+        for _ in range(40):
+            await ground.write(5)
+        async with ground.client.subscription(TOPIC, start="beginning", window_messages=20) as subscription:
+            messages: list[Message] = []
+            while len(messages) < 200:
+                batch = await subscription.poll_batch()
+                assert batch is not None
+                messages += batch.messages
+                await asyncio.sleep(1)
+                held = sum(arrived.next_offset - arrived.position for arrived in subscription._engine._queue)
+                assert held <= 20
+            assert values(messages) == ground.written[0]
+
+    play(story)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("group", [None, GROUP])
+def test_cut_connections_lose_nothing_and_repeat_nothing(seed: int, group: str | None) -> None:
+    random = Random(seed)
+
+    async def cut(ground: Ground) -> None:
+        for _ in range(20):
+            await asyncio.sleep(random.random() * 0.5)
+            ground.network.cut("reader")
+
+    async def story(ground: Ground) -> None:
+        cutting = asyncio.ensure_future(cut(ground))
+        subscription = ground.client.subscription(TOPIC, start="beginning", window_messages=30, group=group)
+        async with subscription:
+            reading = asyncio.ensure_future(read(subscription, 600))
+            for _ in range(40):
+                await ground.write(5, (0, 1, 2))
+                await asyncio.sleep(random.random() * 0.3)
+            messages = await reading
+        await cutting
+        for partition in range(3):
+            assert values(messages, partition) == ground.written[partition]
+        if group is not None:
+            assert await ground.committed(group) == {0: 200, 1: 200, 2: 200}
+
+    play(story, partitions=3)
+
+
+def test_a_broker_that_is_started_again_is_found_again() -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            await ground.write(20)
+            messages = await read(subscription, 10)
+            await ground.restart()
+            await ground.write(20)
+            messages += await read(subscription, 30)
+            assert values(messages) == ground.written[0]
+
+    play(story)
+
+
+def test_a_broker_that_is_unreachable_is_waited_for() -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            await ground.write(10)
+            messages = await read(subscription, 10)
+            ground.network.block("reader")
+            await ground.write(10)
+            assert await subscription.poll(timeout=30) == []
+            ground.network.unblock("reader")
+            messages += await read(subscription, 10)
+            assert values(messages) == ground.written[0]
+
+    play(story)
+
+
+def test_a_group_goes_on_where_it_was_and_what_was_in_work_comes_again() -> None:
+    async def story(ground: Ground) -> None:
+        async def fail_after_three() -> None:
+            async with ground.client.subscription(TOPIC, group=GROUP) as subscription:
+                assert values(await read(subscription, 3)) == ground.written[0][7:10]
+                raise ZeroDivisionError
+
+        await ground.write(20)
+        async with ground.client.subscription(TOPIC, start="beginning", group=GROUP) as subscription:
+            await read(subscription, 7)
+        assert await ground.committed(GROUP) == {0: 7}
+        with pytest.raises(ZeroDivisionError):
+            await fail_after_three()
+        assert await ground.committed(GROUP) == {0: 9}
+        async with ground.client.subscription(TOPIC, group=GROUP) as subscription:
+            assert values(await read(subscription, 11)) == ground.written[0][9:]
+
+    play(story)
+
+
+def test_a_group_is_told_after_some_time_what_is_finished() -> None:
+    async def story(ground: Ground) -> None:
+        subscription = ground.client.subscription(TOPIC, start="beginning", group=GROUP, auto_commit=2.0)
+        async with subscription:
+            for _ in range(3):
+                await ground.write(1)
+                await subscription.poll()
+            await asyncio.sleep(3)
+            assert await ground.committed(GROUP) == {0: 2}
+            assert await subscription.poll(timeout=3.0) == []
+            assert await ground.committed(GROUP) == {0: 3}
+
+    play(story)
+
+
+def test_a_group_with_members_refuses_commits_and_that_is_raised() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20)
+        async with ground.client.consumer(TOPIC, group=GROUP) as member:
+            await member.poll(timeout=1.0)
+            async with ground.client.subscription(TOPIC, start="beginning", group=GROUP) as subscription:
+                assert values(await subscription.poll(timeout=10.0)) == ground.written[0]
+                with pytest.raises(PenstockError) as refused:
+                    await subscription.poll(timeout=10.0)
+                assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+    play(story)
+
+
+@pytest.mark.parametrize("group", [None, GROUP])
+def test_committed_by_hand_is_what_the_caller_says(group: str | None) -> None:
+    async def story(ground: Ground) -> None:
+        for _ in range(40):
+            await ground.write(1)
+        subscription = ground.client.subscription(
+            TOPIC, start="beginning", group=group, window_messages=10, auto_commit=None
+        )
+        async with subscription:
+            messages = await read(subscription, 10)
+            assert await subscription.poll(timeout=30.0) == []
+            await subscription.commit(messages[3])
+            assert await subscription.poll(timeout=30.0) == []
+            await subscription.commit({TopicPartition(TOPIC, 0): 5})
+            messages += await read(subscription, 5)
+            await subscription.commit()
+            messages += await read(subscription, 10)
+            assert values(messages) == ground.written[0][:25]
+            with pytest.raises(PenstockError) as refused:
+                await subscription.commit({TopicPartition("other", 0): 5})
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert await ground.committed(GROUP) == ({} if group is None else {0: 15})
+
+    play(story)
+
+
+@pytest.mark.parametrize(("when_gone", "goes_on_at"), [("error", None), ("beginning", 15), ("latest", 20)])
+def test_messages_that_are_removed_before_they_came_are_not_passed_over_in_silence(
+    when_gone: str, goes_on_at: int | None
+) -> None:
+    async def story(ground: Ground) -> None:
+        for _ in range(20):
+            await ground.write(1)
+        subscription = ground.client.subscription(
+            TOPIC, start="beginning", window_messages=5, auto_commit=None, when_gone=when_gone
+        )
+        async with subscription:
+            await read(subscription, 5)
+            await ground.client.admin.delete_records({TopicPartition(TOPIC, 0): 15})
+            await subscription.commit()
+            if goes_on_at is None:
+                with pytest.raises(PenstockError) as refused:
+                    await subscription.poll(timeout=10.0)
+                assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+                return
+            await ground.write(1)
+            assert (await subscription.poll())[0].offset == goes_on_at
+
+    play(story)
+
+
+def test_a_topic_that_is_deleted_is_told_of() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            await read(subscription, 5)
+            await ground.client.delete_topic(TOPIC)
+            with pytest.raises(PenstockError) as refused:
+                await subscription.poll(timeout=60.0)
+            assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            with pytest.raises(PenstockError):
+                await subscription.poll(timeout=60.0)
+
+    play(story)
+
+
+def test_partitions_that_are_added_are_sent_from_their_beginning() -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC) as subscription:
+            await ground.client.admin.create_partitions(TOPIC, 3)
+            await ground.write(5, (1, 2))
+            messages = await read(subscription, 10)
+            assert values(messages, 1) + values(messages, 2) == ground.written[1] + ground.written[2]
+
+    play(story)
+
+
+@pytest.mark.parametrize(("times", "is_raised"), [(FEW_ATTEMPTS - 1, False), (1_000, True)])
+def test_what_cannot_be_read_is_asked_for_again_and_raised_when_that_does_not_help(
+    times: int, is_raised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = times
+
+    def damaged(*args: Any) -> list[Message]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise CorruptBatch("a bit has turned")
+        return decode_messages(*args)
+
+    monkeypatch.setattr(engine, "decode_messages", damaged)
+
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            if is_raised:
+                with pytest.raises(CorruptBatch):
+                    await subscription.poll(timeout=60.0)
+            else:
+                assert values(await read(subscription, 5)) == ground.written[0]
+
+    play(story)
+
+
+def test_it_is_for_one_caller_at_a_time() -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC) as subscription:
+            first = asyncio.ensure_future(subscription.poll(timeout=5.0))
+            await asyncio.sleep(0.1)
+            with pytest.raises(PenstockError) as refused:
+                await subscription.poll()
+            assert refused.value.code is ErrorCode.CLIENT_MISUSED
+            assert await first == []
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"when_gone": "never"}, "when_gone='never'"),
+        ({"start": "yesterday"}, "start='yesterday'"),
+        ({"auto_commit": -1}, "auto_commit=-1"),
+        ({"window_messages": 0}, "WindowMessages is 0"),
+        ({"window_bytes": 10}, "WindowBytes is 10"),
+        ({"share_percent": 101}, "SharePercent is 101"),
+        ({"partitions": [7]}, "no partition 7"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(options: dict[str, Any], words: str) -> None:
+    async def story(ground: Ground) -> None:
+        with pytest.raises(PenstockError, match=words):
+            async with ground.client.subscription(TOPIC, **options):
+                pass
+
+    play(story)
+
+
+def test_an_option_that_there_is_not_is_a_type_error() -> None:
+    async def story(ground: Ground) -> None:
+        with pytest.raises(TypeError, match="no option 'widow_bytes'"):
+            ground.client.subscription(TOPIC, widow_bytes=10)  # type: ignore[call-arg]
+
+    play(story)
