@@ -1,13 +1,14 @@
 """Subscriptions: everything comes once and in order, whatever becomes of connections, and no more than was agreed."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import LONG_S, TOPIC, Ground, play
+from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
@@ -16,8 +17,6 @@ from penstock.records.record import Message
 from penstock.sdk.aio.subscription import AsyncSubscription
 from penstock.sdk.retry import FEW_ATTEMPTS
 from penstock.sdk.subscribing import engine
-
-GROUP = "billing"
 
 
 async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
@@ -121,7 +120,7 @@ def test_cut_connections_lose_nothing_and_repeat_nothing(seed: int, group: str |
         for partition in range(3):
             assert values(messages, partition) == ground.written[partition]
         if group is not None:
-            assert await ground.committed(group) == {0: 200, 1: 200, 2: 200}
+            assert await ground.committed() == {0: 200, 1: 200, 2: 200}
 
     play(story, partitions=3)
 
@@ -154,6 +153,24 @@ def test_a_broker_that_is_unreachable_is_waited_for() -> None:
     play(story)
 
 
+def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock.subscription")
+
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            await ground.write(10)
+            messages = await read(subscription, 10)
+            ground.network.block("reader")
+            await asyncio.sleep(60)
+            assert any(text.startswith("subscribing again") for text in caplog.messages)
+            ground.network.unblock("reader")
+            await ground.write(10)
+            messages += await read(subscription, 10)
+            assert values(messages) == ground.written[0]
+
+    play(story)
+
+
 def test_a_group_goes_on_where_it_was_and_what_was_in_work_comes_again() -> None:
     async def story(ground: Ground) -> None:
         async def fail_after_three() -> None:
@@ -164,10 +181,10 @@ def test_a_group_goes_on_where_it_was_and_what_was_in_work_comes_again() -> None
         await ground.write(20)
         async with ground.client.subscription(TOPIC, start="beginning", group=GROUP) as subscription:
             await read(subscription, 7)
-        assert await ground.committed(GROUP) == {0: 7}
+        assert await ground.committed() == {0: 7}
         with pytest.raises(ZeroDivisionError):
             await fail_after_three()
-        assert await ground.committed(GROUP) == {0: 9}
+        assert await ground.committed() == {0: 9}
         async with ground.client.subscription(TOPIC, group=GROUP) as subscription:
             assert values(await read(subscription, 11)) == ground.written[0][9:]
 
@@ -182,9 +199,9 @@ def test_a_group_is_told_after_some_time_what_is_finished() -> None:
                 await ground.write(1)
                 await subscription.poll()
             await asyncio.sleep(3)
-            assert await ground.committed(GROUP) == {0: 2}
+            assert await ground.committed() == {0: 2}
             assert await subscription.poll(timeout=3.0) == []
-            assert await ground.committed(GROUP) == {0: 3}
+            assert await ground.committed() == {0: 3}
 
     play(story)
 
@@ -224,7 +241,7 @@ def test_committed_by_hand_is_what_the_caller_says(group: str | None) -> None:
             with pytest.raises(PenstockError) as refused:
                 await subscription.commit({TopicPartition("other", 0): 5})
             assert refused.value.code is ErrorCode.INVALID_REQUEST
-        assert await ground.committed(GROUP) == ({} if group is None else {0: 15})
+        assert await ground.committed() == ({} if group is None else {0: 15})
 
     play(story)
 

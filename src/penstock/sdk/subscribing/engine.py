@@ -34,6 +34,9 @@ LOOK_AGAIN_S = 60.0
 PARTITIONS_MAX = 1_000
 """So many partitions a broker takes in one subscription."""
 
+CHECK_S = 15.0
+"""How often a broker that has nothing to send is asked whether it is there."""
+
 CLOSE_TIMEOUT_S = 5.0
 _STABLE_S = 5.0
 """What has gone well for so long does not count as a repetition when it fails."""
@@ -248,7 +251,7 @@ class SubscriptionEngine:
     # Keeping it going.
 
     async def _keep(self) -> None:
-        """Find streams for partitions that have none, look for new partitions, and commit what has waited long."""
+        """Find streams for partitions that have none, and look for new partitions."""
         loop = asyncio.get_running_loop()
         look_at_s = loop.time() + LOOK_AGAIN_S
         stable_at_s = 0.0
@@ -260,7 +263,6 @@ class SubscriptionEngine:
             self._lost.clear()
             try:
                 if trouble is not None:
-                    stable_at_s = loop.time() + _STABLE_S
                     raise trouble
                 if loop.time() >= look_at_s:
                     look_at_s = loop.time() + LOOK_AGAIN_S
@@ -275,13 +277,20 @@ class SubscriptionEngine:
                     return
 
     async def _wait_for_trouble(self, timeout_s: float) -> None:
+        """For so long; meanwhile brokers are asked whether they are there, and groups told what has waited long."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
         commit_s = None if self._settings.group_id is None else self._settings.auto_commit_s
-        try:
-            async with asyncio.timeout(timeout_s if commit_s is None else min(timeout_s, commit_s)):
-                await self._lost.wait()
-        except TimeoutError:
-            for stream in self._streams if commit_s is not None else ():
-                stream.settle(now=True)
+        period_s = CHECK_S if commit_s is None else min(commit_s, CHECK_S)
+        while not self._lost.is_set() and loop.time() < end_s:
+            try:
+                async with asyncio.timeout(min(period_s, end_s - loop.time())):
+                    await self._lost.wait()
+            except TimeoutError:
+                for stream in self._streams:
+                    if commit_s is not None:
+                        stream.settle(now=True)
+                    stream.check()
 
     async def _subscribe(self, deadline: Deadline) -> None:
         """A stream for each partition that has none."""

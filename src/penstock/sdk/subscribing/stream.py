@@ -24,6 +24,7 @@ from penstock.sdk.subscribing.options import StreamSettings
 from penstock.wire.subscribe import Delivered, Delivery
 
 COMMIT_TIMEOUT_S = 30.0
+CHECK_TIMEOUT_S = 10.0
 
 
 class Arrived(NamedTuple):
@@ -63,6 +64,7 @@ class Stream:
         self._connection: Connection | None = None
         self._id = -1
         self._committing: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._is_over = False
 
     async def open(self, cluster: Cluster, deadline: Deadline) -> None:
@@ -82,8 +84,9 @@ class Stream:
 
     async def close(self) -> None:
         self._is_over = True
-        if self._committing is not None:
-            self._committing.cancel()
+        for task in (self._committing, self._checking):
+            if task is not None:
+                task.cancel()
         if self._connection is not None:
             self._connection.close()
         await self._held.aclose()
@@ -146,6 +149,18 @@ class Stream:
         due, outstanding = self._due()
         if due and (now or due * 100 >= outstanding * self._settings.window.share_percent):
             self._committing = asyncio.get_running_loop().create_task(self._commit_finished())
+
+    def check(self) -> None:
+        """See whether the broker still knows of it: a connection that nobody sends on may have died in silence."""
+        if not self._is_over and self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check())
+
+    async def _check(self) -> None:
+        try:
+            await self.commit({}, CHECK_TIMEOUT_S)
+        except PenstockError as error:
+            self.end(error)
+        self._checking = None
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
         """Commit these; raises the first refusal, or the end of the stream."""
