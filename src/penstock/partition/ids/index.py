@@ -18,6 +18,7 @@ Lives on the event loop, but for what is said to block, which is for workers.
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from penstock.partition.ids.keys import Entry, Place
 from penstock.partition.ids.limits import IdBudget, IdLimits
@@ -57,6 +58,7 @@ class IdIndex:
         self._recent_since_ms = 0
         self._saving: dict[bytes, Place] = {}
         self._saving_since_ms = 0
+        self._is_failing = False
         self._gone: list[Run] = []
         """No longer known, and still on disk."""
         self._next_number = 1
@@ -76,6 +78,8 @@ class IdIndex:
             self._recent_since_ms = now_ms
         self._recent.update(entries)
         self._budget.known += len(self._recent) - before
+        if self._is_failing:
+            self._keep_bounded()
 
     def recent(self, key: bytes) -> Place | None:
         """What memory has of a key."""
@@ -87,15 +91,16 @@ class IdIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether memory holds so many that they should be saved."""
-        return len(self._recent) >= self._budget.in_memory_max
+        """Whether memory holds so many that they should be saved at once; if the disk would not take the last, then
+        only when somebody looks after it."""
+        return not self._is_failing and len(self._recent) >= self._budget.in_memory_max
 
     def wants_saving(self, now_ms: int) -> bool:
         """Whether something would be gained by saving: memory, disk, or that the log may lose closed segments."""
         segments = self._log.segments
         is_old = bool(self._recent) and now_ms - self._recent_since_ms >= self._limits.window_ms // _AGES
         holds_up = bool(segments) and self.covered < segments[-1].base_offset
-        return is_old or holds_up or bool(self._gone) or self.is_full
+        return is_old or holds_up or bool(self._gone) or len(self._recent) >= self._budget.in_memory_max
 
     def expire(self, now_ms: int) -> None:
         """Forget runs whose window is over."""
@@ -156,6 +161,7 @@ class IdIndex:
     def saved(self, saving: Saving) -> None:
         """It was written."""
         self.covered = saving.covered
+        self._is_failing = False
         self._gone = [run for run in self._gone if run not in saving.gone]
         if saving.run is not None:
             self._saving = {}
@@ -165,14 +171,20 @@ class IdIndex:
 
     def failed(self) -> None:
         """It could not be written: memory keeps it, as much as it may hold."""
+        self._is_failing = True
         before = len(self._saving) + len(self._recent)
         if self._saving:
             self._recent = self._saving | self._recent
             self._recent_since_ms = self._saving_since_ms
             self._saving = {}
-        for key in list(self._recent)[: max(0, len(self._recent) - self._budget.unsaved_max)]:
-            del self._recent[key]
         self._budget.known += len(self._recent) - before
+        self._keep_bounded()
+
+    def _keep_bounded(self) -> None:
+        too_many = len(self._recent) - self._budget.unsaved_max
+        for key in list(islice(self._recent, max(0, too_many))):
+            del self._recent[key]
+            self._budget.known -= 1
 
     def begin_merge(self) -> tuple[tuple[Run, ...], Run] | None:
         """Runs that should be one, and that one, to be written; None when there are no such."""

@@ -6,9 +6,8 @@ WINDOW_MS = 24 * 3600 * 1000
 PER_BROKER_MAX = 10_000_000
 
 _IN_MEMORY_MAX = 65_536
-"""Of all partitions together, before they are saved."""
-_PER_PARTITION_MAX = 8_192
-_PER_PARTITION_MIN = 256
+_IN_MEMORY_EACH_MAX = 8_192
+_IN_MEMORY_EACH_MIN = 256
 _UNSAVED = 4
 """So many times as many may wait in memory while the disk fails; then the oldest of them go."""
 
@@ -16,6 +15,8 @@ _UNSAVED = 4
 class IdLimits(NamedTuple):
     window_ms: int = WINDOW_MS
     most: int = PER_BROKER_MAX
+    in_memory_each: int = _IN_MEMORY_EACH_MAX
+    """Of one partition, before they are saved; fewer where many partitions know some."""
 
 
 class Aged(Protocol):
@@ -39,14 +40,14 @@ class IdBudget:
 
     def __init__(self, limits: IdLimits) -> None:
         self.known = 0
-        self._most = limits.most
+        self._limits = limits
         self._indexes: dict[Forgetful, None] = {}
 
     @property
     def in_memory_max(self) -> int:
         """How many a partition may have in memory before they are saved."""
         share = _IN_MEMORY_MAX // max(1, len(self._indexes))
-        return min(_PER_PARTITION_MAX, max(_PER_PARTITION_MIN, share))
+        return min(self._limits.in_memory_each, max(_IN_MEMORY_EACH_MIN, share))
 
     @property
     def unsaved_max(self) -> int:
@@ -64,7 +65,7 @@ class IdBudget:
 
     def trim(self) -> None:
         """Forget the oldest, whosever they are, until no more are known than may be."""
-        while self.known > self._most:
+        while self.known > self._limits.most:
             aged = [index for index in self._indexes if index.runs]
             if not aged:
                 return

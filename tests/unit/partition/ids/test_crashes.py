@@ -1,0 +1,178 @@
+"""Power lost before every single change of the disk, and flushes that fail: no id is stored twice, none is lost."""
+
+import asyncio
+import copy
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from builders.partitions import Site, read_all
+from builders.putting import put_ids, put_numbered, retry, stored_ids
+from penstock.catalog.catalog import Catalog
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import MadeId
+from penstock.partition.ids.limits import IdLimits
+from penstock.partition.partition import Partition
+from penstock.partition.partitions import Partitions
+from penstock.partition.state import ProducerLimits
+from penstock.storage.store import FlushPolicy
+from penstock.testing.simulated_disk import Operation, SimulatedDisk
+
+TINY = ProducerLimits(ids=IdLimits(in_memory_each=6))
+WRITER, GONE_WRITER = 7, 8
+
+
+class Moment(NamedTuple):
+    """All that outlives the broker, just before a change of the disk; what clients were told, and what they sent."""
+
+    disk: SimulatedDisk
+    catalog: Catalog
+    told: dict[bytes | MadeId, int]
+    sent: list[bytes | MadeId]
+
+
+class Witness:
+    """Writes down every moment."""
+
+    def __init__(self, site: Site) -> None:
+        self.moments: list[Moment] = []
+        self.told: dict[bytes | MadeId, int] = {}
+        self.sent: list[bytes | MadeId] = []
+        self._site = site
+        site.disk.before = self
+
+    def __call__(self, operation: Operation) -> None:
+        disk = self._site.disk
+        disk.before = None
+        kept = copy.deepcopy(disk)
+        disk.before = self
+        self.moments.append(Moment(kept, copy.deepcopy(self._site.catalog), dict(self.told), list(self.sent)))
+
+    async def put(self, partition: Partition, *ids: bytes) -> None:
+        self.sent += ids
+        self.told |= dict(zip(ids, await put_ids(partition, *ids), strict=True))
+
+    async def put_numbered(self, partition: Partition, sequence: int) -> None:
+        made = [MadeId(WRITER, 0, 0, sequence, place) for place in range(2)]
+        self.sent += made
+        first = await put_numbered(partition, WRITER, sequence, *map(MadeId.encode, made))
+        self.told |= {each: first + number for number, each in enumerate(made)}
+
+    async def retry(self, partition: Partition, made: MadeId) -> None:
+        self.sent.append(made)
+        self.told[made] = await retry(partition, made, made.encode())
+
+
+def never() -> bool:
+    return False
+
+
+def events(partitions: Partitions) -> Partition:
+    partition = partitions.get("events", 0)
+    assert partition is not None
+    return partition
+
+
+async def _busy_life(site: Site) -> list[Moment]:
+    """Puts of all kinds, saves, merges and restarts, with somebody watching."""
+    partitions = await site.start(limits=TINY)
+    await partitions.create("events", 1)
+    witness, partition = Witness(site), events(partitions)
+    for number in range(12):
+        await witness.put(partition, b"%d" % number, b"%d'" % number)
+        await witness.put_numbered(partition, number * 2)
+        if number % 3 == 0:
+            await witness.retry(partition, MadeId(GONE_WRITER, number, 0, 5, 1))
+        if number in (2, 4):
+            await partition.save_ids()
+        if number == 5:
+            await partition.save_state()
+        if number == 7:
+            partition = events(await site.restart(limits=TINY))
+        if number == 9:
+            await partition.save_ids()
+            await partition.merge_ids(never)
+            assert site.store is not None
+            await site.store.checkpoint()
+    site.disk.before = None
+    return witness.moments
+
+
+async def _where(partition: Partition, what: bytes | MadeId) -> int:
+    if isinstance(what, MadeId):
+        return await retry(partition, what, what.encode())
+    return (await put_ids(partition, what))[0]
+
+
+async def _check(site: Site, moment: Moment) -> None:
+    """Whatever was sent is sent once more: what was told is told again, and the log has each of them once."""
+    partition = events(await site.start(limits=TINY))
+    found = {what: await _where(partition, what) for what in moment.sent}
+    if site.policy is FlushPolicy.ALWAYS:
+        assert {what: found[what] for what in moment.told} == moment.told
+    records = {record.offset: record.value for record in await read_all(partition)}
+    for what, offset in found.items():
+        assert records[offset] == (what.encode() if isinstance(what, MadeId) else what)
+    assert len(records) == len(found), "nothing is there twice"
+    await site.stop()
+    # What a restart cut from the index must stay cut when it comes to the next one.
+    partition = events(await site.start(limits=TINY))
+    assert {what: await _where(partition, what) for what in moment.sent} == found
+    await site.stop()
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.OS])
+@pytest.mark.parametrize("seed", range(3))
+def test_whenever_power_is_lost_every_id_is_stored_once_by_trying_again(seed: int, policy: FlushPolicy) -> None:
+    async def story(site: Site) -> None:
+        moments = await _busy_life(site)
+        await site.stop()
+        assert len(moments) > 80
+        for number, moment in enumerate(moments):
+            site.disk, site.catalog = moment.disk, moment.catalog
+            site.disk.locks.clear()
+            site.disk.power_loss(Random(seed * 10_000 + number))
+            await _check(site, moment)
+
+    Site(policy=policy).run(story)
+
+
+def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy_was_lost() -> None:
+    cuts: list[int] = []
+
+    async def story(site: Site) -> None:
+        partitions = await site.start(limits=TINY)
+        await partitions.create("events")
+        partition = events(partitions)
+        await put_ids(partition, b"before")
+        await partition.save_ids()
+        site.disk.flush_error_chance = 1.0
+        with pytest.raises(PenstockError) as error:
+            await put_ids(partition, b"a")
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        site.disk.flush_error_chance = 0.0
+        for _ in range(2):
+            assert await _until_accepted(partition, b"before", b"a") == [0, 1]
+        cuts.append(partition.cuts)
+        partition = events(await site.restart(killed=True, limits=TINY))
+        assert await put_ids(partition, b"before", b"a", b"b") == [0, 1, 2]
+        assert max((await stored_ids(partition)).values()) == 1
+
+    for seed in range(25):
+        site = Site()
+        site.disk.random = Random(seed)
+        site.run(story)
+    assert min(cuts) == 0
+    assert max(cuts) > 0, "among so many seeds some have lost the first copy"
+
+
+async def _until_accepted(partition: Partition, *ids: bytes) -> list[int]:
+    """As a client does: again and again while the error says that this makes sense."""
+    while True:
+        try:
+            return await put_ids(partition, *ids)
+        except PenstockError as error:
+            if not error.code.retriable:
+                raise
+            await asyncio.sleep(0.005)
