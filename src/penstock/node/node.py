@@ -31,8 +31,10 @@ from penstock.node.metrics import Metric, Source
 from penstock.node.operator import Operator
 from penstock.node.settings import Settings
 from penstock.node.shown import shown_settings
+from penstock.partition.ids.limits import IdLimits
 from penstock.partition.partitions import Partitions
 from penstock.partition.setting_table import TABLE
+from penstock.partition.state import ProducerLimits
 from penstock.records import COMPILED
 from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk
@@ -174,6 +176,7 @@ class Node:
             workers=self._workers,
             node_id=settings.node_id,
             defaults=topic_defaults(settings),
+            limits=ProducerLimits(ids=IdLimits(settings.message_id_window_ms, settings.message_ids_max)),
             cleaning_s=settings.cleaner_interval_ms / 1000,
         ).open()
         self._open.push_async_callback(partitions.close)

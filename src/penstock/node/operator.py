@@ -78,6 +78,7 @@ class Operator:
         yield gauge("penstock_answer_memory_bytes", "Held by answers not yet taken.", memory.outgoing_bytes)
         yield gauge("penstock_topics", "Topics.", len(self._partitions.topics()))
         yield gauge("penstock_partitions", "Partitions served.", len(logs))
+        yield gauge("penstock_message_ids", "Message ids known.", self._partitions.budgets.ids.known)
         yield gauge("penstock_producers", "Idempotent producers remembered.", self._partitions.producers_known)
         yield from self._group_metrics()
         refusing = self._partitions_refusing_writes()

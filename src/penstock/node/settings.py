@@ -115,6 +115,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _DURATION,
         Meta(ge=1_000, le=24 * HOUR_MS, description="Longest time in flight that a client of iterators may ask for."),
     ] = 600_000
+    message_id_window_ms: Annotated[
+        int, _DURATION, Meta(ge=1_000, description="How long the id of a stored message is known, at least.")
+    ] = 24 * HOUR_MS
+    message_ids_max: Annotated[
+        int, Meta(ge=100_000, description="Message ids that are known, all partitions together; the oldest go first.")
+    ] = 10_000_000
     request_memory_bytes: Annotated[
         int, _SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all connections together.")
     ] = 512 * 2**20

@@ -77,7 +77,7 @@ class Partitions(Registry):
         self._workers = workers
         self._limits = limits or ProducerLimits()
         self._partitions_max = partitions_max
-        self._budget = state.Budgets(self._limits)
+        self.budgets = state.Budgets(self._limits)
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
         self._unsettled: dict[UUID, Topic] = {}
@@ -114,7 +114,7 @@ class Partitions(Registry):
 
     @property
     def producers_known(self) -> int:
-        return self._budget.producers.known
+        return self.budgets.producers.known
 
     # Changing.
 
@@ -389,7 +389,7 @@ class Partitions(Registry):
             store=self.store,
             clock=self._clock,
             workers=self._workers,
-            budget=self._budget,
+            budget=self.budgets,
             caretaker=self._upkeep,
         )
 

@@ -1,4 +1,4 @@
-"""Batches that come by Puts: stored under ids, once each (`docs/decisions/0011-message-ids.md` has the reasons).
+"""Batches that come by Puts: stored under ids, once each (`docs/decisions/0012-message-ids.md` has the reasons).
 
 Without ids of their own, messages of a numbered producer have made ones, and the batch is appended like any other; the
 index gets one entry for it. Only where the partition does not know the producer, the index is asked first: the batch
