@@ -1,15 +1,4 @@
-"""What a client does, told to an object of the user's.
-
-| name | counted or observed | labels |
-|---|---|---|
-| `connections_opened`, `connections_failed`, `connections_lost` | one each | broker |
-| `request_seconds` | from sending to the answer, each request | broker, api |
-| `requests_refused` | an answer that is an error, each | broker, api, error |
-| `requests_lost` | requests whose answer did not come | broker |
-| `retries` | an operation is tried again | error |
-| `messages_put`, `messages_unstored` | once per batch | topic |
-| `messages_read`, `bytes_read` | once per batch | topic |
-"""
+"""What a client does, told to an object of the user's; docs/sdk.md has the names."""
 
 import logging
 from collections.abc import Mapping

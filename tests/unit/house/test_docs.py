@@ -68,6 +68,14 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (page.parent / path).exists(), f"{page.name} links to {target}"
 
 
+def test_every_metric_of_the_sdk_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8").partition("## Logs and metrics")[2]
+    rows = re.findall(r"^\| (`.+?`) \|", page, flags=re.MULTILINE)
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penstock/sdk").rglob("*.py"))
+    used = set(re.findall(r'"((?:connections|requests|messages|bytes)_[a-z]+|request_seconds|retries)"', sources))
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == used
+
+
 def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> None:
     page = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
     broker = ROOT / "src" / "penstock" / "broker"

@@ -232,7 +232,7 @@ def test_a_callback_that_hangs_is_given_up_after_its_time_and_the_group_goes_on(
         await first.stop()
         await second.stop()
 
-    with caplog.at_level(logging.ERROR, "penstock.consumer"):
+    with caplog.at_level(logging.ERROR, "penstock.sdk.consumer"):
         play_four(story)
     assert f"{kind} of orders-" in caplog.text
     assert "was given up: it took longer than 5 s" in caplog.text

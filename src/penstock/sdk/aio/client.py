@@ -201,8 +201,7 @@ async def connect_async(
     `on_clock_drift(drift, brokers)` is called, before this returns and then at every interval, when this machine's
     clock is further than the threshold from the brokers' average: how far it is ahead of that, and of each broker.
 
-    `metrics` is told of connections, requests and batches, see `penstock.sdk.metrics`. `network`, `clock` and
-    `entropy` are for tests.
+    `metrics` is told of connections, requests and batches. `network`, `clock` and `entropy` are for tests.
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)

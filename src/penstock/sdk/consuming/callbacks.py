@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from penstock.sdk.consuming.health import Health
 from penstock.sdk.consuming.source import Change
 
-log = logging.getLogger("penstock.consumer")
+log = logging.getLogger("penstock.sdk.consumer")
 
 
 async def bounded(told: Awaitable[None], change: Change, timeout_s: float) -> None:

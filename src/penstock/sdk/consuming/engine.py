@@ -7,7 +7,7 @@ back from it, so that it asks soon.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from enum import Enum
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from penstock.sdk.consuming.options import EngineSettings
 from penstock.sdk.consuming.reader import Portion, Reader
 from penstock.sdk.consuming.reading import Reading, ReadingRules
 from penstock.sdk.consuming.source import Change, Source
+from penstock.sdk.metrics import NO_METRICS
 from penstock.sdk.requests import LATEST
 from penstock.sdk.retry import Deadline
 
@@ -209,7 +210,15 @@ class ConsumerEngine:
             self._reading.refetch(portion, error)
             return None
         portion.reader.failures = 0
+        if self._asking.metrics is not NO_METRICS:
+            self._report(portion, found)
         return portion, found
+
+    def _report(self, portion: Portion, found: object) -> None:
+        labels = {"topic": portion.reader.where.topic}
+        if isinstance(found, Sized):
+            self._asking.metrics.count("messages_read", len(found), labels)
+        self._asking.metrics.count("bytes_read", portion.size_bytes, labels)
 
     def _come_back(self) -> None:
         """The caller is done with what it took; what it did not take is handed out later."""

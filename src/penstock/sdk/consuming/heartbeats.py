@@ -12,7 +12,7 @@ from penstock.sdk.consuming.member_core import Consequence, MemberCore
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.retry import Attempts, Deadline
 
-log = logging.getLogger("penstock.consumer")
+log = logging.getLogger("penstock.sdk.consumer")
 
 BEAT_TIMEOUT_S = 10.0
 _FOREVER_S = 1e9

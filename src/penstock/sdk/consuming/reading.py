@@ -31,7 +31,7 @@ POLL_BYTES_MAX = 4 * 1024 * 1024
 POLL_BYTES_MIN = 64 * 1024
 LOOK_UP_S = 10.0
 
-log = logging.getLogger("penstock.consumer")
+log = logging.getLogger("penstock.sdk.consumer")
 
 _Answer = dict[TopicPartition, FetchedBatches | PenstockError]
 

@@ -17,7 +17,7 @@ from penstock.model.message_id import MadeId
 from penstock.sdk.producing._chunk import Batch, Chunk, Receipt
 from penstock.sdk.producing._sharing import partition_for
 
-log = logging.getLogger("penstock.producer")
+log = logging.getLogger("penstock.sdk.producer")
 
 _RANDOM_ID_BYTES = 16
 
