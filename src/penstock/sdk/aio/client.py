@@ -1,7 +1,7 @@
 """The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
 from penstock.model.clock import Clock, SystemClock
@@ -10,14 +10,10 @@ from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.admin import AsyncAdmin
-from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
 from penstock.sdk.aio.groups import AsyncGroups
-from penstock.sdk.aio.producer import AsyncProducer, make_producer
-from penstock.sdk.aio.subscription import AsyncSubscription
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
-from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
@@ -32,8 +28,14 @@ from penstock.sdk.producing.options import (
     TIMEOUT_S,
     Options,
 )
-from penstock.sdk.subscribing.options import SubscriptionOptions
 from penstock.sdk.times import Time, Times
+
+if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
+    from penstock.sdk.aio.consumer import AsyncConsumer
+    from penstock.sdk.aio.producer import AsyncProducer
+    from penstock.sdk.aio.subscription import AsyncSubscription
+    from penstock.sdk.consuming.options import ConsumerOptions
+    from penstock.sdk.subscribing.options import SubscriptionOptions
 
 
 class AsyncClient(AsyncFace):
@@ -115,12 +117,18 @@ class AsyncClient(AsyncFace):
 
     # What it makes.
 
-    def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
+    def consumer(self, topics: str | Sequence[str] = (), **options: "Unpack[ConsumerOptions]") -> "AsyncConsumer":
         """Something that reads these topics, or shares them with the others of its `group`; see `AsyncConsumer`."""
+        from penstock.sdk.aio.consumer import AsyncConsumer
+
         return AsyncConsumer(self._portal, self._home, topics, **options)
 
-    def subscription(self, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]) -> AsyncSubscription:
+    def subscription(
+        self, topics: str | Sequence[str], **options: "Unpack[SubscriptionOptions]"
+    ) -> "AsyncSubscription":
         """Something that the brokers send the messages of these topics to; see `AsyncSubscription`."""
+        from penstock.sdk.aio.subscription import AsyncSubscription
+
         return AsyncSubscription(self._portal, self._home, topics, **options)
 
     # Offsets.
@@ -153,7 +161,7 @@ class AsyncClient(AsyncFace):
         max_bytes: int = MAX_BYTES,
         timeout: Time = TIMEOUT_S,
         room_timeout: Time = ROOM_TIMEOUT_S,
-    ) -> AsyncProducer:
+    ) -> "AsyncProducer":
         """A producer, with connections of its own that may only write, under this producer group.
 
         A batch is sent when it has `batch_bytes` or `batch_count` messages, when its first message has waited for
@@ -162,6 +170,8 @@ class AsyncClient(AsyncFace):
         stored, or has failed. `acks` of 1 or 0 are weaker than the default: what is lost is not sent again, and with 0
         nobody says that anything was stored.
         """
+        from penstock.sdk.aio.producer import make_producer
+
         options = Options(
             batch_bytes=batch_bytes,
             batch_count=batch_count,

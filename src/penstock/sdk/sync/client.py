@@ -2,7 +2,7 @@
 """The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
 from penstock.model.clock import Clock, SystemClock
@@ -12,7 +12,6 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
-from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
@@ -27,14 +26,17 @@ from penstock.sdk.producing.options import (
     TIMEOUT_S,
     Options,
 )
-from penstock.sdk.subscribing.options import SubscriptionOptions
 from penstock.sdk.sync.admin import Admin
-from penstock.sdk.sync.consumer import Consumer
 from penstock.sdk.sync.face import Face, Portal, opening
 from penstock.sdk.sync.groups import Groups
-from penstock.sdk.sync.producer import Producer, make_producer
-from penstock.sdk.sync.subscription import Subscription
 from penstock.sdk.times import Time, Times
+
+if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
+    from penstock.sdk.consuming.options import ConsumerOptions
+    from penstock.sdk.subscribing.options import SubscriptionOptions
+    from penstock.sdk.sync.consumer import Consumer
+    from penstock.sdk.sync.producer import Producer
+    from penstock.sdk.sync.subscription import Subscription
 
 
 class Client(Face):
@@ -116,12 +118,16 @@ class Client(Face):
 
     # What it makes.
 
-    def consumer(self, topics: str | Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> Consumer:
+    def consumer(self, topics: str | Sequence[str] = (), **options: "Unpack[ConsumerOptions]") -> "Consumer":
         """Something that reads these topics, or shares them with the others of its `group`; see `Consumer`."""
+        from penstock.sdk.sync.consumer import Consumer
+
         return Consumer(self._portal, self._home, topics, **options)
 
-    def subscription(self, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]) -> Subscription:
+    def subscription(self, topics: str | Sequence[str], **options: "Unpack[SubscriptionOptions]") -> "Subscription":
         """Something that the brokers send the messages of these topics to; see `Subscription`."""
+        from penstock.sdk.sync.subscription import Subscription
+
         return Subscription(self._portal, self._home, topics, **options)
 
     # Offsets.
@@ -154,7 +160,7 @@ class Client(Face):
         max_bytes: int = MAX_BYTES,
         timeout: Time = TIMEOUT_S,
         room_timeout: Time = ROOM_TIMEOUT_S,
-    ) -> Producer:
+    ) -> "Producer":
         """A producer, with connections of its own that may only write, under this producer group.
 
         A batch is sent when it has `batch_bytes` or `batch_count` messages, when its first message has waited for
@@ -163,6 +169,8 @@ class Client(Face):
         stored, or has failed. `acks` of 1 or 0 are weaker than the default: what is lost is not sent again, and with 0
         nobody says that anything was stored.
         """
+        from penstock.sdk.sync.producer import make_producer
+
         options = Options(
             batch_bytes=batch_bytes,
             batch_count=batch_count,
