@@ -9,8 +9,8 @@ from typing import Self, Unpack
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.record import Message
-from penstock.sdk.aio.consumer import Batch
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.home import Home
 from penstock.sdk.subscribing.engine import Portion, SubscriptionEngine
 from penstock.sdk.subscribing.options import SubscriptionOptions, engine_settings
