@@ -33,6 +33,8 @@ LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5)
 
 NULL = cython.declare(cython.uchar, 1)  # -1 as a varint.
 
+NO_ROWS = memoryview(b"").cast("q")
+
 
 @cython.cfunc
 @cython.inline
@@ -394,28 +396,56 @@ class TableEncoder:
     def timestamp(self, row: cython.Py_ssize_t) -> int:
         return self._timestamps[row]
 
+    def cut(self, limit_bytes: cython.Py_ssize_t, limit_rows: cython.Py_ssize_t) -> list[tuple[int, int, int]]:
+        """Where to cut the rows so that each piece stays within both limits, unless a row alone is larger: start, end,
+        and about how many bytes, not less than the records take."""
+        pieces = []
+        start: cython.Py_ssize_t = 0
+        total: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        rows: cython.Py_ssize_t = len(self._timestamps)
+        for row in range(rows):
+            size: cython.Py_ssize_t = FIELDS_BYTES_MAX + max(self._values.size(row), 0) + self._headers_size(row)
+            if self._keys is not None:
+                size += max(self._keys.size(row), 0)
+            if row > start and (total + size > limit_bytes or row - start >= limit_rows):
+                pieces.append((start, row, total))
+                start = row
+                total = 0
+            total += size
+        if rows > start:
+            pieces.append((start, rows, total))
+        return pieces
+
     def encode(
         self,
         first: cython.Py_ssize_t,
         rows: cython.Py_ssize_t,
         limit_bytes: cython.Py_ssize_t,
         prefix_bytes: cython.Py_ssize_t,
+        order: Bytes | None = None,
     ) -> tuple[bytearray, int, int, int]:
         """A buffer with `prefix_bytes` left free and, after it, the rows from `first` on, before `rows`, that fit.
 
         At least one row is taken, however large; beside it as many as stay within `limit_bytes`, those left free
         included. With the buffer comes how many they are, their smallest and their largest time. A row whose time is
         too far from the others' is not taken, but its time is told, and nothing can be made of the buffer then.
+        `order`, 64-bit numbers, says which rows those are that are counted from `first` to `rows`; else all in a row.
         """
-        base_timestamp: cython.longlong = self._timestamps[first]
+        picked: cython.const[cython.longlong][::1] = NO_ROWS if order is None else order
+        in_order: cython.bint = order is None
+        at: cython.Py_ssize_t
+        base_timestamp: cython.longlong = self._timestamps[first if in_order else picked[first]]
         lowest: cython.longlong = base_timestamp
         highest: cython.longlong = base_timestamp
         timestamp: cython.longlong
         row: cython.Py_ssize_t
         size: cython.Py_ssize_t
-        writer: Writer = Writer(prefix_bytes + self._likely_size(first, rows, limit_bytes), prefix_bytes)
+        likely: cython.Py_ssize_t = self._likely_size(first, rows, limit_bytes) if in_order else limit_bytes
+        writer: Writer = Writer(prefix_bytes + likely, prefix_bytes)
         count: cython.Py_ssize_t = 0
-        for row in range(first, rows):
+        for at in range(first, rows):
+            row = at if in_order else picked[at]
             timestamp = self._timestamps[row]
             key_size: cython.Py_ssize_t = -1 if self._keys is None else self._keys.size(row)
             value_size: cython.Py_ssize_t = self._values.size(row)

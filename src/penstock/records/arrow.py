@@ -16,6 +16,7 @@ The compiled codec fills Arrow's buffers itself: no Python object is made for a 
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -146,31 +147,77 @@ def encode_table(
     are taken as UTF-8, times of other units are rounded down to milliseconds. `timestamp` is the time of rows that have
     none. Columns of other types, or a row without any time, are the caller's mistake: ValueError or TypeError.
     """
-    encoder = _encoder(table, timestamp)
+    rows = TableRows(table, timestamp)
     attributes = batch_attributes(compression, transactional=transactional)
     batches = []
     row = 0
-    while row < table.num_rows:
-        batch, count, lowest, highest = encoder.encode(row, table.num_rows, batch_bytes, HEADER_BYTES)
-        check_times(lowest, highest)
-        header = BatchHeader(
-            base_offset=base_offset + row,
-            batch_length=0,
-            leader_epoch=leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=attributes,
-            last_offset_delta=count - 1,
-            base_timestamp=encoder.timestamp(row),
-            max_timestamp=highest,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK,
-            record_count=count,
-        )
-        batches.append(seal(batch, header, level))
+    while row < len(rows):
+        sequence = base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK
+        header = rows.header(attributes, producer_id, producer_epoch, sequence)
+        header = header._replace(base_offset=base_offset + row, leader_epoch=leader_epoch)
+        batch, count = rows.encode(row, len(rows), header, batch_bytes, level)
+        batches.append(batch)
         row += count
     return batches
+
+
+class TableRows:
+    """The rows of a table, to be encoded batch by batch. What is wrong with the table is raised at once."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch, timestamp: int | None) -> None:
+        self._rows: int = table.num_rows
+        self._encoder = _encoder(table, timestamp)
+        self.keys = _key_buffers(table)
+        """Where the keys lie; None when there are none."""
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def cut(self, limit_bytes: int, limit_rows: int) -> list[tuple[int, int, int]]:
+        """Where to cut the rows for batches within both limits, unless a row alone is larger: start, end, bytes."""
+        return self._encoder.cut(limit_bytes, limit_rows)
+
+    @staticmethod
+    def header(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
+        """A batch's header, without what its rows decide."""
+        return BatchHeader(0, 0, -1, MAGIC, 0, attributes, 0, 0, 0, producer_id, producer_epoch, base_sequence, 0)
+
+    def encode(
+        self,
+        first: int,
+        end: int,
+        header: BatchHeader,
+        batch_bytes: int,
+        level: int | None = None,
+        order: Bytes | None = None,
+    ) -> tuple[bytearray, int]:
+        """A batch of the rows from `first` on, before `end`, that fit into `batch_bytes`, and how many they are.
+
+        With an `order`, 64-bit numbers, those of its places from `first` on are meant.
+        """
+        batch, count, lowest, highest = self._encoder.encode(first, end, batch_bytes, HEADER_BYTES, order)
+        check_times(lowest, highest)
+        base = first if order is None else memoryview(order)[first]
+        whole = header._replace(
+            last_offset_delta=count - 1,
+            base_timestamp=self._encoder.timestamp(base),
+            max_timestamp=highest,
+            record_count=count,
+        )
+        return seal(batch, whole, level), count
+
+
+class Keys(NamedTuple):
+    """A column of keys: row r has what lies between offsets `first` + r and `first` + r + 1, unless its bit is 0."""
+
+    offsets: memoryview
+    validity: memoryview | None
+    first: int
+    data: memoryview
+
+
+def _key_buffers(table: pa.Table | pa.RecordBatch) -> Keys | None:
+    return Keys(*_binary_buffers(_whole(table, "key"))) if "key" in table.schema.names else None
 
 
 def _encoder(table: pa.Table | pa.RecordBatch, timestamp: int | None) -> TableEncoder:
@@ -195,10 +242,15 @@ def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _binary_source(array: pa.Array) -> Source:
+    offsets, validity, first, data = _binary_buffers(array)
+    return Source(offsets, validity, first, len(data), data)
+
+
+def _binary_buffers(array: pa.Array) -> tuple[memoryview, memoryview | None, int, memoryview]:
     array = _cast(array, pa.large_binary())
     validity, offsets, data = array.buffers()
     data_view = memoryview(b"") if data is None else memoryview(data).cast("B")
-    return Source(_int64(offsets), _bits(validity), array.offset, len(data_view), data_view)
+    return _int64(offsets), _bits(validity), array.offset, data_view
 
 
 def _headers_source(array: pa.Array) -> tuple[Source, Source, Source]:

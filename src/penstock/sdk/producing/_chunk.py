@@ -17,7 +17,7 @@ shares its rows out over batches. Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 try:
@@ -71,13 +71,15 @@ def headers_size(headers: list) -> int:
 class Batch:
     """Rows of one chunk that go to one partition together, and what became of them.
 
-    `rows` has their places in the chunk, None for all of it. `base_offset` is -1 where the broker could not say. Once
-    the batch is claimed it has either a number or, in `ids`, an id for each row.
+    `rows` has their places in the chunk, None for all of it, or for those in the chunk's `order` from `start` on.
+    `base_offset` is -1 where the broker could not say. Once the batch is claimed it has either a number or, in `ids`,
+    an id for each row.
     """
 
     chunk = cython.declare(object, visibility="public")
     partition = cython.declare(cython.Py_ssize_t, visibility="public")
     rows = cython.declare(list, visibility="public")
+    start = cython.declare(cython.Py_ssize_t, visibility="public")
     count = cython.declare(cython.Py_ssize_t, visibility="public")
     held_bytes = cython.declare(cython.Py_ssize_t, visibility="public")
     is_settled = cython.declare(cython.bint, visibility="public")
@@ -101,6 +103,7 @@ class Batch:
         self.chunk = chunk
         self.partition = partition
         self.rows = rows
+        self.start = -1
         self.count = chunk.count if rows is None else len(rows)
         self.held_bytes = held_bytes
         self.is_settled = False
@@ -117,6 +120,15 @@ class Batch:
         self.was_sent = False
         self.in_doubt = False
         self.unanswered = False
+
+    def places(self) -> Sequence[int]:
+        """The places of its rows in the chunk."""
+        if self.rows is not None:
+            return self.rows
+        if self.start < 0:
+            return range(self.count)
+        chunk: Chunk = self.chunk
+        return [row - chunk.start for row in chunk.order[self.start : self.start + self.count]]
 
 
 @cython.final
@@ -140,7 +152,9 @@ class Chunk:
     hashes = cython.declare(list, visibility="readonly")
     ids = cython.declare(list, visibility="public")
     has_given_ids = cython.declare(cython.bint, visibility="readonly")
-    table = cython.declare(object, visibility="public")
+    table = cython.declare(object, visibility="readonly")
+    start = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    order = cython.declare(object, visibility="readonly")
     callbacks = cython.declare(dict, visibility="public")
     waiters = cython.declare(list, visibility="public")
     deadline = cython.declare(object, visibility="public")
@@ -149,6 +163,7 @@ class Chunk:
     unencoded = cython.declare(cython.Py_ssize_t, visibility="public")
     _last_ms: Any
     _whole: Batch | None
+    _ordered: list | None
     _batches: list | None
     _positions: list | None
 
@@ -161,11 +176,11 @@ class Chunk:
         self.values = []
         self.keys = self.headers = self.partitions = self.hashes = self.ids = None
         self.timestamps = []
-        self.table = self.callbacks = self.waiters = self.deadline = None
-        self.partition_count = self.unsettled = self.unencoded = 0
+        self.table = self.order = self.callbacks = self.waiters = self.deadline = None
+        self.start = self.partition_count = self.unsettled = self.unencoded = 0
         self._last_ms = None
         self._whole = None
-        self._batches = self._positions = None
+        self._ordered = self._batches = self._positions = None
 
     def fill(
         self,
@@ -192,11 +207,20 @@ class Chunk:
         self.held_bytes = size_bytes + self.count * OBJECT_BYTES
         self.is_sealed = True
 
-    def fill_table(self, table: Any, count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, time_ms: int) -> None:
-        """Take the rows of a table, and be sealed; `time_ms` is that of rows without a time."""
+    def fill_table(
+        self,
+        table: Any,
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        size_bytes: cython.Py_ssize_t,
+        partition: int | None,
+    ) -> None:
+        """Take rows of a table, all for this partition if there is one, and be sealed."""
+        self.partitions = None if partition is None else [partition]
         self.table = table
-        self.count = count
-        self.timestamps = time_ms
+        self.start = start
+        self.count = end - start
+        self.values = []
         self.size_bytes = self.held_bytes = size_bytes
         self.is_sealed = True
 
@@ -250,6 +274,8 @@ class Chunk:
         and taken for so."""
         if self.values is None:
             return True
+        if self.table is not None:
+            return self.partitions is not None or self.table.keys is not None
         for column in (self.partitions, self.hashes, self.keys):
             if column is not None and column[index] is not None:
                 return True
@@ -258,23 +284,38 @@ class Chunk:
     def assign(self, batch: Batch) -> None:
         """The rows of this batch are its own from now on."""
         position: cython.Py_ssize_t
-        if batch.rows is None:
+        if batch.rows is None and batch.start < 0:
             self._whole = batch
             return
+        rows = batch.places()
         batches: list = [self._whole] * self.count if self._batches is None else self._batches
         positions: list = list(range(self.count)) if self._positions is None else self._positions
         for position in range(batch.count):
-            batches[batch.rows[position]] = batch
-            positions[batch.rows[position]] = position
+            batches[rows[position]] = batch
+            positions[rows[position]] = position
         self._batches = batches
         self._positions = positions
         self._whole = None
+
+    def assign_ordered(self, order: Any, batches: list[Batch]) -> None:
+        """The rows, in this order of the table's, are these batches': which row is whose is found out when asked."""
+        self.order = order
+        self._ordered = batches
+
+    @cython.cfunc
+    def _find_out(self) -> cython.void:
+        batches = self._ordered or []
+        self._ordered = None
+        for batch in batches:
+            self.assign(batch)
 
     @cython.cfunc
     @cython.inline
     def _batch_of(self, index: cython.Py_ssize_t) -> Batch | None:
         if self._whole is not None:
             return self._whole
+        if self._ordered is not None:
+            self._find_out()
         if self._batches is None:
             return None
         return self._batches[index]
@@ -292,10 +333,14 @@ class Chunk:
     @property
     def is_settled(self) -> bool:
         """Whether the fate of all its rows is known."""
-        return self.unsettled == 0 and (self._whole is not None or self._batches is not None)
+        return self.unsettled == 0 and (
+            self._whole is not None or self._ordered is not None or self._batches is not None
+        )
 
     def batches(self) -> list[Batch]:
         """All that its rows are in, in the order of their first rows."""
+        if self._ordered is not None:
+            return list(self._ordered)
         if self._batches is None:
             return [] if self._whole is None else [self._whole]
         return list({id(each): each for each in self._batches if each is not None}.values())
@@ -304,6 +349,8 @@ class Chunk:
         """Neighbouring rows that lie side by side in one batch: the batch, the first one's position, and how many."""
         first: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
+        if self._ordered is not None:
+            self._find_out()
         if self._batches is None or self._positions is None:
             return [(self._whole, 0, self.count)]
         found: list = []

@@ -15,13 +15,17 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
+from array import array
 from typing import Any
+
+Bytes = bytes | bytearray | memoryview
 
 COMPILED = cython.compiled
 
 SEED = cython.declare(cython.uint, 0x9747B28C)
 MIX = cython.declare(cython.uint, 0x5BD1E995)
 MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+NO_BITS = b""
 POSITIVE = cython.declare(cython.uint, 0x7FFFFFFF)
 
 
@@ -98,6 +102,58 @@ def shares(
             found[partition] = share = []
         cython.cast(list, share).append(row)
     return found
+
+
+def sorted_by_key(
+    offsets: Bytes,
+    validity: Bytes | None,
+    first: cython.Py_ssize_t,
+    data: Bytes,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    turn: cython.Py_ssize_t,
+) -> tuple[array, list[int]]:
+    """The rows from `start` on, before `end`, of an Arrow column of keys, those of partition 0 first, in order; and
+    where each partition's end. Rows without a key go to `turn`.
+
+    ValueError when the column has fewer rows, or leads out of its data.
+    """
+    ends: cython.const[cython.longlong][::1] = offsets
+    bits: cython.const[cython.uchar][::1] = NO_BITS if validity is None else validity
+    bytes_of: cython.const[cython.uchar][::1] = data
+    rows: cython.Py_ssize_t = end - start
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    low: cython.longlong
+    high: cython.longlong
+    partition: cython.Py_ssize_t
+    limit: cython.Py_ssize_t = len(bytes_of)
+    chosen = array("q", bytes(8 * rows))
+    places = array("q", bytes(8 * (count + 1)))
+    order = array("q", bytes(8 * rows))
+    chosen_at: cython.longlong[::1] = chosen
+    place_of: cython.longlong[::1] = places
+    order_at: cython.longlong[::1] = order
+    if first + end >= len(ends) or (validity is not None and (first + end + 7) >> 3 > len(bits)):
+        raise ValueError(f"an Arrow column of keys has fewer than {end} rows")
+    for row in range(rows):
+        at = first + start + row
+        partition = turn
+        if validity is None or (bits[at >> 3] >> (at & 7)) & 1:
+            low, high = ends[at], ends[at + 1]
+            if low < 0 or high < low or high > limit:
+                raise ValueError("an Arrow column's offsets lead out of its data")
+            partition = (_span(bytes_of, low, high) & POSITIVE) % count
+        chosen_at[row] = partition
+        place_of[partition + 1] += 1
+    for partition in range(count):
+        place_of[partition + 1] += place_of[partition]
+    for row in range(rows):
+        partition = chosen_at[row]
+        order_at[place_of[partition]] = start + row
+        place_of[partition] += 1
+    return order, places.tolist()[:count]
 
 
 @cython.cfunc

@@ -2,15 +2,19 @@
 
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.model.message_id import ID_HEADER, MADE_PREFIX
-from penstock.records.batch import decode_batch, encode_batch
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import ID_HEADER
+from penstock.records.batch import batch_attributes, decode_batch, encode_batch
 from penstock.records.checksum import crc32c
-from penstock.records.header import CRC_START
+from penstock.records.header import CRC_START, HEADER_BYTES
+from penstock.records.record import Record, RecordHeader
 from penstock.sdk.answers import ProducerIdentity
 from penstock.sdk.producing._chunk import Batch, Chunk
+
+if TYPE_CHECKING:
+    from penstock.records.arrow import TableRows
 
 NOBODY = ProducerIdentity(-1, -1)
 
@@ -19,30 +23,25 @@ _pack_producer = struct.Struct(">qhi").pack_into
 _pack_crc = struct.Struct(">I").pack_into
 
 
-def rows_of(batch: Batch) -> Sequence[int]:
-    """The rows of the batch in its chunk."""
-    return range(batch.count) if batch.rows is None else batch.rows
-
-
 def has_ids(batch: Batch) -> bool:
     """Whether messages of the batch have ids of their own, so that it goes under those and not under a number."""
     if batch.is_claimed:
         return batch.ids is not None
     ids = batch.chunk.ids
-    return ids is not None and any(ids[row] is not None for row in rows_of(batch))
+    return ids is not None and any(ids[row] is not None for row in batch.places())
 
 
 def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
     """Give the batch this number, in its bytes too, which are made now if they are not there.
 
-    A batch whose messages have ids gets none: it is known by them.
+    A batch whose messages have ids gets none: it is known by them. INVALID_RECORD when they cannot be encoded.
     """
     chunk: Chunk = batch.chunk
     with chunk.desk.lock:
         if has_ids(batch):
             identity, sequence = NOBODY, -1
             if batch.ids is None:
-                batch.ids = [chunk.desk.own_id(chunk, row) for row in rows_of(batch)]
+                batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
         is_same = (identity, sequence) == (batch.identity, batch.base_sequence)
         batch.identity, batch.base_sequence = identity, sequence
         batch.is_claimed = True
@@ -57,12 +56,31 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
 
 
 def _encode(batch: Batch) -> bytearray:
+    try:
+        return _encode_columns(batch) if batch.chunk.table is None else _encode_table(batch)
+    except (TypeError, ValueError, OverflowError) as error:  # Times too far apart, for example.
+        raise PenstockError(ErrorCode.INVALID_RECORD, f"the messages cannot be encoded: {error}") from error
+
+
+def _encode_table(batch: Batch) -> bytearray:
+    chunk: Chunk = batch.chunk
+    table: TableRows = chunk.table
+    producer_id, epoch = batch.identity
+    header = table.header(batch_attributes(chunk.options.compression), producer_id, epoch, batch.base_sequence)
+    start = chunk.start if batch.start < 0 else batch.start
+    limit_bytes = HEADER_BYTES + chunk.size_bytes
+    order = None if batch.start < 0 else chunk.order
+    encoded, count = table.encode(start, start + batch.count, header, limit_bytes, chunk.options.level, order)
+    assert count == batch.count, "a piece of a table was measured too small"
+    return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
+
+
+def _encode_columns(batch: Batch) -> bytearray:
     chunk: Chunk = batch.chunk
     times = chunk.timestamps
     headers = _picked(chunk.headers, batch.rows)
     if batch.ids is not None:
-        given = [None] * batch.count if headers is None else headers
-        headers = [[*(pairs or ()), (ID_HEADER, own)] for pairs, own in zip(given, batch.ids, strict=True)]
+        headers = with_ids([None] * batch.count if headers is None else headers, batch.ids)
     return encode_batch(
         _picked(chunk.values, batch.rows),
         keys=_picked(chunk.keys, batch.rows),
@@ -91,21 +109,14 @@ def halves(batch: Batch) -> list[Batch]:
 def parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[Batch]:
     """Batches in the place of one: each with the messages at some of its positions, and all of them with one."""
     records = decode_batch(batch.encoded)
-    rows = rows_of(batch)
+    rows = batch.places()
     made: list[Batch] = []
     for share in positions:
         part = Batch(batch.chunk, batch.partition, [rows[at] for at in share], 0)
         part.held_bytes = batch.held_bytes * part.count // batch.count
         part.is_claimed = True
         part.ids = None if batch.ids is None else [batch.ids[at] for at in share]
-        part.encoded = encode_batch(
-            [records[at].value for at in share],
-            keys=[records[at].key for at in share],
-            headers=[records[at].headers for at in share],
-            timestamps=[records[at].timestamp for at in share],
-            compression=batch.chunk.options.compression,
-            level=batch.chunk.options.level,
-        )
+        part.encoded = _encode_records(batch.chunk, [records[at] for at in share])
         made.append(part)
     made[-1].held_bytes += batch.held_bytes - sum(part.held_bytes for part in made)
     with batch.chunk.desk.lock:
@@ -115,18 +126,19 @@ def parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[Batch]:
     return made
 
 
-def runs(rows: Sequence[int], ids: Sequence[bytes | None]) -> list[Sequence[int]]:
-    """Rows cut where one batch must end: those with ids of their own go apart from the others, each id once in a batch,
-    and each made id, being that of a retry, alone."""
-    cuts = [0]
-    seen: set[bytes] = set()
-    for at, row in enumerate(rows):
-        own = ids[row]
-        before = ids[rows[at - 1]] if at else None
-        is_alone = any(each is not None and each.startswith(MADE_PREFIX) for each in (own, before))
-        if at and ((own is None) != (before is None) or is_alone or own in seen):
-            cuts.append(at)
-            seen.clear()
-        if own is not None:
-            seen.add(own)
-    return [rows[start:end] for start, end in pairwise([*cuts, len(rows)])]
+def _encode_records(chunk: Chunk, records: Sequence[Record], ids: Sequence[bytes] | None = None) -> bytearray:
+    """Records anew, as a batch without a number; with these ids if there are some."""
+    headers = [record.headers for record in records]
+    return encode_batch(
+        [record.value for record in records],
+        keys=[record.key for record in records],
+        headers=headers if ids is None else with_ids(headers, ids),
+        timestamps=[record.timestamp for record in records],
+        compression=chunk.options.compression,
+        level=chunk.options.level,
+    )
+
+
+def with_ids(headers: Sequence[Any], ids: Sequence[bytes]) -> list[list[RecordHeader]]:
+    """Each row's headers, if it has any, and its id behind them."""
+    return [[*(pairs or ()), (ID_HEADER, own)] for pairs, own in zip(headers, ids, strict=True)]

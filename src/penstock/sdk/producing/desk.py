@@ -119,8 +119,7 @@ class Desk:
             batch.is_settled = True
             waiters, chunk.waiters = chunk.waiters, None
             if chunk.callbacks:
-                rows = range(batch.count) if batch.rows is None else batch.rows
-                callbacks = [(row, chunk.callbacks.pop(row)) for row in rows if row in chunk.callbacks]
+                callbacks = [(row, chunk.callbacks.pop(row)) for row in batch.places() if row in chunk.callbacks]
         if error is not None:
             batch.unseen = batch.count - len(callbacks)
         for waiter in waiters or ():

@@ -9,7 +9,7 @@ keep the order in which one thread put them.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,14 +19,13 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.sdk.asking import Asking
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake
-from penstock.sdk.producing._sharing import shares
-from penstock.sdk.producing.batches import runs
 from penstock.sdk.producing.desk import Desk, log
 from penstock.sdk.producing.failures import UnstoredError
 from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
-from penstock.sdk.producing.lots import Receipts, chunks_of
+from penstock.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
+from penstock.sdk.producing.sharing import share_columns, share_table, whole
 from penstock.sdk.retry import Deadline
 
 _LATE_S = 5.0
@@ -77,8 +76,9 @@ class Engine:
         self.close_timeout_s = self.settled_within_s
 
     def put_many(self, topic: str, values: Any, **columns: Any) -> Receipts:
-        """Take many messages at once, from any thread; see `chunks_of`."""
-        chunks = chunks_of(topic, self.desk, self.options, values, **columns)
+        """Take many messages at once, from any thread; see `chunks_of` and `table_chunks`."""
+        make = table_chunks if is_table(values) else chunks_of
+        chunks = make(topic, self.desk, self.options, values, **columns)
         self.intake.put_chunks(chunks)
         return Receipts(topic, self.desk, chunks)
 
@@ -151,43 +151,26 @@ class Engine:
         except PenstockError as error:
             flow.chunks.popleft()
             flow.under_way += 1
-            self._settled(self._whole(chunk, -1), PenstockError(error.code, error.detail))
+            self._settled(self._unsent(chunk), PenstockError(error.code, error.detail))
         flow.learning = None
         self._advance(flow)
 
     def _share_out(self, flow: _Flow, chunk: Chunk) -> None:
         turn = flow.turn % flow.partitions
         flow.turn += 1
-        routed = chunk.partitions or chunk.hashes or chunk.keys or chunk.ids
-        found = (
-            shares(chunk.count, chunk.partitions, chunk.hashes, chunk.keys, chunk.ids, flow.partitions, turn)
-            if routed
-            else {turn: range(chunk.count)}
-        )
-        pieces = [(partition, run) for partition, rows in found.items() for run in self._runs(chunk, rows)]
         with self.desk.lock:
             chunk.partition_count = flow.partitions
-            if len(pieces) == 1:
-                batches = [self._whole(chunk, pieces[0][0])]
-            else:
-                batches = [Batch(chunk, partition, list(rows), 0) for partition, rows in pieces]
-                for batch in batches:
-                    batch.held_bytes = chunk.held_bytes * batch.count // chunk.count
-                    chunk.assign(batch)
-                batches[-1].held_bytes += chunk.held_bytes - sum(batch.held_bytes for batch in batches)
-                chunk.unsettled = chunk.unencoded = len(batches)
+            batches = share_table(chunk, turn) if chunk.table is not None else share_columns(chunk, turn)
+            chunk.unsettled = chunk.unencoded = len(batches)
         flow.under_way += len(batches)
         for batch in batches:
             self._line(TopicPartition(flow.topic, batch.partition)).add(batch)
 
-    def _runs(self, chunk: Chunk, rows: Sequence[int]) -> list[Sequence[int]]:
-        return [rows] if chunk.ids is None else runs(rows, chunk.ids)
-
-    def _whole(self, chunk: Chunk, partition: int) -> Batch:
-        batch = Batch(chunk, partition, None, chunk.held_bytes)
-        chunk.assign(batch)
-        chunk.unsettled = chunk.unencoded = 1
-        return batch
+    def _unsent(self, chunk: Chunk) -> Batch:
+        """A chunk that no partition was chosen for, as a batch to be settled."""
+        with self.desk.lock:
+            chunk.unsettled = chunk.unencoded = 1
+            return whole(chunk, -1)
 
     def _line(self, where: TopicPartition) -> Line:
         line = self._lines.get(where)
@@ -267,7 +250,7 @@ class Engine:
             while flow.chunks:
                 text = f"topic {flow.topic!r}: nothing was sent; the producer was closed first"
                 flow.under_way += 1
-                self._settled(self._whole(flow.chunks.popleft(), -1), PenstockError(ErrorCode.REQUEST_TIMED_OUT, text))
+                self._settled(self._unsent(flow.chunks.popleft()), PenstockError(ErrorCode.REQUEST_TIMED_OUT, text))
         for line in self._lines.values():
             line.give_up()
 

@@ -161,7 +161,10 @@ class Line:
         if self._flying:
             last = self._flying[-1].batch
             sequence = (last.base_sequence + last.count) % SEQUENCE_MODULUS
-        number(batch, self._identity, sequence)
+        try:
+            number(batch, self._identity, sequence)
+        except PenstockError:
+            return False  # It fails when it has its turn alone.
         if batch.ids is not None:  # Somebody asked for an id just now.
             return False
         posted = self._route.post(batch, self._connection if self._flying else None, self.pump)

@@ -68,6 +68,33 @@ def chunks_of(
     return chunks
 
 
+def is_table(values: object) -> bool:
+    """Whether that is Arrow's, which is not imported to find out."""
+    return type(values).__module__.partition(".")[0] == "pyarrow" and hasattr(values, "num_rows")
+
+
+def table_chunks(
+    topic: str, desk: Desk, options: Options, table: Any, *, timestamps_ms: Any, partition: Any, **columns: Any
+) -> list[Chunk]:
+    """The rows of a table as sealed chunks; INVALID_REQUEST for columns beside it, or when it cannot be encoded."""
+    from penstock.records.arrow import TableRows
+
+    given = [name for name, column in columns.items() if column is not None]
+    if given or not isinstance(timestamps_ms, int) or not (partition is None or isinstance(partition, int)):
+        text = "a table has its own columns (key, value, headers, timestamp); no others can be given beside it"
+        raise PenstockError(ErrorCode.INVALID_REQUEST, text)
+    try:
+        rows = TableRows(table, timestamps_ms)
+    except (TypeError, ValueError) as error:
+        raise PenstockError(ErrorCode.INVALID_REQUEST, f"the table cannot be put: {error}") from None
+    chunks = []
+    for start, end, size_bytes in rows.cut(options.batch_bytes, options.batch_count):
+        chunk = Chunk(topic, desk, options)
+        chunk.fill_table(rows, start, end, size_bytes, partition)
+        chunks.append(chunk)
+    return chunks
+
+
 def _part(column: Sequence[Any] | None, start: int, end: int) -> list[Any] | None:
     return None if column is None else list(column[start:end])
 

@@ -13,8 +13,8 @@ from penstock.sdk.partitioner import murmur2 as plain_murmur2
 from penstock.sdk.partitioner import partition_for as plain_partition_for
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
 from penstock.sdk.producing._sharing import murmur2, partition_for, shares
-from penstock.sdk.producing.batches import runs
 from penstock.sdk.producing.options import Options
+from penstock.sdk.producing.sharing import runs
 
 
 def intake() -> Intake:

@@ -179,6 +179,22 @@ def test_a_topic_that_cannot_be_had_fails_its_messages_and_no_others() -> None:
     play(body)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_messages_that_cannot_be_encoded_fail_and_hold_up_nobody(alone: bool) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene, batch_count=2)
+        if not alone:
+            await put("t", b"before")
+        bad = [put("t", b"a", time_ms=-(2**63)), put("t", b"b", time_ms=2**63 - 1)]
+        good = put("t", b"good")
+        for receipt in bad:
+            with pytest.raises(PenstockError, match=r"INVALID_RECORD.*too far apart"):
+                await receipt
+        assert (await good).offset == (0 if alone else 1)
+
+    play(body)
+
+
 def test_callbacks_are_called_once_each_and_harm_nobody() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)

@@ -1,0 +1,79 @@
+"""Chunks shared out over partitions. Under the lock, since receipts may be asked meanwhile."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from penstock.model.message_id import MADE_PREFIX
+from penstock.sdk.producing._chunk import Batch, Chunk
+from penstock.sdk.producing._sharing import shares, sorted_by_key
+
+
+def whole(chunk: Chunk, partition: int) -> Batch:
+    """All of the chunk in one batch."""
+    batch = Batch(chunk, partition, None, chunk.held_bytes)
+    chunk.assign(batch)
+    return batch
+
+
+def share_columns(chunk: Chunk, turn: int) -> list[Batch]:
+    """The batches of a chunk; rows that nothing decides for go to partition `turn`."""
+    found: dict[int, list[int]] | dict[int, range] = {turn: range(chunk.count)}
+    if chunk.partitions or chunk.hashes or chunk.keys or chunk.ids:
+        columns = (chunk.partitions, chunk.hashes, chunk.keys, chunk.ids)
+        found = shares(chunk.count, *columns, chunk.partition_count, turn)
+    pieces = [
+        (partition, run)
+        for partition, rows in found.items()
+        for run in ([rows] if chunk.ids is None else runs(rows, chunk.ids))
+    ]
+    if len(pieces) == 1:
+        return [whole(chunk, pieces[0][0])]
+    batches = [Batch(chunk, partition, list(rows), 0) for partition, rows in pieces]
+    for batch in batches:
+        chunk.assign(batch)
+    return _with_bytes(chunk, batches)
+
+
+def share_table(chunk: Chunk, turn: int) -> list[Batch]:
+    """The batches of a chunk of a table's rows."""
+    count = chunk.partition_count
+    if chunk.partitions is not None:
+        return [whole(chunk, chunk.partitions[0])]
+    if chunk.table.keys is None or count == 1:
+        return [whole(chunk, turn)]
+    offsets, validity, first, data = chunk.table.keys
+    end = chunk.start + chunk.count
+    order, ends = sorted_by_key(offsets, validity, first, data, chunk.start, end, count, turn)
+    batches = []
+    for partition, (start, end) in enumerate(pairwise([0, *ends])):
+        if end > start:
+            batch = Batch(chunk, partition, None, 0)
+            batch.start, batch.count = start, end - start
+            batches.append(batch)
+    chunk.assign_ordered(order, batches)
+    return _with_bytes(chunk, batches)
+
+
+def _with_bytes(chunk: Chunk, batches: list[Batch]) -> list[Batch]:
+    """Each one with its part of what the chunk holds."""
+    for batch in batches:
+        batch.held_bytes = chunk.held_bytes * batch.count // chunk.count
+    batches[-1].held_bytes += chunk.held_bytes - sum(batch.held_bytes for batch in batches)
+    return batches
+
+
+def runs(rows: Sequence[int], ids: Sequence[bytes | None]) -> list[Sequence[int]]:
+    """Rows cut where one batch must end: those with ids of their own go apart from the others, each id once in a batch,
+    and each made id, being that of a retry, alone."""
+    cuts = [0]
+    seen: set[bytes] = set()
+    for at, row in enumerate(rows):
+        own = ids[row]
+        before = ids[rows[at - 1]] if at else None
+        is_alone = any(each is not None and each.startswith(MADE_PREFIX) for each in (own, before))
+        if at and ((own is None) != (before is None) or is_alone or own in seen):
+            cuts.append(at)
+            seen.clear()
+        if own is not None:
+            seen.add(own)
+    return [rows[start:end] for start, end in pairwise([*cuts, len(rows)])]

@@ -1,0 +1,121 @@
+"""Arrow tables are put without a Python object for a row: what is stored is what the table says."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.engines import Put
+from builders.scripted_broker import Refuse, Scene, play
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.partitioner import partition_for
+from penstock.sdk.producing._sharing import sorted_by_key
+
+ROWS = st.lists(
+    st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=30)), min_size=1, max_size=60
+)
+
+
+def table(rows: list[tuple[bytes | None, bytes | None]], chunks: int = 2) -> pa.Table:
+    schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+    middle = len(rows) // chunks
+    parts = [part for part in (rows[:middle], rows[middle:]) if part]
+    return pa.Table.from_batches(
+        [
+            pa.RecordBatch.from_arrays([pa.array(c, pa.binary()) for c in zip(*p, strict=True)], schema=schema)
+            for p in parts
+        ]
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.integers(1, 5), st.integers(1, 20))
+def test_every_row_is_stored_once_in_its_keys_partition_and_its_place_told(
+    rows: list[tuple[bytes | None, bytes | None]], partitions: int, batch_count: int
+) -> None:
+    async def body(scene: Scene) -> None:
+        logs = scene.cluster.topic("t", partitions)
+        put = Put(scene, batch_count=batch_count)
+        receipts = put.many("t", table(rows))
+        places = await receipts
+        assert len(places) == len(rows) == sum(len(log.values) for log in logs)
+        assert [place.offset for place in places] == list(places.offsets)
+        assert [place.partition for place in places] == list(places.partitions)
+        for (key, value), place in zip(rows, places, strict=True):
+            record = logs[place.partition].records[place.offset]
+            assert (record.key, record.value, record.timestamp) == (key, value, 5)
+            if key is not None:
+                assert place.partition == partition_for(key, partitions)
+        assert put.engine.intake.held_bytes == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_tables_and_single_messages_keep_their_order_and_a_batch_that_is_too_large_is_halved(compression: str) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene, compression=compression)
+        await put("t", b"first")
+        scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
+        receipts = put.many("t", pa.table({"value": [b"%d" % number for number in range(9)], "other": [0] * 9}))
+        last = put("t", b"last")
+        assert (await last).offset == 10
+        assert list((await receipts).offsets) == list(range(1, 10))
+        assert scene.cluster.topics["t"][0].values == [b"first", *(b"%d" % number for number in range(9)), b"last"]
+
+    play(body)
+
+
+def test_a_row_of_a_table_has_an_id_also_before_it_left() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", 2)
+        put = Put(scene)
+        receipts = put.many("t", table([(b"a", b"1"), (b"b", b"2")]))
+        own = receipts[0].message_id
+        await receipts
+        assert receipts[0].message_id == own
+        assert receipts[1].message_id
+        assert receipts[0].timestamp_ms == -1
+
+    play(body)
+
+
+@pytest.mark.parametrize(
+    ("given", "columns", "problem"),
+    [
+        (pa.table({"v": [b"x"]}), {}, "needs a column 'value'"),
+        (pa.table({"value": [1.5]}), {}, "cannot be taken"),
+        (pa.table({"value": [b"x"]}), {"keys": [b"k"]}, "has its own columns"),
+        (pa.table({"value": [b"x"]}), {"timestamps_ms": [1]}, "has its own columns"),
+    ],
+)
+def test_what_cannot_be_put_is_refused_before_anything_is_sent(
+    given: pa.Table, columns: dict[str, object], problem: str
+) -> None:
+    async def body(scene: Scene) -> None:
+        with pytest.raises(PenstockError, match=problem):
+            Put(scene).many("t", given, **columns)
+
+    play(body)
+
+
+def test_a_partition_may_be_given_for_a_whole_table_and_an_empty_one_is_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", 3)
+        put = Put(scene)
+        assert set((await put.many("t", table([(b"a", b"1"), (b"b", b"2")]), partition=2)).partitions) == {2}
+        assert len(await put.many("t", pa.table({"value": pa.array([], pa.binary())}))) == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "validity", "problem"),
+    [([0, 1], None, "fewer"), ([0, 9, 9], None, "lead out"), ([0, 1, 2], b"", "fewer")],
+)
+def test_a_column_that_leads_out_of_its_data_is_refused(
+    offsets: list[int], validity: bytes | None, problem: str
+) -> None:
+    column = memoryview(b"".join(each.to_bytes(8, "little") for each in offsets)).cast("q")
+    with pytest.raises(ValueError, match=problem):
+        sorted_by_key(column, validity, 0, b"ab", 0, 2, 3, 0)
