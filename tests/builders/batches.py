@@ -48,11 +48,13 @@ def damaged(whole: bytearray | bytes, position: int = -1) -> bytearray:
     return copy
 
 
-def batch_with_ids(*ids: bytes, values: Sequence[bytes] | None = None, **options: Any) -> bytearray:
+def batch_with_ids(
+    *ids: bytes, values: Sequence[bytes] | None = None, timestamp: int = SOME_TIME_MS, **options: Any
+) -> bytearray:
     """A batch whose messages say these ids in their headers; their values are the ids unless others are given."""
     return encode_batch(
         values or ids,
         headers=[[(ID_HEADER, each)] for each in ids],
-        timestamps=SOME_TIME_MS,
+        timestamps=timestamp,
         **options,
     )

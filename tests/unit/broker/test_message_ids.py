@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, batch_with_ids, damaged
+from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import RawPeer, request_frame
-from builders.served import ServedBroker, produce, puts, serve
+from builders.served import ServedBroker, produce, puts, serve, until
 from penstock.model.errors import ErrorCode
 from penstock.model.message_id import EPOCH_MAX, MadeId
 from penstock.partition.partition import Partition
@@ -79,6 +80,29 @@ def test_of_many_writers_with_the_same_id_at_once_one_stores_and_all_are_told_th
         assert len(await values(broker)) == 1
 
     serve(tmp_path, story, policy=policy)
+
+
+def test_a_first_place_is_told_when_that_copy_is_durable_and_not_before(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        first, hasty, patient = [await broker.peer() for _ in range(3)]
+        disk.may_flush.clear()
+        try:
+            storing = asyncio.ensure_future(put_ids(first, b"a"))
+            await until(lambda: only_partition(broker).log.end_offset == 1)
+            waiting = asyncio.ensure_future(put_ids(patient, b"a"))
+            late = await puts(hasty, "events", batch_with_ids(b"a"), ids=[b"a"], timeout_ms=20)
+            assert (late.error, late.known) == (ErrorCode.REQUEST_TIMED_OUT.number, [])
+            assert not storing.done()
+            assert not waiting.done()
+        finally:
+            disk.may_flush.set()
+        assert (await storing).base_offset == 0
+        assert (await waiting).known == [(0, 0)]
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS, disk=disk)
 
 
 @pytest.mark.parametrize(

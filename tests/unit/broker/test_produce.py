@@ -1,19 +1,18 @@
 """Produce: what is acknowledged, when, and with which error otherwise."""
 
 import asyncio
-import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from builders.batches import batch, damaged
+from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import request_frame
-from builders.served import LONG_S, ServedBroker, fetch_one, produce, serve, topic_ref, until
+from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
 from penstock.model.errors import ErrorCode
-from penstock.storage.local_disk import LocalDisk, LocalFile
 from penstock.storage.store import FlushPolicy
 from penstock.wire.framing import read_correlation_id
 from penstock.wire.produce import parse_produce_response, write_produce_request
@@ -143,29 +142,6 @@ def test_bad_batches_are_refused_with_a_text_and_good_ones_beside_them_stored(
         assert (good.error, good.base_offset) == (0, 0)
 
     serve(tmp_path, story)
-
-
-class HeldDisk(LocalDisk):
-    """A disk whose flushes wait until the test lets them go on."""
-
-    def __init__(self) -> None:
-        self.may_flush = threading.Event()
-        self.may_flush.set()
-
-    def open(self, path: str, *, create: bool = False) -> LocalFile:
-        opened = super().open(path, create=create)
-        opened.__class__ = HeldFile
-        HeldFile.disk = self
-        return opened
-
-
-class HeldFile(LocalFile):
-    __slots__ = ()
-    disk: ClassVar[HeldDisk]
-
-    def flush(self) -> None:
-        self.disk.may_flush.wait(LONG_S)
-        super().flush()
 
 
 def test_a_flush_that_does_not_come_in_time_ends_in_outcome_unknown(tmp_path: Path) -> None:
