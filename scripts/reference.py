@@ -31,14 +31,16 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/consuming/options.py": ("ConsumerOptions",),
         "sdk/consuming/health.py": (),
         "sdk/consuming/batch.py": (),
+        "sdk/consuming/decoding.py": ("UndecodableError",),
         "records/record.py": ("Message",),
     },
     "groups": {"sdk/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
     "producer": {
-        "sdk/producing/_chunk.py": ("Receipt",),
-        "sdk/producing/lots.py": ("Receipts",),
-        "sdk/producing/failures.py": (),
+        "sdk/producing/_chunk.py": ("Receipt", "Place"),
+        "sdk/producing/lots.py": ("Receipts", "Places"),
+        "sdk/producing/failures.py": ("OutcomeUnknownError", "UnstoredError"),
     },
+    "subscription": {"sdk/subscribing/options.py": ()},
 }
 """By page: which classes of which other files belong to it; without names, all of them."""
 
@@ -124,7 +126,7 @@ def function_lines(node: Function, module: Module, level: str) -> Iterator[str]:
 def class_lines(node: ast.ClassDef, module: Module) -> Iterator[str]:
     """A class: what it is, its fields, its methods."""
     yield from (f"## class `{node.name}`", _doc(node), "")
-    fields = list(_fields(node, module))
+    fields = list(_fields(node))
     if fields:
         yield from (*fields, "")
     for member in node.body:
@@ -136,22 +138,27 @@ def class_lines(node: ast.ClassDef, module: Module) -> Iterator[str]:
                 yield from function_lines(member, module, "###")
 
 
-def _fields(node: ast.ClassDef, module: Module) -> Iterator[str]:
+def _fields(node: ast.ClassDef) -> Iterator[str]:
     """What the class, or its `__init__`, says it has, each with the text below it."""
     bodies = [node.body, *(each.body for each in node.body if isinstance(each, Function) and each.name == "__init__")]
     for body in bodies:
         for member, behind in zip(body, [*body[1:], None], strict=True):
             said = _text(behind)
-            if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-                default = f" = {ast.unparse(member.value)}" if member.value else ""
-                if not member.target.id.startswith("_"):
-                    yield f"- `{member.target.id}: {_type(member.annotation)}{default}`" + (f": {said}" if said else "")
-            elif isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name) and body is node.body:
-                name = member.targets[0].id
-                if not name.startswith("_"):
-                    yield f"- `{name} = {ast.unparse(member.value)}`" + (f": {said}" if said else "")
-            elif isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Attribute) and said:
-                yield f"- `{member.targets[0].attr}`: {said}"
+            shown = _field(member, is_own=body is node.body, is_said=bool(said))
+            if shown and not shown.startswith("_"):
+                yield f"- `{shown}`" + (f": {said}" if said else "")
+
+
+def _field(node: ast.stmt, *, is_own: bool, is_said: bool) -> str | None:
+    """A field as its class writes it; what `__init__` sets counts where something is said of it."""
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        default = f" = {ast.unparse(node.value)}" if node.value else ""
+        return f"{node.target.id}: {_type(node.annotation)}{default}"
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and is_own:
+        return ast.unparse(node)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and is_said:
+        return node.targets[0].attr
+    return None
 
 
 def _text(node: ast.stmt | None) -> str:
@@ -183,7 +190,7 @@ def page(path: Path) -> str:
     lines = [f"# {name.capitalize()}", ast.get_docstring(module.tree) or "", ""]
     nodes = list(module.public())
     for node in nodes:
-        if not isinstance(node, ast.ClassDef):
+        if not isinstance(node, ast.ClassDef) and node.decorator_list:  # Those are made to be called by users.
             lines += function_lines(node, module, "##")
     for node in nodes:
         if isinstance(node, ast.ClassDef):
