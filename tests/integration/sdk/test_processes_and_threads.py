@@ -72,6 +72,100 @@ def test_a_process_that_never_closes_its_client_ends_all_the_same(penstock_boots
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+def run(program: str, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def values(bootstrap: str, topic: str) -> list[bytes | None]:
+    with penstock.connect(bootstrap) as client:
+        return [message.value for message in client.consumer(topic, start="beginning", stop="latest")]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "client.close()",
+        "producer.close()",
+        "sys.exit()",
+        "raise SystemExit(0)",
+        "del client, producer; gc.collect()",
+        "",
+    ],
+)
+def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, penstock_bootstrap: str) -> None:
+    topic = f"ends-{abs(hash(end))}"
+    program = f"""
+        import gc, sys, penstock
+        client = penstock.connect(sys.argv[1])
+        producer = client.producer(linger=60)
+        for number in range(1000):
+            producer.put({topic!r}, str(number))
+        {end}
+    """
+    assert run(program, penstock_bootstrap) == (0, "", "")
+    assert values(penstock_bootstrap, topic) == [b"%d" % number for number in range(1000)]
+
+
+def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(penstock_process: RealBroker) -> None:
+    program = """
+        import os, sys, warnings, penstock
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client = penstock.connect(sys.argv[1])
+        producer = client.producer(linger=60)
+        producer.put("inherited", "before")
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.put("inherited", "in the child")
+            except penstock.PenstockError as error:
+                print(error.code.name)
+            producer.close()
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+        producer.put("inherited", "after")
+        client.close()
+    """
+    assert run(program, penstock_process.bootstrap) == (0, "CLIENT_MISUSED\n", "")
+    assert values(penstock_process.bootstrap, "inherited") == [b"before", b"after"]
+
+
+def test_many_threads_put_through_one_producer(penstock_bootstrap: str) -> None:
+    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+
+        def work(thread: int) -> list[int]:
+            receipts = [producer.put("from-threads", f"{thread} {number}") for number in range(300)]
+            return [receipt.result(60).offset for receipt in receipts]
+
+        with ThreadPoolExecutor(8) as pool:
+            offsets = list(pool.map(work, range(8)))
+    assert sorted(offset for each in offsets for offset in each) == list(range(2400))
+    assert all(each == sorted(each) for each in offsets)
+
+
+def test_a_second_thread_at_a_consumer_is_told_so(penstock_bootstrap: str) -> None:
+    with penstock.connect(penstock_bootstrap) as client:
+        client.create_topic("read-by-two")
+        consumer = client.consumer("read-by-two", start="beginning")
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(consumer.poll, None)
+            while True:
+                try:
+                    consumer.poll(0)
+                except penstock.PenstockError as error:
+                    refused = error
+                    break
+            client.close()
+            assert isinstance(first.exception(60), penstock.PenstockError)
+    assert refused.code is penstock.ErrorCode.CLIENT_MISUSED
+
+
 def test_many_threads_use_one_client_at_once(penstock_bootstrap: str) -> None:
     with penstock.connect(penstock_bootstrap) as client:
 
