@@ -72,6 +72,15 @@ def test_a_process_that_never_closes_its_client_ends_all_the_same(penstock_boots
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+ENDS = {
+    "the client is closed": "client.close()",
+    "the producer is closed": "producer.close()",
+    "the program says so": "sys.exit()",
+    "everything is garbage": "del client, producer; gc.collect()",
+    "nothing more is to do": "",
+}
+
+
 def run(program: str, *arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
@@ -88,26 +97,16 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
         return [message.value for message in client.consumer(topic, start="beginning", stop="latest")]
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        "client.close()",
-        "producer.close()",
-        "sys.exit()",
-        "raise SystemExit(0)",
-        "del client, producer; gc.collect()",
-        "",
-    ],
-)
+@pytest.mark.parametrize("end", ENDS)
 def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, penstock_bootstrap: str) -> None:
-    topic = f"ends-{abs(hash(end))}"
+    topic = f"ends-{list(ENDS).index(end)}"
     program = f"""
         import gc, sys, penstock
         client = penstock.connect(sys.argv[1])
         producer = client.producer(linger=60)
         for number in range(1000):
             producer.put({topic!r}, str(number))
-        {end}
+        {ENDS[end]}
     """
     assert run(program, penstock_bootstrap) == (0, "", "")
     assert values(penstock_bootstrap, topic) == [b"%d" % number for number in range(1000)]

@@ -22,7 +22,10 @@ from penstock.model.errors import ErrorCode, PenstockError
 T = TypeVar("T")
 Farewell = Callable[[], Coroutine[Any, Any, None]]
 
-JOIN_S = 5.0
+FAREWELL_S = 10.0
+"""How long a client that nobody closed may take to close."""
+CANCEL_S = 1.0
+JOIN_S = FAREWELL_S + 2 * CANCEL_S
 """How long the end of the thread is waited for."""
 
 NAME = "penstock-client"
@@ -126,7 +129,7 @@ def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: 
         for task in tasks:
             task.cancel()
         if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_S / 4))
+            loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
@@ -136,7 +139,7 @@ def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: 
 
 async def _say(farewell: Farewell) -> None:
     try:
-        async with asyncio.timeout(JOIN_S / 2):
+        async with asyncio.timeout(FAREWELL_S):
             await farewell()
     except Exception as error:
         _log.warning("a client that nobody closed did not end well: %s", error or type(error).__name__)
