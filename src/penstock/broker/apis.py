@@ -15,6 +15,7 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.group_apis import group_rows
 from penstock.broker.groups_seen import Groups
 from penstock.broker.handlers.api_versions import ApiVersionsHandler, refusal
+from penstock.broker.handlers.backup_map import BackupMapHandler
 from penstock.broker.handlers.fetch import FetchHandler
 from penstock.broker.handlers.info import InfoHandler
 from penstock.broker.handlers.init_producer_id import InitProducerIdHandler
@@ -25,6 +26,7 @@ from penstock.broker.handlers.produce import ProduceHandler
 from penstock.broker.handlers.puts import PutsHandler
 from penstock.broker.handlers.query import Queries, QueryHandler
 from penstock.broker.handlers.role import RoleHandler
+from penstock.broker.handlers.service_map import ServiceMapHandler
 from penstock.broker.iterator_apis import iterator_rows
 from penstock.broker.iterators_seen import IteratorServing
 from penstock.broker.memory import Memory
@@ -37,6 +39,7 @@ from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.model.roles import Role
+from penstock.model.services import Service
 from penstock.partition.partitions import Partitions
 
 MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
@@ -62,6 +65,8 @@ class Served(Struct, frozen=True):
     at_start: Sequence[ShownSetting] = ()
     """What this broker was told, as far as it is not the default of topics."""
     group_settings: GroupSettings = field(default_factory=GroupSettings)
+    services: Sequence[Service] = ()
+    """What runs besides the broker's own listener; may grow."""
 
 
 def build_table(served: Served) -> Table:
@@ -102,6 +107,8 @@ def build_table(served: Served) -> Table:
             1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending),
             bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
         ),
+        Row(1004, "ServiceMap", 0, 0, Right.DESCRIBE, ServiceMapHandler(partitions, identity, served.services)),
+        Row(1005, "BackupMap", 0, 0, Right.DESCRIBE, BackupMapHandler(partitions)),
         *push_rows(partitions, served.groups, served.memory),
         *group_rows(served.groups, partitions, identity),
         *iterator_rows(served.groups, partitions, served.iterators, identity, served.memory),

@@ -82,6 +82,9 @@ class Catalog(Protocol):
     """Every call may raise KAFKA_STORAGE_ERROR when the catalog cannot be reached; then nothing was changed, unless
     the error came at the very commit, in which case the next `open` shows what is true."""
 
+    kind: str
+    """What keeps it, in a word."""
+
     async def open(self) -> None:
         """Make the catalog usable; DATA_DIRECTORY_IN_USE when somebody else owns it, CATALOG_REFUSED when it is not
         one that this version can use."""

@@ -33,6 +33,8 @@ from penstock.model.names import PartitionKey
 
 
 class MemoryCatalog:
+    kind = "memory"
+
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
         self._entropy = entropy

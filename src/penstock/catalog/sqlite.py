@@ -53,6 +53,8 @@ T = TypeVar("T")
 
 
 class SqliteCatalog:
+    kind = "sqlite"
+
     def __init__(self, path: Path | str, *, workers: Workers, clock: Clock, entropy: Entropy) -> None:
         self._path = Path(path)
         self._workers = workers

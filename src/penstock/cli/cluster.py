@@ -1,7 +1,7 @@
-"""`penstock cluster info`: the whole at a glance."""
+"""`penstock cluster`: the whole at a glance, what runs where, and who has copies of what."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -11,18 +11,15 @@ from penstock.cli.output import counted, print_json, print_line, print_table, sh
 from penstock.model.errors import ErrorCode, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.model.names import TopicPartition
     from penstock.sdk.client import WireClient
+    from penstock.sdk.maps import Backup
 
 T = TypeVar("T")
 
 app = typer.Typer(help="See the cluster as a whole.", no_args_is_help=True)
 
 _PAGE_TOPICS = 1_000
-
-
-@app.callback()
-def cluster() -> None:
-    """Keeps `info` a command of its own, also while it is the only one."""
 
 
 @app.command()
@@ -37,6 +34,93 @@ def info(timeout: Timeout = 30.0, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_j
             print_json(facts)
         else:
             _print_facts(facts)
+
+
+Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Of these topics.")]
+
+
+@app.command()
+def services(
+    topics: Topics = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show which service runs where, and with topics who leads each of their partitions."""
+    with failures_explained(as_json):
+        from penstock.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            found = session.run(session.client.service_map(topics or [], timeout_s=timeout))
+        services = [service._asdict() for service in found.services]
+        leaders = [{**where._asdict(), "leader": at.node_id, "epoch": at.epoch} for where, at in found.leaders.items()]
+        if as_json:
+            print_json({"cluster_id": found.cluster_id, "services": services, "leaders": leaders})
+            return
+        rows = [
+            (each.kind, "" if each.node_id < 0 else each.node_id, _address(each.host, each.port), each.detail)
+            for each in found.services
+        ]
+        print_table(("service", "broker", "address", ""), rows, numbers=("broker",))
+        if topics:
+            print_line()
+            led = [(where.topic, where.partition, _node(at.node_id), at.epoch) for where, at in found.leaders.items()]
+            print_table(("topic", "partition", "leader", "epoch"), led, numbers=("partition", "leader", "epoch"))
+
+
+@app.command()
+def backups(
+    topics: Topics = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show who follows each partition and how far behind its leader it is: of all topics, or of these."""
+    with failures_explained(as_json):
+        from penstock.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            found = session.run(session.client.backup_map(topics, timeout_s=timeout))
+        if as_json:
+            print_json({"note": found.note or None, "partitions": [_backup(*row) for row in found.partitions.items()]})
+            return
+        rows = [
+            (where.topic, where.partition, _node(backup.leader_id), backup.end_offset, _followers(backup))
+            for where, backup in found.partitions.items()
+        ]
+        header = ("topic", "partition", "leader", "end", "followers")
+        print_table(header, rows, numbers=("partition", "leader", "end"))
+        if found.note:
+            print_line()
+            print_line(f"{found.note[:1].upper()}{found.note[1:]}.")
+
+
+def _address(host: str, port: int) -> str:
+    return host if port < 0 else f"{host}:{port}"
+
+
+def _node(node_id: int) -> str:
+    return "none" if node_id < 0 else str(node_id)
+
+
+def _followers(backup: "Backup") -> str:
+    """Each with how many messages it is behind."""
+    shown = [
+        f"{each.node_id}{'' if each.in_sync else ' (out of sync)'}"
+        + (f" -{backup.end_offset - each.end_offset}" if 0 <= each.end_offset < backup.end_offset else "")
+        for each in backup.followers
+    ]
+    return ", ".join(shown) or "-"
+
+
+def _backup(where: "TopicPartition", backup: "Backup") -> dict[str, Any]:
+    return {
+        **where._asdict(),
+        "leader": backup.leader_id,
+        "end_offset": backup.end_offset,
+        "high_watermark": backup.high_watermark,
+        "followers": [each._asdict() for each in backup.followers],
+    }
 
 
 async def _facts(client: "WireClient", timeout_s: float) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
+from penstock.model.services import NO_PORT, Service
 from penstock.model.workers import Workers
 from penstock.node.http import OperatorPort
 from penstock.node.metrics import Metric, Source
@@ -84,6 +85,7 @@ class Node:
         self._process_metrics = process_metrics
         self._open_files_max = open_files_max
         self._open = AsyncExitStack()
+        self._services: list[Service] = []
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
 
@@ -106,6 +108,7 @@ class Node:
             ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
         )
         groups = await self._open_groups(partitions, iterators.served)
+        self._announce("catalog", NO_PORT, f"{self._catalog.kind}, within the broker")
         memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
         table = build_table(
             Served(
@@ -123,6 +126,7 @@ class Node:
                 default_partitions=settings.default_partitions,
                 at_start=tuple(shown_settings(settings, group_settings(settings))),
                 group_settings=group_settings(settings),
+                services=self._services,
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
@@ -204,6 +208,12 @@ class Node:
         await _listen("http_port", host, port, http.start(self._network, host, port))
         self._open.callback(http.stop)
         self.http_port = http.port
+        self._announce("http", http.port, "metrics at /metrics, health at /health, readiness at /ready")
+
+    def _announce(self, kind: str, port: int, detail: str) -> None:
+        settings = self.settings
+        host = settings.advertised_host or settings.host
+        self._services.append(Service(kind, settings.node_id, host, port, detail))
 
 
 def topic_defaults(settings: Settings) -> dict[str, str]:

@@ -19,6 +19,7 @@ from penstock.sdk.answers import BrokerInfo, ClusterView, ListedOffset, TopicVie
 from penstock.sdk.asking import Asking
 from penstock.sdk.drift import ClockDrift, average
 from penstock.sdk.groups import Coordinators, Groups
+from penstock.sdk.maps import BackupMap, ServiceMap, backup_map, service_map
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.times import Time, Times
 
@@ -99,6 +100,18 @@ class Idle:
         if failure is not None and not ahead:
             raise failure
         return average(ahead)
+
+    async def service_map(
+        self, topics: Sequence[str] | None = None, *, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> ServiceMap:
+        """Which service runs where, and who leads these topics' partitions, or all."""
+        return await service_map(self._asking, topics, Deadline(timeout_s))
+
+    async def backup_map(
+        self, topics: Sequence[str] | None = None, *, timeout_s: float = OPERATION_TIMEOUT_S
+    ) -> BackupMap:
+        """Who follows these topics' partitions, or all, and how far."""
+        return await backup_map(self._asking, topics, Deadline(timeout_s))
 
     # Topics.
 

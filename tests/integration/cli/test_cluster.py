@@ -164,3 +164,26 @@ def test_a_context_leads_commands_to_their_broker(penstock: Command, tmp_path: P
     penstock.environment["PENSTOCK_CONTEXT"] = "nowhere"
     assert penstock.run("cluster", "info").code == 5
     penstock.succeed("cluster", "info", "--context", "here")
+
+
+def test_what_runs_where_is_shown_with_the_leaders_of_topics(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic, "--partitions", "2")
+    (told,) = penstock.succeed("cluster", "services", topic, "--json").documents
+    kinds = {row["kind"]: row for row in told["services"]}
+    assert {"kafka", "catalog"} <= kinds.keys()
+    node = kinds["kafka"]["node_id"]
+    assert told["leaders"] == [{"topic": topic, "partition": number, "leader": node, "epoch": 0} for number in range(2)]
+    lines = penstock.succeed("cluster", "services").lines
+    assert any(line.split()[:1] == [b"kafka"] for line in lines)
+    assert topic.encode() in penstock.succeed("cluster", "services", topic).output
+
+
+def test_a_single_broker_says_that_there_are_no_backups(penstock: Command, topic: str) -> None:
+    penstock.succeed("topic", "create", topic)
+    (told,) = penstock.succeed("cluster", "backups", topic, "--json").documents
+    (row,) = told["partitions"]
+    assert (row["topic"], row["partition"], row["followers"]) == (topic, 0, [])
+    assert b"This cluster has one broker, so no partition has a backup." in penstock.succeed("cluster", "backups").lines
+    ended = penstock.run("cluster", "backups", f"{topic}-missing")
+    assert ended.code == 1
+    assert "there is no such topic" in ended.errors

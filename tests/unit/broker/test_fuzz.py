@@ -95,6 +95,8 @@ def seeds_of_frames() -> list[bytes]:
     places = [{"name": "events", "partitions": [{"partition": 0, "offset": 0}, {"partition": 1, "offset": -3}]}]
     frames.append(request_frame("Subscribe", 0, {"group_id": "g", "otherwise": -2, "topics": places}))
     frames.append(request_frame("SubscriptionCommit", 0, {"subscription_id": 1, "topics": places}))
+    page = {"topics": ["events", "x"], "cursor": {"topic_name": "events", "partition_index": 1}}
+    frames += [request_frame(api, 0, page) for api in ("ServiceMap", "BackupMap")]
     frames.append(request_frame("Unsubscribe", 0, {"subscription_id": 1}))
     return frames
 

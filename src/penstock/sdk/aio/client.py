@@ -17,6 +17,7 @@ from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
+from penstock.sdk.maps import BackupMap, ServiceMap
 from penstock.sdk.metrics import Metrics
 from penstock.sdk.producing.options import (
     ALL,
@@ -80,6 +81,17 @@ class AsyncClient(AsyncFace):
         UNSUPPORTED_VERSION when no broker tells its time, as Apache Kafka's do not.
         """
         return await self._do(self._engine.clock_drift(timeout_s=self._span_s(timeout)))
+
+    async def service_map(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> ServiceMap:
+        """Which service runs where, and who leads the partitions of these topics, of all, or (empty) of none.
+
+        UNSUPPORTED_VERSION from a broker that is not ours, as for `backup_map`.
+        """
+        return await self._do(self._engine.service_map(topics, timeout_s=self._span_s(timeout)))
+
+    async def backup_map(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> BackupMap:
+        """Who follows the partitions of these topics, or of all, and how far each of them is."""
+        return await self._do(self._engine.backup_map(topics, timeout_s=self._span_s(timeout)))
 
     # Topics.
 
