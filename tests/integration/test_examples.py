@@ -23,6 +23,8 @@ PRINTED = {
     "replay.py": "since 12:30:\n  visit at 12:30\n  visit at 12:40\n  visit at 12:50\n"
     "from 12:10 to 12:25:\n  visit at 12:10\n  visit at 12:20\n"
     "in the last hour:\n  0 visits\n",
+    "arrow_tables.py": "100000 rows are stored\n"
+    "sensor 0: 48.0\nsensor 1: 49.0\nsensor 2: 50.0\nsensor 3: 51.0\nhighest: 99\n",
     "from_confluent_kafka/before.py": WORDS,
     "from_confluent_kafka/after.py": WORDS,
 }

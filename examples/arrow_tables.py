@@ -1,0 +1,41 @@
+"""Arrow in and out: a table becomes messages, messages become a table, and no Python object is made for any of them.
+
+pip install penstock[arrow]
+python examples/arrow_tables.py [HOST:PORT]
+"""
+
+import sys
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import penstock
+
+READINGS = 100_000
+
+
+def main(bootstrap: str = "127.0.0.1:9092") -> None:
+    sensors = pa.array([f"sensor {number % 4}" for number in range(READINGS)])
+    table = pa.table({"key": sensors, "value": pa.array([str(number % 100) for number in range(READINGS)])})
+
+    with penstock.connect(bootstrap) as client:
+        with client.producer(compression="zstd") as producer:
+            places = producer.put_many("readings", table).result()
+            print(len(places), "rows are stored")
+
+        with client.consumer("readings", start="beginning", stop="latest") as consumer:
+            read = pa.Table.from_batches(consumer.arrow())
+
+    readings = pa.table(
+        {
+            "sensor": read["key"].cast(pa.string()),
+            "value": read["value"].cast(pa.string()).cast(pa.int64()),
+        }
+    )
+    for row in readings.group_by("sensor").aggregate([("value", "mean")]).sort_by("sensor").to_pylist():
+        print(f"{row['sensor']}: {row['value_mean']}")
+    print("highest:", pc.max(readings["value"]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
