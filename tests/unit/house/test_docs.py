@@ -76,6 +76,15 @@ def test_every_metric_of_the_sdk_is_documented_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == used
 
 
+def test_every_page_and_every_example_is_in_the_index_of_guides() -> None:
+    page = ROOT / "docs" / "README.md"
+    targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    linked = {(page.parent / target).resolve() for target in targets}
+    pages = {*page.parent.glob("*.md"), *page.parent.glob("*/README.md")} - {page}
+    examples = {path for path in (ROOT / "examples").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert [str(path) for path in sorted((pages | examples) - linked) if path.name != "__pycache__"] == []
+
+
 def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> None:
     page = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
     broker = ROOT / "src" / "penstock" / "broker"
