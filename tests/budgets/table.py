@@ -32,6 +32,8 @@ PRODUCE_FLUSHED = "produce a small batch from each of 64 connections, flush alwa
 PRODUCE_FLUSHED_WIDE = f"{PRODUCE_FLUSHED}, over 16 partitions"
 FETCH_LARGE = "fetch 1 MB from the page cache"
 FETCH_WOKEN = "64 waiting fetches woken by one small batch"
+PUSH_SMALL = "a message pushed to 64 subscribers"
+PUSH_LARGE = "a megabyte written and pushed to a subscriber"
 
 IDLE_CONNECTION = "a connection that has asked once and is idle"
 
@@ -133,6 +135,43 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         BLOCKS_PEAK: 2_700,
         BLOCKS_KEPT: 10,
         MEMORY_PEAK: 18,
+    },
+    PUSH_SMALL: {
+        SOCKET_READS: 1,
+        SOCKET_WRITES: 65,
+        DISK_WRITES: 1,
+        DISK_READS: 64,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 0.02,
+        BYTES_READ: 1.01,
+        TASKS: 0,
+        ITERATIONS: 2.5,
+        CALLBACKS: 3.5,
+        TIMERS: 0,
+        CALLS: 5_500,
+        BLOCKS_PEAK: 250,
+        BLOCKS_KEPT: 6,
+        MEMORY_PEAK: 4,
+    },
+    # A batch larger than a bite: its beginning is read to see how large it is.
+    PUSH_LARGE: {
+        SOCKET_READS: 2,
+        SOCKET_WRITES: 2,
+        DISK_WRITES: 1,
+        DISK_READS: 2,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 1,
+        BYTES_READ: 1.3,
+        TASKS: 0,
+        ITERATIONS: 1.5,
+        CALLBACKS: 2.5,
+        TIMERS: 0,
+        CALLS: 240,
+        BLOCKS_PEAK: 60,
+        BLOCKS_KEPT: 1,
+        MEMORY_PEAK: 1.3,
     },
     # Over real sockets. How many pieces a megabyte comes and goes in is the kernel's to decide, hence the room.
     ASK_LARGE: {READ_FAMILY: 20, WRITE_FAMILY: 2.1},

@@ -18,6 +18,7 @@ PEERS = 64
 LARGE = numbered_batch(950, size_bytes=1000)
 SMALL = batch(b"." * 100)
 LONG_MS = 300_000
+END = -1
 
 
 def produce_frame(records: bytearray, partition: int = 0) -> bytes:
@@ -156,6 +157,59 @@ def test_readers_that_wait_are_woken_within_their_budget(tmp_path: Path) -> None
             return PEERS * len(SMALL)
 
         table.check(table.FETCH_WOKEN, await broker.count(step))
+
+    run_counted(tmp_path, FlushPolicy.OS, story)
+
+
+def subscribe_frame() -> bytes:
+    topics = [{"name": "events", "partitions": [{"partition": 0, "offset": END}]}]
+    window = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}
+    return request_frame("Subscribe", 0, {"topics": topics, **window})
+
+
+def test_subscribers_are_sent_a_message_within_their_budget(tmp_path: Path) -> None:
+    frame = produce_frame(SMALL)
+
+    async def story(broker: CountedBroker) -> None:
+        writer = broker.peer()
+        readers = [broker.peer() for _ in range(PEERS)]
+        for reader in readers:
+            reader.send(subscribe_frame())
+            take_answer(reader)
+        await broker.turn()
+
+        async def step() -> int:
+            sent = broker.answers(PEERS + 1)
+            writer.send(frame)
+            take_answer(writer)
+            await sent
+            for reader in readers:
+                take_answer(reader, least_bytes=len(SMALL))
+            return PEERS * len(SMALL)
+
+        table.check(table.PUSH_SMALL, await broker.count(step))
+
+    run_counted(tmp_path, FlushPolicy.OS, story)
+
+
+def test_a_megabyte_is_pushed_within_its_budget(tmp_path: Path) -> None:
+    frame = produce_frame(LARGE)
+
+    async def story(broker: CountedBroker) -> None:
+        writer, reader = broker.peer(), broker.peer()
+        reader.send(subscribe_frame())
+        take_answer(reader)
+        await broker.turn()
+
+        async def step() -> int:
+            sent = broker.answers(2)
+            writer.send(frame)
+            take_answer(writer)
+            await sent
+            take_answer(reader, least_bytes=len(LARGE))
+            return len(LARGE)
+
+        table.check(table.PUSH_LARGE, await broker.count(step))
 
     run_counted(tmp_path, FlushPolicy.OS, story)
 
