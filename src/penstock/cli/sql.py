@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from penstock.sdk.admin_answers import QueryResult
     from penstock.sdk.client import WireClient
 
-_TABLES = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY name"
+_TABLES = """
+    SELECT name FROM sqlite_schema
+    WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' AND name <> 'secrets' ORDER BY name
+"""
+"""Those that there is something to ask of: nobody may read what brokers keep secret."""
 
 
 def sql(
