@@ -15,6 +15,7 @@ from penstock.records.batch import decode_messages
 from penstock.records.header import CorruptBatch
 from penstock.records.record import Message
 from penstock.sdk.aio.subscription import AsyncSubscription
+from penstock.sdk.consuming.decoding import UndecodableError
 from penstock.sdk.retry import FEW_ATTEMPTS
 from penstock.sdk.subscribing import engine
 
@@ -30,7 +31,7 @@ async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
     return messages
 
 
-def values(messages: Sequence[Message], partition: int = 0) -> list[bytes]:
+def values(messages: Sequence[Message], partition: int = 0) -> list[Any]:
     return [message.value for message in messages if message.partition == partition]
 
 
@@ -77,6 +78,22 @@ def test_batches_have_the_messages_of_one_partition() -> None:
             assert await subscription.poll_batch(timeout=0.5) is None
 
     play(story, partitions=2)
+
+
+def test_values_are_decoded_and_what_cannot_be_is_raised_and_passed_over() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.writer.put(TOPIC, [b"1", b"2", b"no number", b"4"], partition=0)
+        async with ground.client.subscription(TOPIC, start="beginning", group=GROUP, values=int) as subscription:
+            batch = await subscription.poll_batch()
+            assert batch is not None
+            assert (values(batch.messages), batch.next_offset) == ([1, 2], 2)
+            with pytest.raises(UndecodableError) as caught:
+                await subscription.poll()
+            assert caught.value.message.offset == 2
+            assert values(await read(subscription, 1)) == [4]
+        assert await ground.committed() == {0: 4}
+
+    play(story)
 
 
 def test_no_more_is_held_than_the_window_while_the_caller_is_slow() -> None:

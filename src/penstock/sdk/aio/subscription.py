@@ -11,6 +11,7 @@ from penstock.model.roles import Role
 from penstock.records.record import Message
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
 from penstock.sdk.consuming.batch import Batch
+from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home
 from penstock.sdk.subscribing.engine import Portion, SubscriptionEngine
 from penstock.sdk.subscribing.options import SubscriptionOptions, engine_settings
@@ -38,6 +39,7 @@ class AsyncSubscription(AsyncFace):
             check_topic_name(topic)
         self.group = options.get("group")
         """Who keeps its place; None for one that keeps it by itself."""
+        self._decode = decoder(options.get("values"))
         self._portion: Portion | None = None
         self._left: deque[Message] = deque()
         self._handed = 1
@@ -65,11 +67,11 @@ class AsyncSubscription(AsyncFace):
 
     async def _each(self) -> AsyncIterator[Message]:
         while True:
-            take = self._left.popleft
+            take, decode = self._left.popleft, self._decode
             self._handed = 1
             try:
                 while True:
-                    yield take()
+                    yield take() if decode is None else decode(take())
             except IndexError:
                 pass  # There are no more here.
             await self._bring(None)
@@ -85,12 +87,16 @@ class AsyncSubscription(AsyncFace):
         """The next messages of whichever partition has some; empty when none has come in time. None waits for ever.
 
         Failures that pass are waited out. Raised is what will not: a topic or a group that is refused, messages that
-        were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged.
+        were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged, a value
+        that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
         if not self._left:
             await self._bring(timeout)
         messages = list(self._left)
         self._left.clear()
+        if self._decode is not None:
+            self._handed = 1
+            messages = decode_some(self._decode, messages, self._left)
         self._handed = len(messages)
         return messages
 
@@ -99,7 +105,7 @@ class AsyncSubscription(AsyncFace):
         messages = await self.poll(timeout)
         if not messages or self._portion is None:
             return None
-        return Batch(*self._portion.where, messages, self._portion.next_offset)
+        return Batch(*self._portion.where, messages, self._portion.behind(self._taken))
 
     def position(self, topic: str, partition: int) -> int | None:
         """Where its next message of this partition begins; None for one that it is not sent."""
@@ -113,7 +119,7 @@ class AsyncSubscription(AsyncFace):
 
     async def commit(
         self,
-        what: Message | Mapping[TopicPartition, int] | None = None,
+        what: Message | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
         *,
         metadata: str = "",
         timeout: Time = 10.0,
@@ -124,12 +130,14 @@ class AsyncSubscription(AsyncFace):
         `auto_commit=None`; who commits less than the share of the window is sent no more.
         """
         if isinstance(what, Message):
-            what = {TopicPartition(what.topic, what.partition): what.offset + 1}
+            offsets = {TopicPartition(what.topic, what.partition): what.offset + 1}
         elif what is None:
-            what = dict(self._engine.positions)
+            offsets = dict(self._engine.positions)
             if self._portion is not None:
-                what[self._portion.where] = self._portion.behind(self._taken)
-        await self._do(self._engine.commit(what, metadata, self._span_s(timeout)))
+                offsets[self._portion.where] = self._portion.behind(self._taken)
+        else:
+            offsets = {TopicPartition(*where): offset for where, offset in what.items()}
+        await self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     # How it is done.
 

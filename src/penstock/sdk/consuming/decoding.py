@@ -3,6 +3,7 @@
 A null value stays None: it says that there is no value.
 """
 
+from collections import deque
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, get_origin
@@ -50,6 +51,23 @@ def decoder(values: Values) -> Decode | None:
             raise UndecodableError(message, error) from error
 
     return decode
+
+
+def decode_some(decode: Decode, found: list[Message], left: deque[Message]) -> list[Message]:
+    """What was found, decoded, up to the first that cannot be: that and what follows it goes back to `left`.
+
+    Where it comes first it is raised, and passed over.
+    """
+    decoded: list[Message] = []
+    for at, message in enumerate(found):
+        try:
+            decoded.append(decode(message))
+        except PenstockError:
+            left.extendleft(reversed(found[at + bool(not decoded) :]))
+            if not decoded:
+                raise
+            break
+    return decoded
 
 
 def _maker(values: Values) -> Callable[[bytes], Any]:

@@ -13,10 +13,9 @@ that both touch at once, without a lock. Invariants:
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.record import Message
-from penstock.sdk.consuming.decoding import Decode
+from penstock.sdk.consuming.decoding import Decode, decode_some
 from penstock.sdk.consuming.reader import Portion
 
 
@@ -66,24 +65,12 @@ class Hand:
                 found.append(left.popleft())
         except IndexError:
             pass
-        return found if self._decode is None else self._decoded(self._decode, left, found)
+        return found if self._decode is None else decode_some(self._decode, found, left)
 
     def some_of_one(self) -> list[Message]:
         """Those that come next of one partition."""
         taken = self.taken
         return next((self.some(end - taken) for _, _, end in self._portions if taken < end), [])
-
-    def _decoded(self, decode: Decode, left: deque[Message], found: list[Message]) -> list[Message]:
-        decoded: list[Message] = []
-        for at, message in enumerate(found):
-            try:
-                decoded.append(decode(message))
-            except PenstockError:
-                left.extendleft(reversed(found[at + bool(not decoded) :]))
-                if not decoded:
-                    raise
-                break
-        return decoded
 
     # For the engine.
 

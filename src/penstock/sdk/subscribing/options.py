@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict
 
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.consuming.decoding import Values
 from penstock.sdk.consuming.hints import Hint, Places
 from penstock.sdk.requests import LATEST
 from penstock.sdk.times import Time, Times
@@ -36,6 +37,9 @@ class SubscriptionOptions(TypedDict, total=False):
     """Once the window is full: how much of it must be finished before more is sent (50)."""
     auto_commit: Time | None
     """How long finished messages wait, at most, before the group is told (5 s); None leaves all that to `commit()`."""
+    values: Values
+    """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function
+    of bytes."""
     when_gone: str
     """Where to go on when messages are removed before they are sent: "beginning", "latest", or "error" (as without)."""
 
