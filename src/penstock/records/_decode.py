@@ -33,6 +33,8 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock.records._python import (
         PyBUF_READ,
+        PyGC_Disable,
+        PyGC_Enable,
         PyMemoryView_FromMemory,
         PyObject_GC_UnTrack,
         PyType_GenericAlloc,
@@ -745,6 +747,19 @@ class Run:
     ) -> int:
         """Add the records of the run that begins at `end`, as `decode_records` does; what is left of the budget."""
         self._reader._budget = budget_bytes
+        if cython.compiled:
+            # Every 700 of them it would look for garbage, of which there is none.
+            collects: cython.int = PyGC_Disable()
+            try:
+                self._decode_run(records, verify, place)
+            finally:
+                if collects:
+                    PyGC_Enable()
+        return self._reader._budget
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _decode_run(self, records: list, verify: cython.bint, place: tuple | None) -> cython.int:
         while self._enter(verify):
             _decode(
                 self._reader,
@@ -756,24 +771,29 @@ class Run:
                 self._append_timestamp,
                 place,
             )
-        return self._reader._budget
+        return 0
 
-    def behind(self, offset: cython.longlong) -> int:
-        """The offset behind all whole batches of the buffer, but at least `offset`; what cannot be one ends the search.
+    def behind(
+        self, start: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, offset: cython.longlong
+    ) -> tuple[int, int]:
+        """Where the whole batches from `start` on end that fit into `size_bytes`, at least one; and the offset behind
+        them, at least `offset`. What cannot be a batch belongs to what is before it.
 
         Only headers are looked at, and nothing is checked.
         """
-        at: cython.Py_ssize_t = 0
+        at: cython.Py_ssize_t = start
         length: cython.longlong
         following: cython.longlong
         while len(self._reader._data) - at >= HEADER_BYTES:
             length = self._int(at + 8)
             if length < HEADER_BYTES - LENGTH_END or length > len(self._reader._data) - at - LENGTH_END:
                 break
+            if at > start and at + length + LENGTH_END - start > size_bytes:
+                return at, offset
             following = self._long(at) + self._int(at + 23) + 1
             offset = max(offset, following)
             at += length + LENGTH_END
-        return offset
+        return len(self._reader._data), offset
 
     def measure(self, sizes: Sizes, verify: cython.bint) -> None:
         """Check the run that begins at `end`, and add up what its columns take."""

@@ -5,6 +5,8 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *thing)
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBUF_READ
+    int PyGC_Disable()
+    int PyGC_Enable()
 
 # Where the bytes of a buffer lie: they stay there for as long as the caller has it. BufferError if they are not together,
 # or may not be written to where that is wanted.

@@ -1,7 +1,7 @@
 """Record batches whole: from lists of values to the bytes that go on the wire, and back."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -164,9 +164,15 @@ def decode_messages(
     return messages
 
 
-def offset_behind(buffer: Bytes, offset: int) -> int:
-    """Where to go on reading after the whole batches in `buffer`, at least `offset`; they stay closed and unchecked."""
-    return Run(buffer, 0).behind(offset)
+def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[tuple[memoryview, int]]:
+    """The buffer in pieces of whole batches, closed and unchecked, within `size_bytes` unless one alone is larger; and
+    where to go on reading after each, at least `offset`."""
+    run = Run(buffer, 0)
+    start = 0
+    while start < len(buffer):
+        end, offset = run.behind(start, size_bytes, offset)
+        yield buffer[start:end], offset
+        start = end
 
 
 def _decode_all(

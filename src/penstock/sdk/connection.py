@@ -28,7 +28,7 @@ class _Waiting(NamedTuple):
     api: str
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Requests are sent at once and answered in order; when the connection ends, every waiting request fails.
 
     Whoever asked may give up early, and the late answer is thrown away. But a connection whose oldest question has
@@ -157,16 +157,19 @@ class Connection(asyncio.Protocol):
             transport.close()
         self._finish(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.address} was closed")
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._core.greet()
         self._flush()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._core.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            events = self._core.receive(data)
+            events = self._core.received(nbytes)
         except PenstockError as error:
             # A peer that never spoke our language will not learn it; one that lost step may be asked afresh.
             code = ErrorCode.NETWORK_EXCEPTION if self._ready.done() else error.code

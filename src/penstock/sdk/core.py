@@ -21,6 +21,9 @@ from penstock.wire.framing import SIZE, Buffer, frame_request, read_correlation_
 
 T = TypeVar("T")
 
+STAGING_BYTES = 32 * 1024
+"""Read at once where no frame is under way: many small answers, or the beginning of a large one."""
+
 _CORRELATION_MAX = 2**31 - 1
 
 
@@ -120,6 +123,7 @@ class ConnectionCore:
         self._next_id = 0
         self._versions: Mapping[int, VersionRange] = {}
         self._outgoing: list[Buffer] = []
+        self._staging = memoryview(bytearray(STAGING_BYTES))
         self._head = bytearray()
         self._frame: bytearray | None = None
         self._filled = 0
@@ -169,6 +173,19 @@ class ConnectionCore:
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
+    def buffer(self) -> memoryview:
+        """Where the next bytes from the peer are to be put: most of a large frame comes straight into place."""
+        return self._staging if self._frame is None else memoryview(self._frame)[self._filled :]
+
+    def received(self, count: int) -> list[Event]:
+        """So many bytes have been put into `buffer()`; what they mean, as `receive` says it."""
+        if self._frame is None or self.state is State.CLOSED:
+            return self.receive(self._staging[:count])
+        self._filled += count
+        if self._filled < len(self._frame):
+            return []
+        return self.receive(b"")
+
     def receive(self, data: Buffer) -> list[Event]:
         """Take what came from the peer, in pieces of any size; what it means, in order."""
         if self.state is State.CLOSED:
@@ -176,11 +193,13 @@ class ConnectionCore:
         events: list[Event] = []
         view = memoryview(data)
         try:
-            while len(view):
-                view = self._fill_frame(view) if self._frame is not None else self._fill_head(view)
+            while True:
                 if self._frame is not None and self._filled == len(self._frame):
                     frame, self._frame = self._frame, None
                     events.extend(self._understand(memoryview(frame)))
+                if not len(view):
+                    break
+                view = self._fill_frame(view) if self._frame is not None else self._fill_head(view)
         except PenstockError:
             self.close()
             raise

@@ -1,14 +1,18 @@
 """One partition while it is read, and what was fetched of it and not handed out yet."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
 from penstock.model.names import TopicPartition
-from penstock.records.batch import decode_messages, offset_behind
+from penstock.records.batch import decode_messages, each_piece
 from penstock.records.record import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
+
+PIECE_BYTES = 1024 * 1024
+"""As much is opened at once: the messages of more would drive each other out of the processor's caches."""
 
 _offset = attrgetter("offset")
 
@@ -61,13 +65,16 @@ class Portion:
         self._messages: list[Message] | None = None
 
     @classmethod
-    def of(cls, reader: Reader, fetched: FetchedBatches) -> "Portion":
-        """What was asked for at the reader's `fetch_offset`."""
+    def each(cls, reader: Reader, fetched: FetchedBatches) -> Iterator["Portion"]:
+        """What was asked for at the reader's `fetch_offset`, in pieces."""
         offset = reader.fetch_offset
-        next_offset = offset_behind(fetched.batches, offset)
-        if reader.stop_offset is not None:
-            next_offset = min(next_offset, max(reader.stop_offset, offset))
-        return cls(reader, offset, next_offset, fetched.batches, fetched.high_watermark)
+        stop_offset = reader.stop_offset
+        for stored, next_offset in each_piece(fetched.batches, offset, PIECE_BYTES):
+            if stop_offset is not None and next_offset > stop_offset:
+                yield cls(reader, offset, max(stop_offset, offset), stored, fetched.high_watermark)
+                return
+            yield cls(reader, offset, next_offset, stored, fetched.high_watermark)
+            offset = next_offset
 
     @property
     def size_bytes(self) -> int:

@@ -268,9 +268,9 @@ class Reading:
         if not len(fetched.batches):
             reader.failures = 0
             return
-        portion = Portion.of(reader, fetched)
-        reader.fetch_offset = portion.next_offset
-        self._portions.append(portion)
+        portions = list(Portion.each(reader, fetched))
+        reader.fetch_offset = portions[-1].next_offset
+        self._portions += portions
         # An answer has room for the first partitions asked for: who had a turn goes to the end of the line.
         self.readers[reader.where] = self.readers.pop(reader.where)
 

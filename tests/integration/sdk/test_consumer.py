@@ -1,0 +1,158 @@
+"""The consumer that blocks, in threads, against a real broker."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
+
+import pytest
+
+import penstock
+from penstock.sdk.consuming.health import Doing
+from penstock.testing.embedded import EmbeddedBroker
+
+LONG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(consumer_heartbeat_interval_ms=100, consumer_session_timeout_ms=6000) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
+    with penstock.connect(broker.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: penstock.Client) -> str:
+    name = f"orders-{uuid4()}"
+    client.create_topic(name, partitions=2)
+    return name
+
+
+def fill(client: penstock.Client, topic: str, count: int = 1000) -> list[bytes]:
+    values = [b"%d" % number for number in range(count)]
+    with client.producer() as producer:
+        producer.put_many(topic, values)
+    return values
+
+
+def test_every_form_hands_out_the_same_messages(client: penstock.Client, topic: str) -> None:
+    values = sorted(fill(client, topic))
+
+    def consumer() -> penstock.Consumer:
+        return client.consumer(topic, start="beginning", stop="latest")
+
+    assert sorted(message.value for message in consumer()) == values
+    assert sorted(message.value for batch in consumer().batches() for message in batch.messages) == values
+    assert sorted(value for batch in consumer().arrow() for value in batch.column("value").to_pylist()) == values
+    polled = consumer()
+    found: list[bytes] = []
+    while messages := polled.poll(max_messages=300):
+        assert len(messages) <= 300
+        found += [message.value for message in messages]
+    assert sorted(found) == values
+
+
+def test_arrow_has_the_place_of_every_message(client: penstock.Client, topic: str) -> None:
+    fill(client, topic, 10)
+    (batch,) = client.consumer(topic, start="beginning", stop="latest").arrow()
+    assert batch.schema.names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    assert set(batch.column("topic").to_pylist()) == {topic}
+    assert batch.column("offset").to_pylist() == list(range(10))
+
+
+def test_the_loop_of_a_group_can_be_left_and_entered_again(client: penstock.Client, topic: str) -> None:
+    values = fill(client, topic)
+    found: list[bytes] = []
+    with client.consumer(topic, group=f"g-{topic}", start="beginning") as consumer:
+        while len(found) < len(values):
+            for message in consumer:
+                found.append(message.value)
+                if len(found) % 100 == 0:
+                    break
+    assert sorted(found) == sorted(values)
+    committed = client.groups.offsets(f"g-{topic}")
+    assert sum(row.offset for row in committed.values()) == len(values)
+
+
+def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client: penstock.Client, topic: str) -> None:
+    values = fill(client, topic)
+    seen: list[bytes] = []
+    enough, shared = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with client.consumer(topic, group=f"g-{topic}", start="beginning", on_revoked=revoked) as consumer:
+            for message in consumer:
+                seen.append(message.value)
+                if not shared.is_set():
+                    shared.wait(0.01)
+                if enough.is_set():
+                    return
+
+    def revoked(_places: Sequence[penstock.TopicPartition]) -> None:
+        shared.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with client.consumer(topic, group=f"g-{topic}", start="beginning") as other:
+            found: list[bytes] = []
+            while not shared.is_set() or set(found) | set(seen) < set(values):
+                found += [message.value for message in other.poll(0.1)]
+            with client.producer() as producer:
+                producer.put_many(topic, [b"end"] * 10, keys=[b"%d" % number for number in range(10)])
+            enough.set()
+    finally:
+        enough.set()
+        thread.join(LONG_S)
+    assert not thread.is_alive()
+
+
+def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: penstock.Client, topic: str) -> None:
+    values = fill(client, topic)
+    go_on, hangs = threading.Event(), threading.Event()
+
+    def hang(_places: Sequence[penstock.TopicPartition]) -> None:
+        hangs.set()
+        go_on.wait(LONG_S)
+
+    def work() -> None:
+        with client.consumer(topic, group=f"g-{topic}", on_assigned=hang, callback_timeout=0.5) as consumer:
+            consumer.poll()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert hangs.wait(LONG_S)
+        with client.consumer(topic, group=f"g-{topic}", start="beginning") as other:
+            found: list[bytes] = []
+            while len(found) < len(values):
+                found += [message.value for message in other.poll(LONG_S)]
+        assert sorted(found) == sorted(values)
+    finally:
+        go_on.set()
+        thread.join(LONG_S)
+    assert not thread.is_alive()
+
+
+def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: penstock.Client, topic: str) -> None:
+    asked = threading.Event()
+
+    def notice(health: object) -> None:
+        if "waiting for messages" in str(health):
+            asked.set()
+
+    with client.consumer(topic, on_health=notice) as consumer:
+        thread = threading.Thread(target=consumer.poll, args=(LONG_S,))
+        thread.start()
+        assert asked.wait(LONG_S)
+        with pytest.raises(penstock.PenstockError) as refused:
+            consumer.poll()
+        assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+        fill(client, topic, 1)
+        thread.join(LONG_S)
+        assert consumer.health().doing is Doing.IN_HANDLER
+    assert "closed" in repr(consumer)
