@@ -124,6 +124,11 @@ class AsyncProducer(AsyncFace):
         held_bytes: int = self._engine.intake.held_bytes
         return held_bytes
 
+    @property
+    def max_bytes(self) -> int:
+        """How much it may hold."""
+        return self._engine.options.max_bytes
+
     async def room(self, size_bytes: int = 0) -> None:
         """Wait until at most half of what may be held is, or less if `size_bytes` more would not fit."""
         await self._do(self._engine.room(size_bytes))

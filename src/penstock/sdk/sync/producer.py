@@ -125,6 +125,11 @@ class Producer(Face):
         held_bytes: int = self._engine.intake.held_bytes
         return held_bytes
 
+    @property
+    def max_bytes(self) -> int:
+        """How much it may hold."""
+        return self._engine.options.max_bytes
+
     def room(self, size_bytes: int = 0) -> None:
         """Wait until at most half of what may be held is, or less if `size_bytes` more would not fit."""
         self._do(self._engine.room(size_bytes))

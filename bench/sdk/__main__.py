@@ -1,0 +1,183 @@
+"""The SDK beside other clients of Python: `python -m bench.sdk [--quick] [--rounds N] [--only put]`.
+
+All of them write to the same broker, each to a topic of its own with one partition, one after the other and round
+after round, in an order that is turned in every other round, and each in a process of its own. Every one knows in the
+end of every message that it is stored. Messages have 100 bytes and no key; acks=all, linger 5 ms, batches of a
+megabyte everywhere.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.peers import ROOT, Penstock
+from bench.report import machine, rewrite, spread
+
+import penstock
+
+BEGIN = "<!-- sdk:begin (written by bench/sdk) -->"
+END = "<!-- sdk:end -->"
+TIMEOUT_S = 600.0
+IMPORT_MS_MAX = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to write. `share` of the messages suffices for those who are slow."""
+
+    title: str
+    writer: str
+    plain: bool = False
+    share: float = 1.0
+    rival: str = ""
+    least: float = 0.0
+    """How many times as fast as its rival it is to be; 0: nobody has set a target."""
+
+
+CONFLUENT, AIOKAFKA = "confluent-kafka, produce", "aiokafka, send"
+CONTENDERS = (
+    Contender(CONFLUENT, "confluent"),
+    Contender("put", "put", rival=CONFLUENT, least=1.0),
+    Contender("put, uncompiled", "put", plain=True, share=0.2, rival=CONFLUENT),
+    Contender("put_many, lists", "put-many", rival=CONFLUENT, least=5.0),
+    Contender("put_many, lists, uncompiled", "put-many", plain=True, share=0.2, rival=CONFLUENT),
+    Contender("put_many, Arrow", "put-arrow", share=3.0, rival=CONFLUENT, least=20.0),
+    Contender("put_many, Arrow, uncompiled", "put-arrow", plain=True, share=0.2, rival=CONFLUENT),
+    Contender(AIOKAFKA, "aiokafka", share=0.1),
+    Contender("put and await, asyncio", "put-async", rival=AIOKAFKA, least=3.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One contender in one round: messages a second, and client CPU in seconds a million."""
+
+    rate: float
+    cpu_s: float
+
+
+def main() -> int:
+    arguments = _parse()
+    load_before = os.getloadavg()[0]
+    chosen = [each for each in CONTENDERS if arguments.only in each.title or each.title == arguments.only]
+    chosen += [each for each in CONTENDERS if each not in chosen and each.title in {one.rival for one in chosen}]
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        peer = Penstock(Path(directory))
+        peer.prepare()
+        peer.start(flush_always=arguments.flush_always)
+        try:
+            found = measure(peer.bootstrap, chosen, arguments.rounds, arguments.messages)
+        finally:
+            peer.end()
+    flush = "flush before every acknowledgement" if arguments.flush_always else "flush = os"
+    lines = [
+        "",
+        f"`{' '.join(['python -m bench.sdk', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+        f"{arguments.rounds} rounds of {arguments.messages:,} messages, fewer of those who are slow; {flush}.",
+        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
+        "",
+        f"- {Penstock(Path()).version()}; uvloop {version('uvloop')}, PyArrow {version('pyarrow')}",
+        f"- confluent-kafka {version('confluent-kafka')}, aiokafka {version('aiokafka')} with its extension",
+        "",
+        "Median (smallest to largest) of the rounds; a ratio is taken within a round:",
+        "",
+        *table(found),
+        "",
+        *_imports(arguments.rounds),
+        "",
+    ]
+    print("\n".join(lines))
+    if arguments.output:
+        rewrite(Path(arguments.output), lines, BEGIN, END)
+    return 0
+
+
+def measure(
+    bootstrap: str, contenders: Sequence[Contender], rounds: int, messages: int
+) -> Mapping[Contender, Sequence[Sample]]:
+    found: dict[Contender, list[Sample]] = {each: [] for each in contenders}
+    with penstock.connect(bootstrap, timeout=60) as client:
+        for number in range(rounds):
+            for each in contenders if number % 2 == 0 else contenders[::-1]:
+                topic = f"{each.writer}-{number}-{int(each.plain)}"
+                client.create_topic(topic, partitions=1)
+                found[each].append(_run(each, bootstrap, topic, max(1, int(messages * each.share))))
+                client.delete_topic(topic)
+                print(f"{each.title}: {found[each][-1].rate / 1e6:.3g} M/s", file=sys.stderr, flush=True)
+    return found
+
+
+def _run(contender: Contender, bootstrap: str, topic: str, messages: int) -> Sample:
+    command = [sys.executable, "-m", "bench.sdk.writing", contender.writer]
+    command += ["--brokers", bootstrap, "--topic", topic, "--messages", str(messages)]
+    command += ["--plain"] * contender.plain
+    ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True)
+    told = json.loads(ran.stdout)
+    return Sample(told["messages"] / told["seconds"], told["cpu_seconds"] / told["messages"] * 1e6)
+
+
+def table(found: Mapping[Contender, Sequence[Sample]]) -> list[str]:
+    by_title = {each.title: samples for each, samples in found.items()}
+    lines = [
+        "| writer | M messages/s | client's CPU-s per million | times its rival | target | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each, samples in found.items():
+        cells = [
+            each.title,
+            spread([sample.rate / 1e6 for sample in samples]),
+            spread([sample.cpu_s for sample in samples]),
+        ]
+        if each.rival in by_title:
+            pairs = zip(samples, by_title[each.rival], strict=True)
+            ratios = [ours.rate / theirs.rate for ours, theirs in pairs]
+            cells += [f"{spread(ratios)} × {each.rival.partition(',')[0]}", *_verdict(each, ratios)]
+        lines.append(f"| {' | '.join([*cells, *[''] * (6 - len(cells))])} |")
+    return lines
+
+
+def _verdict(contender: Contender, ratios: Sequence[float]) -> list[str]:
+    if not contender.least:
+        return []
+    return [f"≥ {contender.least:g}", "met" if statistics.median(ratios) >= contender.least else "**missed**"]
+
+
+def _imports(rounds: int) -> list[str]:
+    program = "import time; t = time.perf_counter(); import penstock; {}; print((time.perf_counter() - t) * 1000)"
+    lines = []
+    for what, then, most in (("penstock", "pass", IMPORT_MS_MAX), ("penstock.connect", "penstock.connect", 0)):
+        command = [sys.executable, "-c", program.format(then)]
+        took = [float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout) for _ in range(rounds)]
+        verdict = "met" if statistics.median(took) <= most else "**missed**"
+        lines.append(f"- import of `{what}`: {spread(took)} ms" + (f"; target ≤ {most:g}: {verdict}" if most else ""))
+    return lines
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.sdk", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three short rounds, printed only")
+    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (5, with --quick 3)")
+    parser.add_argument("--messages", type=int, help="how many each writes (1,000,000, with --quick 300,000)")
+    parser.add_argument("--only", default="", help="part of a row's name, such as: put_many; its rival runs too")
+    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick, --tiny or --only none)")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.tiny else 3 if arguments.quick else 5)
+    arguments.messages = arguments.messages or (100 if arguments.tiny else 300_000 if arguments.quick else 1_000_000)
+    if arguments.output is None and not (arguments.quick or arguments.tiny or arguments.only):
+        arguments.output = str(ROOT / "bench" / "RESULTS.md")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Has a process run the compiled modules as the plain Python that they also are."""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+FOLDERS = ("penstock.records", "penstock.sdk.producing")
+
+
+class Plain:
+    """Finds the source of modules instead of what was compiled from it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is None or name.rpartition(".")[0] not in FOLDERS:
+            return None
+        source = Path(path[0], name.rpartition(".")[2]).with_suffix(".py")
+        return importlib.util.spec_from_file_location(name, source)
+
+
+def run_plain() -> None:
+    """From now on, in this process; before anything of it is imported."""
+    sys.meta_path.insert(0, Plain())
