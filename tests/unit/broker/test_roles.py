@@ -95,6 +95,19 @@ def test_what_belongs_to_the_other_role_is_refused_in_every_version(role: Role, 
     serve(tmp_path, story)
 
 
+def test_every_row_that_has_a_role_can_tell_the_other_role_so(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peers = {role: await declared(broker, role) for role in Role}
+        for row in broker.table.rows.values():
+            if row.role is not None:
+                other = Role.CONSUMER if row.role is Role.PRODUCER else Role.PRODUCER
+                answer = await peers[other].ask(row.api, row.last, FORBIDDEN[other].get(row.api))
+                assert any(error_codes(answer)), row.api
+
+    serve(tmp_path, story)
+
+
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("api", EVERYBODYS)
 def test_questions_are_everybodys(role: Role, api: str, tmp_path: Path) -> None:
