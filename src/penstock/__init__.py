@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from penstock.sdk.aio.client import connect_async as connect_async
     from penstock.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
     from penstock.sdk.aio.producer import AsyncProducer as AsyncProducer
+    from penstock.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
     from penstock.sdk.consuming.batch import Batch as Batch
     from penstock.sdk.consuming.decoding import UndecodableError as UndecodableError
+    from penstock.sdk.metrics import Metrics as Metrics
     from penstock.sdk.producing._chunk import Place as Place
     from penstock.sdk.producing._chunk import Receipt as Receipt
     from penstock.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.sdk.sync.client import connect as connect
     from penstock.sdk.sync.consumer import Consumer as Consumer
     from penstock.sdk.sync.producer import Producer as Producer
+    from penstock.sdk.sync.subscription import Subscription as Subscription
 
 __version__ = "0.1.0"
 
@@ -33,11 +36,13 @@ _HOMES = {
     "AsyncClient": "penstock.sdk.aio.client",
     "AsyncConsumer": "penstock.sdk.aio.consumer",
     "AsyncProducer": "penstock.sdk.aio.producer",
+    "AsyncSubscription": "penstock.sdk.aio.subscription",
     "Batch": "penstock.sdk.consuming.batch",
     "Client": "penstock.sdk.sync.client",
     "Consumer": "penstock.sdk.sync.consumer",
     "ErrorCode": "penstock.model.errors",
     "Message": "penstock.records.record",
+    "Metrics": "penstock.sdk.metrics",
     "OutcomeUnknownError": "penstock.sdk.producing.failures",
     "PenstockError": "penstock.model.errors",
     "Place": "penstock.sdk.producing._chunk",
@@ -45,6 +50,7 @@ _HOMES = {
     "Producer": "penstock.sdk.sync.producer",
     "Receipt": "penstock.sdk.producing._chunk",
     "Receipts": "penstock.sdk.producing.lots",
+    "Subscription": "penstock.sdk.sync.subscription",
     "TopicPartition": "penstock.model.names",
     "UndecodableError": "penstock.sdk.consuming.decoding",
     "UnstoredError": "penstock.sdk.producing.failures",

@@ -5,7 +5,7 @@ A number that was once given out is never used for anything else.
 """
 
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 
 class ErrorCode(Enum):
@@ -147,6 +147,13 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         return f"{self.code.name}: {self.detail}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.code.name}, {self.detail!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes, also those whose classes are made from something else than a code."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
     @classmethod
     def from_number(cls, number: int, detail: str = "") -> Self:
         """The error a peer answered with a number and, perhaps, a text."""
@@ -154,3 +161,10 @@ class PenstockError(Exception):
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != code.number:
             detail = f"error {number}: {detail}" if detail else f"error {number}"
         return cls(code, detail)
+
+
+def _rebuilt(kind: type[PenstockError], args: tuple[Any, ...], state: dict[str, Any]) -> PenstockError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error

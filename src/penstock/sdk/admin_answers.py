@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.answers import TopicView
 
@@ -14,6 +15,17 @@ class ResourceKind(Enum):
     TOPIC = 2
     BROKER = 4
     GROUP = 32
+
+    @classmethod
+    def named(cls, kind: "ResourceKind | str") -> "ResourceKind":
+        """Of a topic, a broker or a group; INVALID_SETTING for anything else."""
+        if isinstance(kind, cls):
+            return kind
+        found = next((each for each in cls if each.name.lower() == kind), None)
+        if found is None:
+            text = f"{kind!r} has no settings; expected 'topic', 'broker' or 'group'"
+            raise PenstockError(ErrorCode.INVALID_SETTING, text)
+        return found
 
 
 SOURCES = {

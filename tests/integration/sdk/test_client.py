@@ -69,8 +69,12 @@ def test_a_client_administers_and_looks_after_groups(world: Any, penstock_bootst
     def body(client: Any, done: Done) -> None:
         done(client.create_topic(name))
         done(client.admin.alter_settings(ResourceKind.TOPIC, name, {"retention.ms": "5000"}))
-        (setting,) = done(client.admin.describe_settings(ResourceKind.TOPIC, name, ["retention.ms"]))
-        assert setting.value == "5000"
+        for kind in (ResourceKind.TOPIC, "topic"):
+            (setting,) = done(client.admin.describe_settings(kind, name, ["retention.ms"]))
+            assert setting.value == "5000"
+        with pytest.raises(penstock.PenstockError, match="expected 'topic', 'broker' or 'group'"):
+            done(client.admin.describe_settings("user", name))
+        assert repr(client.admin).endswith(", open>")
         done(client.admin.create_partitions(name, 2))
         where = penstock.TopicPartition(name, 1)
         assert done(client.admin.delete_records({where: 0})) == {where: 0}

@@ -1,9 +1,14 @@
 """The error table: one row per failure, the same number everywhere."""
 
+import pickle
+
 import pytest
 from kafka.errors import BrokerResponseError, for_code
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.cluster import UnreachableError
+from penstock.sdk.connection import ConnectionLostError
+from penstock.sdk.producing.failures import UnstoredError
 
 OWN_NUMBERS_BEGIN = 1000
 NAMED_OTHERWISE_BY_KAFKA_PYTHON = {
@@ -50,3 +55,21 @@ def test_a_known_number_keeps_the_peers_text() -> None:
     error = PenstockError.from_number(3, "no topic 'x'")
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert error.detail == "no topic 'x'"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PenstockError(ErrorCode.INVALID_TOPIC, "it is empty"),
+        PenstockError(ErrorCode.CLIENT_CLOSED),
+        UnreachableError([PenstockError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")]),
+        ConnectionLostError(ErrorCode.REQUEST_TIMED_OUT, "no answer"),
+        UnstoredError([(3, PenstockError(ErrorCode.MESSAGE_TOO_LARGE, "too large"))]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_says_what_it_is_and_travels_between_processes(error: PenstockError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (copy.code, copy.detail, str(copy), repr(copy)) == (error.code, error.detail, str(error), repr(error))
+    assert repr(error).startswith(f"{type(error).__name__}({error.code.name}, ")

@@ -20,14 +20,16 @@ class AsyncAdmin(AsyncPart):
     # Settings.
 
     async def describe_settings(
-        self, kind: ResourceKind, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
+        self, kind: ResourceKind | str, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
     ) -> list[Setting]:
-        """The settings of a topic, a broker (its number) or a group, by name; these, or all."""
-        return await self._do(self._engine.describe_settings(kind, name, names, timeout_s=self._span_s(timeout)))
+        """The settings of a "topic", a "broker" (its number) or a "group", by name; these, or all."""
+        return await self._do(
+            self._engine.describe_settings(ResourceKind.named(kind), name, names, timeout_s=self._span_s(timeout))
+        )
 
     async def alter_settings(
         self,
-        kind: ResourceKind,
+        kind: ResourceKind | str,
         name: str,
         chosen: Mapping[str, str] | None = None,
         *,
@@ -36,9 +38,11 @@ class AsyncAdmin(AsyncPart):
         timeout: Time = 30.0,
     ) -> None:
         """Set some and unset others; INVALID_CONFIG, saying which, and nothing is changed when one is refused."""
+        timeout_s = self._span_s(timeout)
+        resource = ResourceKind.named(kind)
         await self._do(
             self._engine.alter_settings(
-                kind, name, chosen, unset=unset, validate_only=validate_only, timeout_s=self._span_s(timeout)
+                resource, name, chosen, unset=unset, validate_only=validate_only, timeout_s=timeout_s
             )
         )
 

@@ -55,9 +55,6 @@ class AsyncClient(AsyncFace):
         self.groups = AsyncGroups(portal, home)
         """Groups seen from outside: who belongs to them and how far they are."""
 
-    def __repr__(self) -> str:
-        return f"<AsyncClient of {self._home}, {self._life}>"
-
     async def close(self) -> None:
         """Close what it made, then its own connections; a second time does nothing."""
         try:

@@ -67,6 +67,9 @@ class AsyncPart:
         self._home = home
         self._life = life
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._home}, {self._life}>"
+
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the engine's work; CLIENT_CLOSED or CLIENT_MISUSED when this may not be used any more."""
         if self._life.over is not None:

@@ -21,14 +21,16 @@ class Admin(Part):
     # Settings.
 
     def describe_settings(
-        self, kind: ResourceKind, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
+        self, kind: ResourceKind | str, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
     ) -> list[Setting]:
-        """The settings of a topic, a broker (its number) or a group, by name; these, or all."""
-        return self._do(self._engine.describe_settings(kind, name, names, timeout_s=self._span_s(timeout)))
+        """The settings of a "topic", a "broker" (its number) or a "group", by name; these, or all."""
+        return self._do(
+            self._engine.describe_settings(ResourceKind.named(kind), name, names, timeout_s=self._span_s(timeout))
+        )
 
     def alter_settings(
         self,
-        kind: ResourceKind,
+        kind: ResourceKind | str,
         name: str,
         chosen: Mapping[str, str] | None = None,
         *,
@@ -37,9 +39,11 @@ class Admin(Part):
         timeout: Time = 30.0,
     ) -> None:
         """Set some and unset others; INVALID_CONFIG, saying which, and nothing is changed when one is refused."""
+        timeout_s = self._span_s(timeout)
+        resource = ResourceKind.named(kind)
         self._do(
             self._engine.alter_settings(
-                kind, name, chosen, unset=unset, validate_only=validate_only, timeout_s=self._span_s(timeout)
+                resource, name, chosen, unset=unset, validate_only=validate_only, timeout_s=timeout_s
             )
         )
 

@@ -56,9 +56,6 @@ class Client(Face):
         self.groups = Groups(portal, home)
         """Groups seen from outside: who belongs to them and how far they are."""
 
-    def __repr__(self) -> str:
-        return f"<Client of {self._home}, {self._life}>"
-
     def close(self) -> None:
         """Close what it made, then its own connections; a second time does nothing."""
         try:
