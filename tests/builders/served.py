@@ -98,6 +98,7 @@ class ServedBroker:
         groups: GroupSettings,
     ) -> None:
         self.clock = ground.clock
+        self.catalog = ground.catalog
         self.partitions = partitions
         self.iterators = IteratorServing(
             Seal(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)

@@ -161,6 +161,14 @@ class Catalog(Protocol):
         """`count` producer ids that nobody was given before, and nobody will be given again."""
         ...
 
+    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
+        """Note for good that this id, which was given out just now, belongs to this producer group."""
+        ...
+
+    async def trim_producers(self, keep: int) -> None:
+        """Of the ids that belong to producer groups, remember the newest, and no more than `keep`."""
+        ...
+
     async def secret(self, name: str) -> bytes:
         """Random bytes, `SECRET_BYTES` of them, that all brokers of the cluster share under this name: made when first
         asked for, and never changed."""

@@ -43,6 +43,7 @@ class MemoryCatalog:
         self._topics: dict[UUID, Topic] = {}
         self._placements: dict[PartitionKey, Placement] = {}
         self._next_producer_id = 0
+        self.producer_groups: dict[int, str] = {}
         self._secrets: dict[str, bytes] = {}
         self.group_tables = MemoryGroupTables()
 
@@ -144,6 +145,15 @@ class MemoryCatalog:
         self._next_producer_id += count
         await asyncio.sleep(0)
         return range(first, first + count)
+
+    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
+        self.producer_groups[producer_id] = producer_group
+        await asyncio.sleep(0)
+
+    async def trim_producers(self, keep: int) -> None:
+        for producer_id in sorted(self.producer_groups, reverse=True)[keep:]:
+            del self.producer_groups[producer_id]
+        await asyncio.sleep(0)
 
     async def secret(self, name: str) -> bytes:
         if name not in self._secrets:

@@ -112,4 +112,15 @@ MIGRATIONS: tuple[str, ...] = (
         secret BLOB NOT NULL
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    -- Which producer ids belong to which producer group: given out once, and never to another.
+    CREATE TABLE producer_groups (
+        producer_id    INTEGER PRIMARY KEY,
+        producer_group TEXT NOT NULL,
+        node_id        INTEGER NOT NULL,
+        given          TEXT NOT NULL
+    ) STRICT;
+
+    CREATE INDEX producer_groups_by_group ON producer_groups (producer_group, producer_id);
+    """,
 )

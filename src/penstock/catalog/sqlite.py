@@ -238,6 +238,26 @@ class SqliteCatalog:
 
         return await self._run(work)
 
+    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
+        given = readable_time(self._clock.wall_ms())
+
+        def work() -> None:
+            with self._transaction() as sql:
+                sql.execute(
+                    "INSERT INTO producer_groups (producer_id, producer_group, node_id, given) VALUES (?, ?, ?, ?)",
+                    (producer_id, producer_group, node_id, given),
+                )
+
+        await self._run(work)
+
+    async def trim_producers(self, keep: int) -> None:
+        def work() -> None:
+            with self._transaction() as sql:
+                oldest = "SELECT producer_id FROM producer_groups ORDER BY producer_id DESC LIMIT 1 OFFSET ?"
+                sql.execute(f"DELETE FROM producer_groups WHERE producer_id <= ({oldest})", (keep,))
+
+        await self._run(work)
+
     async def secret(self, name: str) -> bytes:
         made = self._entropy.token(SECRET_BYTES)
 

@@ -8,6 +8,7 @@ import pytest
 from builders.requests import framed
 from builders.served import CLUSTER, HOST, ServedBroker, serve
 from penstock.model.errors import ErrorCode
+from penstock.model.roles import Role
 from penstock.wire.framing import read_correlation_id
 from penstock.wire.messages import read_response
 from penstock.wire.schema import load
@@ -148,5 +149,17 @@ def test_a_transactional_producer_is_told_that_there_are_no_transactions(tmp_pat
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("InitProducerId", 0, {"transactional_id": "mine"})
         assert (answer["error_code"], answer["producer_id"]) == (ErrorCode.UNSUPPORTED_VERSION.number, -1)
+
+    serve(tmp_path, story)
+
+
+def test_a_producer_id_is_noted_as_that_of_the_declared_producer_group(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        grouped, other = await broker.peer(), await broker.peer()
+        await grouped.ask("Role", 0, {"role": Role.PRODUCER.value, "producer_group": "shop"})
+        await other.ask("Role", 0, {"role": Role.PRODUCER.value, "producer_group": None})
+        given = [(await grouped.ask("InitProducerId", 4, {"transactional_id": None}))["producer_id"] for _ in range(2)]
+        await other.ask("InitProducerId", 4, {"transactional_id": None})
+        assert broker.catalog.producer_groups == dict.fromkeys(given, "shop")
 
     serve(tmp_path, story)

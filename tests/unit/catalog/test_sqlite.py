@@ -1,6 +1,7 @@
 """What only the SQLite catalog can get wrong: its file, its owner, its versions."""
 
 import asyncio
+import json
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalog.producer_ids import ProducerIds
 from penstock.catalog.projection import GroupRow, MemberRow, OffsetPlace, OffsetRow, ShardRows
 from penstock.catalog.schema import MIGRATIONS
 from penstock.catalog.sqlite import SqliteCatalog
@@ -73,7 +75,7 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     text = (Path(__file__).parents[3] / "docs" / "catalog.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
-    topics, leaders, producers, groups, assignments = block.strip().split("\n\n")
+    topics, leaders, producers, producer_groups, groups, assignments = block.strip().split("\n\n")
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
@@ -82,6 +84,7 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
         await catalog.set_ready(topic.topic_id)
         await catalog.register_broker(1, "localhost", 9092)
         await catalog.next_producer_ids(1000, 1)
+        await catalog.bind_producer(7, "shop", 1)
         member = MemberRow("member-1", None, "client", "/host", {"orders": (0,)})
         group = GroupRow("classic", "Stable", "consumer", "range", 1, (member,))
         rows = ShardRows(PartitionKey(topic.topic_id, 0), 3, {"readers": group})
@@ -93,6 +96,7 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
             assert (name, count, state, settings) == ("orders", 1, "ready", "retention.ms=5 segment.ms=6")
             assert reader.execute(leaders).fetchall() == [("orders", 0, 1, "localhost:9092", 0, "[1, 2]", "[1, 2]")]
             assert reader.execute(producers).fetchone()[:3] == (0, 999, 1)
+            assert reader.execute(producer_groups).fetchone()[:2] == ("shop", 7)
             ((*of_group, _),) = reader.execute(groups).fetchall()
             assert of_group == ["readers", "classic", "Stable", 1, "orders", 0, 7]
             assert reader.execute(assignments).fetchall() == [("readers", "client", "/host", "orders", 0)]
@@ -220,3 +224,17 @@ def _execute(path: Path, statement: str) -> None:
         connection.commit()
     finally:
         connection.close()
+
+
+def test_producer_ids_belong_to_their_group_and_only_the_newest_are_remembered(tmp_path: Path) -> None:
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        ids = ProducerIds(catalog, 1, block=10, bound_max=5)
+        given = [await ids.next("shop" if number % 2 else None) for number in range(21)]
+        found = await catalog.query("SELECT producer_id, producer_group FROM producer_groups ORDER BY 1", 100, 1_000)
+        bound = [(producer_id, "shop") for number, producer_id in enumerate(given) if number % 2]
+        assert [tuple(json.loads(row)) for row in found.rows] == bound[-5:]
+        await catalog.close()
+
+    _with_workers(work, tmp_path / "catalog.db")

@@ -1,4 +1,7 @@
-"""InitProducerId: an id under which a producer numbers its batches, so that a retry is known as one."""
+"""InitProducerId: an id under which a producer numbers its batches, so that a retry is known as one.
+
+On a connection that declared a producer group the id belongs to that group from then on, whatever becomes of both.
+"""
 
 from penstock.broker.request import Request, Result, Work
 from penstock.catalog.producer_ids import ProducerIds
@@ -19,11 +22,11 @@ class InitProducerIdHandler:
         if fields["transactional_id"] is not None:
             # There are no transactions yet. Clients take this error as final; a retriable one would let them hang.
             return _failed(request.version, ErrorCode.UNSUPPORTED_VERSION)
-        return Work(self._answer(request.version))
+        return Work(self._answer(request.version, request.peer.producer_group))
 
-    async def _answer(self, version: int) -> bytes:
+    async def _answer(self, version: int, producer_group: str | None) -> bytes:
         try:
-            producer_id = await self._producer_ids.next()
+            producer_id = await self._producer_ids.next(producer_group)
         except PenstockError as error:
             return _failed(version, error.code)
         return write_response(API, version, {"producer_id": producer_id, "producer_epoch": 0})
