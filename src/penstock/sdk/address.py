@@ -19,6 +19,9 @@ class Address(NamedTuple):
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> tuple[Address, ...]:
     """The seed list: `host`, `host:port` or `[v6]:port`, several divided by commas; INVALID_SETTING otherwise."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        text = f"bootstrap={bootstrap!r}: expected host:port, several divided by commas or in a list"
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
     seeds = tuple(_parse_one(part.strip()) for part in parts if part.strip())
     if not seeds:
         raise PenstockError(ErrorCode.INVALID_SETTING, "the bootstrap list names no broker; give host:port")

@@ -1,5 +1,7 @@
 """The seed list as people write it."""
 
+from typing import Any
+
 import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -23,9 +25,24 @@ def test_an_address_list_is_read(text: str | list[str], expected: list[tuple[str
 
 
 @pytest.mark.parametrize(
-    "text", ["", " , ", "host:", ":9092", "host:port", "host:0", "host:65536", "[::1]9092", "a:-1"]
+    "text",
+    [
+        "",
+        " , ",
+        "host:",
+        ":9092",
+        "host:port",
+        "host:0",
+        "host:65536",
+        "[::1]9092",
+        "a:-1",
+        9092,
+        None,
+        b"host:1",
+        ["a", 1],
+    ],
 )
-def test_what_is_no_address_is_refused_with_the_setting_named(text: str) -> None:
+def test_what_is_no_address_is_refused_with_the_setting_named(text: Any) -> None:
     with pytest.raises(PenstockError) as caught:
         parse_bootstrap(text)
     assert caught.value.code is ErrorCode.INVALID_SETTING
