@@ -142,7 +142,7 @@ class ConsumerGroup:
         """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
         if not member_ids:
             return
-        self.members.drop(member_ids, effects)
+        self.members.drop(member_ids, now, effects)
         if self.state.subscriptions and len(self.state.subscriptions) == self.state.classic_members:
             self._to_classic(now, effects)
         else:

@@ -211,9 +211,10 @@ class Membership:
         effects.records.append(self.state.write_holding(member_id, away))
         self.cancel(TimerKind.REBALANCE, member_id)
 
-    def drop(self, member_ids: Iterable[str], effects: Effects) -> None:
+    def drop(self, member_ids: Iterable[str], now: Now, effects: Effects) -> None:
         """They are no longer members; the caller sees to what that means for the others."""
         for member_id in member_ids:
+            self.context.issued.abandon(self.state.group_id, member_id, now, effects)
             effects.records += self.state.drop_member(member_id)
             self._cancel_timers_of(member_id)
 

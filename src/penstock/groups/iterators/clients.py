@@ -17,15 +17,8 @@ from penstock.groups.consumer.heartbeats import assigned_topics, heartbeat
 from penstock.groups.consumer.members import Holding, MemberState, Subscription
 from penstock.groups.context import Context
 from penstock.groups.effects import Effects, Now
-from penstock.groups.iterators.iterator import NAME_BYTES_MAX
+from penstock.groups.iterators.iterator import NAME_BYTES_MAX, member_id
 from penstock.model.errors import ErrorCode, PenstockError
-
-MEMBER_PREFIX = "iterators/"
-"""What the member id of a client begins with, so that it is nobody else's by accident."""
-
-
-def member_id(client_id: str) -> str:
-    return MEMBER_PREFIX + client_id
 
 
 def check_names(group_id: str, client_id: str) -> None:

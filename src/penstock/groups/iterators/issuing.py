@@ -14,8 +14,8 @@ from penstock.groups.committing import committed, store, stored
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.context import Context
 from penstock.groups.effects import Effects, Now
-from penstock.groups.iterators.clients import Client, check_names, member_id
-from penstock.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX, Iterator, told_of
+from penstock.groups.iterators.clients import Client, check_names
+from penstock.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX, Iterator, member_id, told_of
 from penstock.groups.iterators.records import Issued, IssuedKey
 from penstock.groups.records import OffsetKey
 from penstock.groups.topics import TopicInfo
@@ -214,13 +214,15 @@ def listed(context: Context, command: ListIterators, now: Now) -> IteratorList:
     given = (
         GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now))
         for key, issued in context.issued.of_group(command.group_id)
-        if command.client_id in (None, issued.client_id) and _is_held(group, issued)
+        if command.client_id in (None, issued.client_id) and _is_held(group, key, issued)
     )
     return IteratorList(given=tuple(each for each in given if each.left_ms))
 
 
-def _is_held(group: ConsumerGroup, issued: Issued) -> bool:
-    return not issued.is_over and member_id(issued.client_id) in group.state.subscriptions
+def _is_held(group: ConsumerGroup, key: IssuedKey, issued: Issued) -> bool:
+    """Whether whom it was issued to still has the partition: a client that has left, and is back, has not."""
+    held = group.members.holding(member_id(issued.client_id)).held
+    return not issued.is_over and key.partition in held.get(issued.topic_id, ())
 
 
 def sweep(context: Context, group_id: str, now: Now, effects: Effects) -> None:
@@ -232,7 +234,7 @@ def sweep(context: Context, group_id: str, now: Now, effects: Effects) -> None:
     for key, issued in context.issued.of_group(group_id):
         topic = context.topics.get(key.topic)
         is_gone = topic is None or topic.topic_id != issued.topic_id
-        if is_gone or (not _is_held(group, issued) and not context.issued.left_ms(key, now)):
+        if is_gone or (not _is_held(group, key, issued) and not context.issued.left_ms(key, now)):
             gone.append(key)
     context.issued.drop(gone, effects)
 

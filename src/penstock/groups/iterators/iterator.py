@@ -13,8 +13,15 @@ MESSAGES_MAX = 100_000
 NAME_BYTES_MAX = 255
 """Of groups and clients that use iterators: both stand in every iterator."""
 
+MEMBER_PREFIX = "iterators/"
+"""What the member id of a client begins with, so that it is nobody else's by accident."""
+
 CLOCK_TOLERANCE_MS = 5_000
 """How far the wall clocks of two brokers may be apart before an iterator's time ends too early, or too late."""
+
+
+def member_id(client_id: str) -> str:
+    return MEMBER_PREFIX + client_id
 
 
 class Iterator(Struct, frozen=True):

@@ -36,7 +36,8 @@ class Issued(Struct, frozen=True):
     expires_ms: int
     """Wall clock."""
     is_over: bool = False
-    """It was committed, and its client was given no next one: `offset` is where the group goes on."""
+    """It was committed, and its client was given no next one: `offset` is where the group goes on. Or its client is
+    gone: then nothing was issued under this number."""
 
 
 def issued_record(key: IssuedKey, issued: Issued) -> Record:

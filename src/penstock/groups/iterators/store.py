@@ -7,8 +7,10 @@ more than it was issued for, so that a wall clock that was set back holds up nob
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from penstock.groups.effects import Effects, Now, Record
-from penstock.groups.iterators.iterator import Told
+from penstock.groups.iterators.iterator import MEMBER_PREFIX, Told
 from penstock.groups.iterators.records import (
     Issued,
     IssuedKey,
@@ -37,7 +39,7 @@ class IssuedStore:
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition))
 
     def left_ms(self, key: IssuedKey, now: Now) -> int:
-        """For how long what was issued is still in flight; 0 when it no longer is."""
+        """For how long what was issued is still in flight, or could be if it is over; 0 when it no longer is."""
         return max(0, self._until_ms.get(key, 0) - now.monotonic_ms)
 
     def of_group(self, group_id: str) -> Iterator[tuple[IssuedKey, Issued]]:
@@ -57,8 +59,7 @@ class IssuedStore:
 
     def put(self, key: IssuedKey, issued: Issued, now: Now, effects: Effects) -> None:
         self._put(key, issued)
-        if not issued.is_over:
-            self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
+        self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
         effects.records.append(issued_record(key, issued))
 
     def drop(self, keys: Iterable[IssuedKey], effects: Effects) -> None:
@@ -72,8 +73,15 @@ class IssuedStore:
     def moved_on(self, group_id: str, generation: int, effects: Effects) -> None:
         """The group has shared out anew: the servers hear of it, so that nobody is given a next iterator."""
         for key, issued in self.of_group(group_id):
-            if not issued.is_over:
-                effects.told.append(Told(group_id, issued.life, issued.topic_id, key.partition, generation))
+            effects.told.append(Told(group_id, issued.life, issued.topic_id, key.partition, generation))
+
+    def abandon(self, group_id: str, member_id: str, now: Now, effects: Effects) -> None:
+        """A member is gone: if it was a client, what it had is over, and no commit of it counts any more."""
+        client_id = member_id.removeprefix(MEMBER_PREFIX)
+        for place in list(self._held.get((group_id, client_id), ())) if client_id != member_id else ():
+            issued = self._groups[group_id][place]
+            over = replace(issued, is_over=True, issue=issued.issue + 1, after=0)
+            self.put(IssuedKey(group_id, *place), over, now, effects)
 
     # The log.
 
@@ -88,9 +96,8 @@ class IssuedStore:
     def loaded(self, group_id: str, now: Now) -> None:
         """Replay is over: what is in flight goes on to be."""
         for key, issued in self.of_group(group_id):
-            if not issued.is_over:
-                left_ms = min(max(0, issued.expires_ms - now.wall_ms), issued.in_flight_ms)
-                self._until_ms[key] = now.monotonic_ms + left_ms
+            left_ms = min(max(0, issued.expires_ms - now.wall_ms), issued.in_flight_ms)
+            self._until_ms[key] = now.monotonic_ms + left_ms
 
     def dump(self) -> Iterator[Record]:
         for group_id in self._groups:

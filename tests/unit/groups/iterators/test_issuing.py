@@ -188,6 +188,13 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated() -> None:
     assert machine.offsets() == {TOPIC: 61}
 
 
+def test_only_the_last_commit_can_be_repeated_even_if_none_has_read_anything() -> None:
+    _, a = alone()
+    first = replace(a.get(0), offset=0)
+    a.settle(a.settle(first, 0), 0)
+    assert a.commit(first, 0).error is ErrorCode.ITERATOR_SETTLED
+
+
 def test_a_last_commit_after_a_rebalance_can_be_repeated_too() -> None:
     machine, a = alone()
     iterators = [replace(a.get(number), offset=0) for number in range(4)]
