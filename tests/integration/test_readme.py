@@ -17,7 +17,14 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/kafka-clients.md", "docs/command-line.md", "docs/sdk.md", "docs/from-confluent-kafka.md"]
+PAGES = [
+    "README.md",
+    "docs/kafka-clients.md",
+    "docs/command-line.md",
+    "docs/sdk.md",
+    "docs/consuming.md",
+    "docs/from-confluent-kafka.md",
+]
 WAIT_S = 100.0
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
