@@ -48,7 +48,6 @@ check: $(READY)
 
 format: $(READY)
 	$(PYTHON) scripts/sync.py
-	$(PYTHON) scripts/reference.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

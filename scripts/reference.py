@@ -247,17 +247,22 @@ def stale() -> list[Path]:
     return sorted(changed | (set(TARGET.glob("*.md")) - wanted.keys()))
 
 
+def write() -> None:
+    """Bring the pages up to date."""
+    TARGET.mkdir(exist_ok=True)
+    for path, text in expected().items():
+        path.write_text(text, encoding="utf-8")
+    for path in stale():
+        path.unlink()
+
+
 def main() -> int:
     if sys.argv[1:] == ["--check"]:
         found = stale()
         for path in found:
             print(f"{path.relative_to(ROOT)} is not fresh: run scripts/reference.py", file=sys.stderr)
         return 1 if found else 0
-    TARGET.mkdir(exist_ok=True)
-    for path, text in expected().items():
-        path.write_text(text, encoding="utf-8")
-    for path in stale():
-        path.unlink()
+    write()
     return 0
 
 

@@ -1,6 +1,6 @@
 """Write the classes that block from those with `async` and `await`: src/penstock/sdk/aio -> src/penstock/sdk/sync.
 
-    scripts/sync.py           write them
+    scripts/sync.py           write them, and the reference that is written from them (scripts/reference.py)
     scripts/sync.py --check   fail, naming the files, when they are not what this would write
 
 Only words change: `async` and `await` go, `AsyncX` becomes `X`, in texts too. What differs in more than words (how to
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tokenize
 from pathlib import Path
+
+import reference
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock" / "sdk" / "aio"
@@ -114,6 +116,7 @@ def main() -> int:
         path.write_text(text, encoding="utf-8")
     for path in stale():
         path.unlink()
+    reference.write()
     return 0
 
 
