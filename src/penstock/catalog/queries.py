@@ -76,7 +76,9 @@ class SqliteQueries:
 
 def _refused(error: Exception) -> PenstockError:
     text = str(error)
-    if any(sign in text for sign in ("not authorized", "authorization denied", "prohibited")):
+    if "prohibited" in text:
+        text += "; the brokers keep it to themselves"
+    elif any(sign in text for sign in ("not authorized", "authorization denied")):
         text += "; queries only read: use SELECT"
     return PenstockError(ErrorCode.INVALID_REQUEST, f"the query cannot be run: {text}")
 
