@@ -35,6 +35,9 @@ WORDS = {
     "connect_async": "connect",
 }
 _GONE = ("async", "await")
+_PROSE = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1)}
+"""Newer Pythons have tokens of their own for the text in f-strings."""
+
 _ASYNC_NAME = re.compile(r"^Async(?=[A-Z])")
 _WORD = re.compile(r"\b(?:async |await )|\b\w+\b")
 
@@ -62,7 +65,7 @@ def translate(source: str, name: str) -> str:
         skip_space = token.type == tokenize.NAME and token.string in _GONE
         if token.type == tokenize.NAME:
             out.append("" if skip_space else word(token.string))
-        elif token.type in (tokenize.STRING, tokenize.COMMENT):
+        elif token.type in _PROSE:
             out.append(prose(token.string))
         elif token.type not in (tokenize.INDENT, tokenize.DEDENT):
             out.append(token.string)

@@ -22,6 +22,7 @@ def test_the_classes_that_block_are_what_the_script_writes() -> None:
         ('"""Use `async with connect_async(x)`, or await it."""\n', '"""Use `with connect(x)`, or it."""\n'),
         ("a = [await f(x) for x in y]  # await f\n", "a = [f(x) for x in y]  # f\n"),
         ("if True:\n\n    a = 1\n\n    b = 2\nc = 3\n", "if True:\n\n    a = 1\n\n    b = 2\nc = 3\n"),
+        ('a = f"<AsyncX of {b!r}: {{c}} {await d()}>"\n', 'a = f"<X of {b!r}: {{c}} {d()}>"\n'),
         ("asynchronous = awaited = Asyncio = 1\n", "asynchronous = awaited = Asyncio = 1\n"),
     ],
 )
