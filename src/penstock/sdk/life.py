@@ -34,7 +34,7 @@ class Life:
     def __str__(self) -> str:
         if self.over is not None:
             return "closed" if self.over is ErrorCode.CLIENT_CLOSED else "of another process"
-        kinds = Counter(made.name for made in self._made)
+        kinds = Counter(made.name for made in list(self._made))
         shown = " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items())
         return f"open, with {shown}" if shown else "open"
 
@@ -58,7 +58,8 @@ class Life:
             return
         self.over = ErrorCode.CLIENT_CLOSED
         failures: list[BaseException] = []
-        for end in [*(made.close for made in reversed(self._made)), self._end]:
+        made = list(self._made)  # In one step: other threads may be making more.
+        for end in [*(each.close for each in reversed(made)), self._end]:
             try:
                 await end()
             except BaseException as error:
@@ -70,7 +71,7 @@ class Life:
 
     def _leave_to_parent(self) -> None:
         self.over = ErrorCode.CLIENT_MISUSED
-        for made in self._made:
+        for made in list(self._made):
             made._leave_to_parent()
 
 

@@ -179,6 +179,28 @@ def test_many_threads_use_one_client_at_once(penstock_bootstrap: str) -> None:
         assert made.keys() <= {topic.name for topic in client.list_topics()}
 
 
+def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(penstock_bootstrap: str) -> None:
+    client = penstock.connect(penstock_bootstrap)
+    begun = threading.Barrier(5)
+
+    def work() -> penstock.ErrorCode:
+        begun.wait(60)
+        while True:
+            try:
+                client.producer()
+                client.producer().close()
+                repr(client)
+            except penstock.PenstockError as error:
+                return error.code
+
+    with ThreadPoolExecutor(4) as pool:
+        working = [pool.submit(work) for _ in range(4)]
+        begun.wait(60)
+        client.list_topics()
+        client.close()
+        assert {each.result(60) for each in working} == {penstock.ErrorCode.CLIENT_CLOSED}
+
+
 def test_closing_in_one_thread_ends_what_others_wait_for(penstock_bootstrap: str) -> None:
     client = penstock.connect(penstock_bootstrap)
     begun = threading.Barrier(5)
