@@ -16,7 +16,10 @@ class RoleHandler:
     def __call__(self, request: Request) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
-            request.peer.declare(*_declared(fields["role"], fields["producer_group"]))
+            role, producer_group = _declared(fields["role"], fields["producer_group"])
+            if role is Role.PRODUCER and request.line.standing:
+                raise PenstockError(ErrorCode.ROLE_IS_FINAL, "this connection has subscriptions, so it is a consumer's")
+            request.peer.declare(role, producer_group)
         except PenstockError as error:
             answer = {"error_code": error.code.number, "error_message": error.detail}
             return write_response(API, request.version, answer)

@@ -396,3 +396,16 @@ def test_a_producer_may_not_subscribe(tmp_path: Path) -> None:
             assert ErrorCode.of(answer["error_code"]) is ErrorCode.ROLE_IS_FINAL
 
     serve(tmp_path, story)
+
+
+def test_a_connection_with_a_subscription_does_not_become_a_producers(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        client = await subscriber(broker)
+        reader = await client.subscribe({"events": {0: 0}})
+        refused = await client.ask("Role", {"role": Role.PRODUCER.value})
+        assert ErrorCode.of(refused["error_code"]) is ErrorCode.ROLE_IS_FINAL
+        await client.ask("Unsubscribe", {"subscription_id": reader.id})
+        assert (await client.ask("Role", {"role": Role.PRODUCER.value}))["error_code"] == 0
+
+    serve(tmp_path, story)
