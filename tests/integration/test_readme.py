@@ -22,6 +22,7 @@ PAGES = [
     "docs/kafka-clients.md",
     "docs/command-line.md",
     "docs/sdk.md",
+    "docs/producing.md",
     "docs/consuming.md",
     "docs/from-confluent-kafka.md",
 ]

@@ -17,6 +17,7 @@ from penstock.records.header import (
     LAYOUT,
     LENGTH_END,
     LOG_APPEND_TIME,
+    MADE_IDS,
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
@@ -55,14 +56,16 @@ def encode_batch(
     base_sequence: int = -1,
     transactional: bool = False,
     control: bool = False,
+    made_ids: bool = False,
     append_timestamp: int | None = None,
     leader_epoch: int = -1,
 ) -> bytearray:
     """One batch of all the records, at least one, ready to be sent or stored.
 
     `timestamps` is one time for all or one for each, in milliseconds. `offset_deltas` is for batches with gaps, as
-    compaction leaves them. `append_timestamp` makes it a batch whose records all have the time a broker gave.
-    Arguments that contradict each other are the caller's mistake: ValueError or TypeError says which.
+    compaction leaves them. `made_ids` marks it as one whose messages have made ids. `append_timestamp` makes it a batch
+    whose records all have the time a broker gave. Arguments that contradict each other are the caller's mistake:
+    ValueError or TypeError says which.
     """
     count = len(values)
     base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, count)
@@ -76,7 +79,7 @@ def encode_batch(
         deltas,
         HEADER_BYTES,
     )
-    attributes = batch_attributes(compression, transactional=transactional, control=control)
+    attributes = batch_attributes(compression, transactional=transactional, control=control, made_ids=made_ids)
     if append_timestamp is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp = append_timestamp
@@ -103,9 +106,12 @@ def encode_batch(
     return batch
 
 
-def batch_attributes(compression: str, *, transactional: bool = False, control: bool = False) -> int:
+def batch_attributes(
+    compression: str, *, transactional: bool = False, control: bool = False, made_ids: bool = False
+) -> int:
     """The attributes of a batch header; ValueError when there is no such compression."""
     attributes = 0 if compression == "none" else int(Compression.named(compression))
+    attributes |= MADE_IDS if made_ids else 0
     return attributes | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
 
 

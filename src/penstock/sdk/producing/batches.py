@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import ID_HEADER
 from penstock.records.batch import batch_attributes, decode_batch, encode_batch
 from penstock.records.checksum import crc32c
-from penstock.records.header import CRC_START, HEADER_BYTES
+from penstock.records.header import CRC_START, HEADER_BYTES, MADE_IDS
 from penstock.records.record import Record, RecordHeader
 from penstock.sdk.answers import ProducerIdentity
 from penstock.sdk.producing._chunk import Batch, Chunk
@@ -21,6 +21,8 @@ NOBODY = ProducerIdentity(-1, -1)
 _PRODUCER_AT = 43
 _pack_producer = struct.Struct(">qhi").pack_into
 _pack_crc = struct.Struct(">I").pack_into
+_ATTRIBUTES = struct.Struct(">h")
+_unpack_attributes, _pack_attributes = _ATTRIBUTES.unpack_from, _ATTRIBUTES.pack_into
 
 
 def has_ids(batch: Batch) -> bool:
@@ -52,7 +54,20 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
             chunk.drop_rows()
     elif not is_same:
         _pack_producer(batch.encoded, _PRODUCER_AT, *identity, sequence)
-        _pack_crc(batch.encoded, CRC_START - 4, crc32c(memoryview(batch.encoded)[CRC_START:]))
+        _write_crc(batch.encoded)
+
+
+def mark(batch: Batch, *, made_ids: bool) -> None:
+    """Have the batch say that its messages have made ids, which saves the broker the work; other brokers know no such
+    mark. It is encoded with it where it has a number."""
+    (attributes,) = _unpack_attributes(batch.encoded, CRC_START)
+    if bool(attributes & MADE_IDS) != made_ids:
+        _pack_attributes(batch.encoded, CRC_START, attributes ^ MADE_IDS)
+        _write_crc(batch.encoded)
+
+
+def _write_crc(encoded: bytearray) -> None:
+    _pack_crc(encoded, CRC_START - 4, crc32c(memoryview(encoded)[CRC_START:]))
 
 
 def _encode(batch: Batch) -> bytearray:
@@ -66,7 +81,8 @@ def _encode_table(batch: Batch) -> bytearray:
     chunk: Chunk = batch.chunk
     table: TableRows = chunk.table
     producer_id, epoch = batch.identity
-    header = table.header(batch_attributes(chunk.options.compression), producer_id, epoch, batch.base_sequence)
+    attributes = batch_attributes(chunk.options.compression, made_ids=batch.base_sequence >= 0)
+    header = table.header(attributes, producer_id, epoch, batch.base_sequence)
     start = chunk.start if batch.start < 0 else batch.start
     limit_bytes = HEADER_BYTES + chunk.size_bytes
     order = None if batch.start < 0 else chunk.order
@@ -91,6 +107,7 @@ def _encode_columns(batch: Batch) -> bytearray:
         producer_id=batch.identity.producer_id,
         producer_epoch=batch.identity.epoch,
         base_sequence=batch.base_sequence,
+        made_ids=batch.base_sequence >= 0,
     )
 
 

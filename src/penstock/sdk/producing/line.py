@@ -33,6 +33,9 @@ from penstock.sdk.retry import Attempts, Deadline
 IN_FLIGHT_MAX = 5
 """Brokers remember the last five batches of a producer, so that a retry of any of them is known as one."""
 
+IDS_MAX = 10_000
+"""Messages with ids of their own in a batch; brokers bound how many one request may have."""
+
 SEQUENCE_MODULUS = 2**31
 
 Answer = asyncio.Future[Produced | PenstockError]
@@ -287,6 +290,9 @@ class Line:
                     self._is_proven = False
                 if not batch.is_shown:
                     number(batch, self._identity, self._next_sequence)
+            if batch.ids is not None and batch.count > IDS_MAX:
+                text = f"{self.where}: {batch.count} messages with ids of their own are too many for a batch"
+                raise PenstockError(ErrorCode.MESSAGE_TOO_LARGE, text)
             connection = await self._route.find(deadline)
         except PenstockError as error:
             return error

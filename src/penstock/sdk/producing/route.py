@@ -10,6 +10,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.core import Request
 from penstock.sdk.producing._chunk import Batch
+from penstock.sdk.producing.batches import mark
 from penstock.sdk.producing.line import Posted
 from penstock.sdk.retry import Deadline
 
@@ -55,6 +56,7 @@ class LeaderRoute:
         timeout_ms = self._cluster.broker_timeout_ms(batch.chunk.deadline)
         acks = batch.chunk.options.acks
         self.keeps_ids = connection.serves(requests.PUTS)
+        mark(batch, made_ids=self.keeps_ids and batch.base_sequence >= 0)
         if self.keeps_ids:
             return requests.puts(self._where, batch.encoded, batch.ids, acks=acks, timeout_ms=timeout_ms)
         if batch.ids is not None and batch.chunk.has_given_ids:

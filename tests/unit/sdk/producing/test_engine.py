@@ -11,6 +11,7 @@ from builders.engines import Put
 from builders.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.producing.failures import OutcomeUnknownError, UnstoredError
+from penstock.sdk.producing.line import IDS_MAX
 
 RETRIED: list[Fault] = [
     Cut(after=False),
@@ -398,5 +399,18 @@ def test_a_message_that_never_left_has_an_id_of_its_own() -> None:
             await receipt
         assert len(receipt.message_id) == 32
         assert receipt.message_id == receipt.message_id
+
+    play(body)
+
+
+def test_a_batch_has_no_more_ids_than_a_request_may_have() -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        count = 2 * IDS_MAX + 5
+        ids = [b"%d" % number for number in range(count)]
+        receipts = put.many("t", [b""] * count, ids=ids)
+        with pytest.raises(UnstoredError):  # The scripted broker keeps no ids; what matters is how it was asked.
+            await receipts
+        assert max(batch.count for batch, _, _ in receipts.runs()) <= IDS_MAX
 
     play(body)
