@@ -24,7 +24,7 @@ from penstock.model.limits import NO_PRODUCER_ID
 from penstock.model.message_id import EPOCH_MAX, MadeId, MessageId, parse_message_id
 from penstock.partition.appended import Appended
 from penstock.partition.ids.index import IdIndex
-from penstock.partition.ids.keys import FENCED, Place, batch_key, id_entries, id_key, made_key
+from penstock.partition.ids.keys import FENCED, Place, batch_key, id_entries, id_keys
 from penstock.partition.ids.replay import own_id
 from penstock.partition.ids.run import Run
 from penstock.partition.opened import Job, LookAgain, open_produced, wants_opened
@@ -121,11 +121,9 @@ def _open(
     header = check_produced(records, settings, now_ms, kind)
     parsed = [] if ids is None else _checked_ids(records, header, ids)
     taken = open_produced(records, settings, now_ms, kind) if wants_opened(settings) else records
-    keys = [id_key(each) for each in parsed]
+    keys = id_keys(parsed)
     if ids is None:
         keys = [batch_key(header.producer_id, header.producer_epoch, header.base_sequence)]
-    elif isinstance(parsed[0], MadeId):
-        keys.append(made_key(parsed[0]))
     return _find(Looked(taken, parsed, keys, {}, None, view))
 
 
@@ -222,11 +220,7 @@ def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appende
             ErrorCode.INVALID_MESSAGE_ID, f"{made} belongs to partition {made.partition}, not to {partition.number}"
         )
     partition.log.gathering.write()  # Then the index knows all that was appended.
-    known = []
-    for place, message_id in enumerate(looked.ids):
-        offset = _offset_of(partition, looked, message_id, looked.keys[place])
-        if offset is not None:
-            known.append((place, offset))
+    known = _known(partition, looked)
     if known:
         last = max(offset for _, offset in known)
         committed = partition.duplicate(known[0][1], last, acks).committed
@@ -237,10 +231,21 @@ def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appende
     appended = partition.append(records, acks, OWN_IDS)
     if not appended.duplicate:
         partition.log.gathering.write()
-        base_offset = appended.base_offset
-        ids = [(each, base_offset + place) for place, each in enumerate(looked.ids)]
-        partition.know(id_entries(ids), base_offset)
+        offsets = range(appended.base_offset, appended.base_offset + len(looked.ids))
+        partition.know(id_entries(looked.keys, offsets), appended.base_offset)
     return appended
+
+
+def _known(partition: Partition, looked: Looked) -> list[tuple[int, int]]:
+    """Which of the ids are known, by their places in the batch, and the offsets that they have."""
+    index = partition.ids
+    if index is None:
+        return []
+    if not looked.stored and index.has_none_recent(looked.keys):
+        _check_view(index, looked)
+        return []  # Nearly always, and then nothing is done for each message.
+    places = ((place, _offset_of(partition, looked, each, looked.keys[place])) for place, each in enumerate(looked.ids))
+    return [(place, offset) for place, offset in places if offset is not None]
 
 
 def _offset_of(partition: Partition, looked: Looked, message_id: MessageId, key: bytes) -> int | None:
@@ -260,17 +265,26 @@ def _offset_of(partition: Partition, looked: Looked, message_id: MessageId, key:
 
 
 def _place(partition: Partition, looked: Looked, key: bytes) -> Place | None:
-    """What memory or, as a worker saw them, the runs have of a key; LookAgain when they have changed since."""
-    index, view = partition.ids, looked.view
-    if index is not None and (recent := index.recent(key)) is not None:
-        return recent
-    if index is not view.known or (index is not None and index.added != view.added):
+    """What memory or, as a worker saw them, the runs have of a key."""
+    index = partition.ids
+    if index is None:
+        return None
+    recent = index.recent(key)
+    if recent is None:
+        _check_view(index, looked)
+        return looked.stored.get(key)
+    return recent
+
+
+def _check_view(index: IdIndex, looked: Looked) -> None:
+    """LookAgain when the runs have changed since a worker looked into them."""
+    view = looked.view
+    if index is not view.known or index.added != view.added:
         raise LookAgain(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were saved meanwhile")
     if looked.missing is not None:
-        if index is not None and index.runs is view.runs:
+        if index.runs is view.runs:
             raise _unreadable(looked.missing)
         raise LookAgain(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were written anew meanwhile")
-    return looked.stored.get(key)
 
 
 def _fence(partition: Partition, records: memoryview, made: MadeId) -> None:

@@ -124,7 +124,7 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
                 if header.attributes & ANY_IDS:
-                    ids = ids or IdIndex(log, limits.ids, offset)
+                    ids = IdIndex(log, limits.ids, offset) if ids is None else ids
                     replay(ids, log, header, now_ms)
                 last = LastBatch.of(header)
                 replayed += 1

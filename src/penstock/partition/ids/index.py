@@ -85,6 +85,10 @@ class IdIndex:
         """What memory has of a key."""
         return self._recent.get(key) or self._saving.get(key)
 
+    def has_none_recent(self, keys: Sequence[bytes]) -> bool:
+        """Whether memory has nothing of any of these keys."""
+        return self._recent.keys().isdisjoint(keys) and self._saving.keys().isdisjoint(keys)
+
     def may_be_stored(self, key: bytes) -> bool:
         """Whether the runs have to be looked into. Does not block."""
         return any(run.filter is None or run.filter.may_have(key) for run in self.runs)

@@ -12,7 +12,7 @@ not come any more.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -59,9 +59,17 @@ def batch_entry(header: BatchHeader) -> Entry:
     return key, Place(header.base_offset, header.last_offset_delta + 1)
 
 
-def id_entries(ids: list[tuple[MessageId, int]]) -> Iterator[Entry]:
-    """What the index has of stored messages with ids of their own: those, and their offsets."""
-    for message_id, offset in ids:
-        yield id_key(message_id), Place(offset, 1)
-        if isinstance(message_id, MadeId):
-            yield made_key(message_id), Place(offset, FENCED)
+def id_keys(ids: Sequence[MessageId]) -> list[bytes]:
+    """The keys of messages under ids of their own, and behind them that of the batch which the first one repeats."""
+    keys = [id_key(each) for each in ids]
+    if ids and isinstance(ids[0], MadeId):
+        keys.append(made_key(ids[0]))
+    return keys
+
+
+def id_entries(keys: Sequence[bytes], offsets: Sequence[int]) -> Iterator[Entry]:
+    """What the index has of stored messages with ids of their own: what `id_keys` gives for them, and their offsets."""
+    for key, offset in zip(keys, offsets, strict=False):
+        yield key, Place(offset, 1)
+    for key in keys[len(offsets) :]:
+        yield key, Place(offsets[0], FENCED)

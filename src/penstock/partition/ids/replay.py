@@ -6,7 +6,7 @@ from contextlib import suppress
 from penstock.model.errors import PenstockError
 from penstock.model.message_id import ID_HEADER, MessageId, parse_message_id
 from penstock.partition.ids.index import IdIndex
-from penstock.partition.ids.keys import Entry, batch_entry, id_entries
+from penstock.partition.ids.keys import Entry, batch_entry, id_entries, id_keys
 from penstock.records.batch import decode_batch
 from penstock.records.header import OWN_IDS, BatchHeader
 from penstock.records.record import Record
@@ -32,9 +32,10 @@ def _entries(log: Log, header: BatchHeader) -> Iterable[Entry]:
     if not header.attributes & OWN_IDS:
         return [batch_entry(header)]
     batch = log.read_cold(max(header.base_offset, log.start_offset), header.size_bytes, header.next_offset)
-    ids: list[tuple[MessageId, int]] = []
+    ids: list[MessageId] = []
+    offsets: list[int] = []
     for record in decode_batch(batch, verify=False):
-        data = own_id(record)
         with suppress(PenstockError):  # Whatever is stored was looked at, unless another program wrote it.
-            ids.append((parse_message_id(data or b""), record.offset))
-    return id_entries(ids)
+            ids.append(parse_message_id(own_id(record) or b""))
+            offsets.append(record.offset)
+    return id_entries(id_keys(ids), offsets)
