@@ -9,6 +9,7 @@ import pytest
 
 from penstock.groups.effects import Effects
 from penstock.groups.shard import Shard
+from penstock.partition import state
 from penstock.records.header import BatchHeader
 from penstock.storage import index as index_files
 from penstock.storage import recovery, rewriting
@@ -76,3 +77,8 @@ def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Segment, "append", append)
     monkeypatch.setattr(recovery._Walk, "_segment", recover)
+
+
+def plant_forget_ids_in_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start makes nothing of the message ids that lie behind the last save."""
+    monkeypatch.setattr(state, "replay", lambda *_: None)

@@ -8,6 +8,7 @@ from builders.planted_bugs import (
     plant_acknowledge_before_flush,
     plant_commit_before_flush,
     plant_exchange_before_flush,
+    plant_forget_ids_in_restart,
     plant_index_before_data,
 )
 from penstock.testing.simulation import Verdict, run_seed
@@ -39,6 +40,7 @@ def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) 
         pytest.param(
             plant_index_before_data, ("LOST", "VANISHED", "GAP", "QUARANTINED"), id="index written before its data"
         ),
+        pytest.param(plant_forget_ids_in_restart, ("STORED TWICE",), id="message ids forgotten by a start"),
     ],
 )
 def test_a_planted_bug_is_found_and_the_same_seed_passes_without_it(

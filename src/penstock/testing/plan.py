@@ -95,6 +95,15 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class OncePlan:
+    """A topic that is written to under message ids: how often, and how often that is another try; 0: not at all."""
+
+    writes: int
+    pause_s: float
+    retry_chance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     flush: Flush
@@ -104,6 +113,7 @@ class Plan:
     members: tuple[MemberPlan, ...]
     """Of a group that reads the topics that keep everything; only where acknowledged means durable."""
     table: TablePlan
+    once: OncePlan
     faults: tuple[Fault, ...]
     churned_topics: int
     """So many topics are created, and most of them deleted, beside all else."""
@@ -123,7 +133,8 @@ class Plan:
         return [
             f"flush {self.flush}, segments of {self.segment_bytes} bytes, topics {partitions}",
             f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, "
-            f"{len(self.members)} members of a group, {self.table.writes} writes to a table, {self.duration_s:.1f} s",
+            f"{len(self.members)} members of a group, {self.table.writes} writes to a table, "
+            f"{self.once.writes} under ids, {self.duration_s:.1f} s",
             *(f"  {fault}" for fault in self.faults),
         ]
 
@@ -146,6 +157,7 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
         faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
         table=_draw_table(branch(root, "table"), duration_s),
         members=_draw_members(branch(root, "members")) if (flush or drawn_flush) == "always" else (),
+        once=_draw_once(branch(root, "once"), duration_s),
         churned_topics=random.choice((0, 0, 10)),
         data_directories=random.choice((1, 1, 2)),
         segment_bytes=random.choice((16 * 1024, 16 * 1024, 64 * 1024, 2**20)),
@@ -204,6 +216,11 @@ def _draw_table(random: Random, duration_s: float) -> TablePlan:
         compression=random.choice(("none", "none", "gzip", "zstd")),
         max_bytes=random.choice((100, 5_000, 2**20)),
     )
+
+
+def _draw_once(random: Random, duration_s: float) -> OncePlan:
+    writes = random.choice((0, 0, 30, 80))
+    return OncePlan(writes, duration_s / max(1, writes), random.choice((0.1, 0.5)))
 
 
 _SHARES = {

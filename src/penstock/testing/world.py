@@ -9,10 +9,13 @@ from typing import TypeVar
 from penstock.catalog.memory import MemoryCatalog
 from penstock.model.names import TopicPartition
 from penstock.node.settings import Settings
+from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.client import WireClient
+from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.testing.churn import Churn
 from penstock.testing.group_work import GroupRecord, Member, Watcher, read_to_the_end
 from penstock.testing.history import FinalLog, History
+from penstock.testing.once import Once
 from penstock.testing.pipelined_producer import PipelinedProducer
 from penstock.testing.plan import BROKER_HOST, Fault, FaultKind, Plan
 from penstock.testing.process import BrokerProcess, Machine
@@ -73,6 +76,7 @@ class World:
         self._group = GroupRecord(kept if plan.members else (), self._is_durable)
         self._book = Book(self.history, self.machine.note, probe)
         self._table = Table(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
+        self._once = Once(plan.once, self._book, branch(self._random, "once"), plan.flush == "always")
 
     def _make_machine(self) -> Machine:
         plan, loop, random = self.plan, self.loop, self._random
@@ -117,6 +121,8 @@ class World:
         churn = Churn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
         producers.append(self.loop.create_task(churn.run(), name="churn"))
         producers.append(self.loop.create_task(self._table.write(self._client("table writer")), name="table writer"))
+        once = self._once.write(self._client("once maker"), self._cluster("once writer"))
+        producers.append(self.loop.create_task(once, name="once writer"))
         readers.append(self.loop.create_task(self._table.read(self._client("table reader")), name="table reader"))
         await faults
         await self._heal()
@@ -136,6 +142,9 @@ class World:
         problems += await self._group_problems()
         await self._within(SETTLING_S, self._table.check(self._client("last table reader")), "reading the table")
         problems += self._table.problems
+        once = self._once.check(self._client("last once reader"), self._cluster("last once writer"))
+        await self._within(SETTLING_S, once, "putting once more")
+        problems += self._once.problems
         await self._end(keeper, admin)
         return Outcome(self.history, final, problems)
 
@@ -239,6 +248,11 @@ class World:
             clock=self.machine.clock,
             entropy=SimulatedEntropy(branch(self._random, name)),
         )
+
+    def _cluster(self, name: str) -> Cluster:
+        """For a client that tries everything once."""
+        seeds = parse_bootstrap(f"{BROKER_HOST}:{KAFKA_PORT}")
+        return Cluster(seeds, self.machine.network.host(name), ConnectionSettings())
 
     def _start_producer(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.producers[number]
