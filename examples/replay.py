@@ -16,7 +16,8 @@ def main(bootstrap: str = "127.0.0.1:9092") -> None:
         with client.producer() as producer:
             for minutes in range(0, 60, 10):
                 at = noon + timedelta(minutes=minutes)
-                producer.put("visits", f"visit at {at:%H:%M}", timestamp=at)
+                # Under an id, so that running this twice does not put it twice.
+                producer.put("visits", f"visit at {at:%H:%M}", timestamp=at, message_id=f"visit-{at.isoformat()}")
 
         print("since 12:30:")
         for message in client.consumer("visits", start=noon + timedelta(minutes=30), stop="latest", values=str):

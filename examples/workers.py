@@ -2,17 +2,19 @@
 
     python examples/workers.py [HOST:PORT]
 
-A message counts as done when its worker asks for the next one. So a worker that dies leaves its last message, or a few,
-to be done once more: what a worker does should do no harm when it is done twice.
+A message counts as done when its worker asks for the next one. So a worker that dies leaves its last messages to be
+done once more, after the broker's `consumer_session_timeout_ms`: it should do no harm to do a job twice.
 """
 
 import multiprocessing
 import os
 import sys
+from collections import Counter
 
 import penstock
 
 JOBS = [f"job {number}" for number in range(60)]
+PARTITIONS = 6  # No more workers than that have something to do.
 WORKERS = 3
 DIES_AFTER = 5
 
@@ -25,33 +27,31 @@ def work(bootstrap: str) -> None:
 
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
+    processes = multiprocessing.get_context("spawn")  # After a fork a client cannot be used.
+    workers = [processes.Process(target=work, args=[bootstrap], daemon=True) for _ in range(WORKERS)]
     with penstock.connect(bootstrap) as client:
-        client.create_topic("jobs", partitions=6)  # No more workers than partitions have something to do.
-        client.create_topic("done")
-        with client.producer() as producer:
-            producer.put_many("jobs", JOBS, partition=[number % 6 for number in range(len(JOBS))])
+        client.create_topic("jobs", partitions=PARTITIONS, exist_ok=True)
+        client.create_topic("done", exist_ok=True)
+        with client.consumer("done", start="latest", values=str) as reports, client.producer() as producer:
+            for number, job in enumerate(JOBS):
+                producer.put("jobs", job, partition=number % PARTITIONS)
+            for worker in workers:
+                worker.start()
 
-        processes = multiprocessing.get_context("spawn")  # A fork would share the client, which is refused.
-        workers = [processes.Process(target=work, args=[bootstrap], daemon=True) for _ in range(WORKERS)]
-        for worker in workers:
-            worker.start()
-
-        missing = set(JOBS)
-        done_by: dict[bytes | None, int] = {}
-        for report in client.consumer("done", start="beginning", values=str):
-            missing.discard(report.value)
-            done_by[report.key] = done_by.get(report.key, 0) + 1
-            if not missing:
-                break
-            if done_by[report.key] == DIES_AFTER and all(worker.exitcode is None for worker in workers):
-                victim = next(worker for worker in workers if str(worker.pid).encode() == report.key)
-                victim.kill()
-                victim.join()
-                print("a worker was killed in the middle of its work")
-        print(f"all {len(JOBS)} jobs are done")
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+            missing = set(JOBS)
+            done_by: Counter[int] = Counter()
+            victim = None
+            for report in reports:
+                missing.discard(report.value)
+                pid = int(report.key or 0)
+                done_by[pid] += 1
+                if not missing:
+                    break
+                if done_by[pid] == DIES_AFTER and victim is None:
+                    victim = next(worker for worker in workers if worker.pid == pid)
+                    victim.kill()
+                    print("a worker was killed in the middle of its work")
+    print(f"all {len(JOBS)} jobs are done")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,12 @@ def test_an_example_prints_what_it_should(name: str, bootstrap: str) -> None:
     assert printed(name, bootstrap) == PRINTED[name]
 
 
+@pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"hello.py"}))
+def test_an_example_that_is_run_again_does_the_same_again(name: str, bootstrap: str) -> None:
+    for _ in range(2):
+        assert printed(name, bootstrap) == PRINTED[name]
+
+
 def test_a_program_that_moved_over_goes_on_where_its_group_was(bootstrap: str) -> None:
     for name in ("before", "after", "before"):
         assert printed(f"from_confluent_kafka/{name}.py", bootstrap, "moved") == WORDS

@@ -46,6 +46,7 @@ def test_topics_are_made_described_and_deleted(world: Any, penstock_bootstrap: s
 
     def body(client: Any, done: Done) -> None:
         topic_id = done(client.create_topic(name, partitions=3, timeout=timedelta(seconds=30)))
+        assert done(client.create_topic(name, exist_ok=True)) == topic_id
         view = done(client.describe_topic(name))
         assert (view.topic_id, len(view.partitions)) == (topic_id, 3)
         assert name in [topic.name for topic in done(client.list_topics())]

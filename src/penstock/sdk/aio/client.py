@@ -6,6 +6,7 @@ from uuid import UUID
 
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
@@ -107,18 +108,28 @@ class AsyncClient(AsyncFace):
         partitions: int = -1,
         replication_factor: int = -1,
         settings: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
         timeout: Time = 30.0,
     ) -> UUID:
-        """Create a topic, and give its id; TOPIC_ALREADY_EXISTS when it is there. -1 leaves a number to the broker."""
-        return await self._do(
-            self._engine.create_topic(
-                name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                settings=settings,
-                timeout_s=self._span_s(timeout),
+        """Create a topic, and give its id. -1 leaves a number to the broker.
+
+        TOPIC_ALREADY_EXISTS when it is there; with `exist_ok` it is left as it is then, and its id given.
+        """
+        timeout_s = self._span_s(timeout)
+        try:
+            return await self._do(
+                self._engine.create_topic(
+                    name,
+                    partitions=partitions,
+                    replication_factor=replication_factor,
+                    settings=settings,
+                    timeout_s=timeout_s,
+                )
             )
-        )
+        except PenstockError as error:
+            if not exist_ok or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return (await self._do(self._engine.describe_topic(name, timeout_s=timeout_s))).topic_id
 
     async def delete_topic(self, name: str, *, timeout: Time = 30.0) -> None:
         """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
