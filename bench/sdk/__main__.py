@@ -1,9 +1,9 @@
 """The SDK beside other clients of Python: `python -m bench.sdk [--quick] [--rounds N] [--only put]`.
 
-All of them write to the same broker, each to a topic of its own with one partition, one after the other and round
-after round, in an order that is turned in every other round, and each in a process of its own. Every one knows in the
-end of every message that it is stored. Messages have 100 bytes and no key; acks=all, linger 5 ms, batches of a
-megabyte everywhere.
+All of them use the same broker, one after the other and round after round, in an order that is turned in every other
+round, and each in a process of its own. Writers write to a topic of their own with one partition, and know in the end
+of every message that it is stored; acks=all, linger 5 ms, batches of a megabyte everywhere. Readers all read the same
+partition. Messages have 100 bytes and no key.
 """
 
 import argparse
@@ -27,23 +27,35 @@ import penstock
 BEGIN = "<!-- sdk:begin (written by bench/sdk) -->"
 END = "<!-- sdk:end -->"
 TIMEOUT_S = 600.0
+BEFORE = 200_000
+"""Messages that a reader may get before its clock begins to run."""
+
 IMPORT_MS_MAX = 150.0
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to write. `share` of the messages suffices for those who are slow."""
+    """One way to write or to read. `share` of the messages suffices for those who are slow."""
 
     title: str
-    writer: str
+    way: str
     plain: bool = False
     share: float = 1.0
     rival: str = ""
     least: float = 0.0
     """How many times as fast as its rival it is to be; 0: nobody has set a target."""
+    module: str = "bench.sdk.writing"
 
+    @property
+    def reads(self) -> bool:
+        return self.module == READING
+
+
+READING = "bench.sdk.reading"
+READ_TOPIC = "to-read"
 
 CONFLUENT, AIOKAFKA = "confluent-kafka, produce", "aiokafka, send"
+CONSUME, POLL = "confluent-kafka, consume", "confluent-kafka, poll"
 CONTENDERS = (
     Contender(CONFLUENT, "confluent"),
     Contender("put", "put", rival=CONFLUENT, least=1.0),
@@ -54,6 +66,15 @@ CONTENDERS = (
     Contender("put_many, Arrow, uncompiled", "put-arrow", plain=True, share=0.2, rival=CONFLUENT),
     Contender(AIOKAFKA, "aiokafka", share=0.1),
     Contender("put and await, asyncio", "put-async", rival=AIOKAFKA, least=3.0),
+    Contender(CONSUME, "confluent-many", module=READING),
+    Contender("poll of many", "poll", rival=CONSUME, least=5.0, module=READING),
+    Contender("poll of many, uncompiled", "poll", plain=True, share=0.2, rival=CONSUME, module=READING),
+    Contender("poll as Arrow", "arrow", share=3.0, rival=CONSUME, least=20.0, module=READING),
+    Contender("poll as Arrow, uncompiled", "arrow", plain=True, share=0.2, rival=CONSUME, module=READING),
+    Contender(POLL, "confluent-each", share=0.5, module=READING),
+    Contender("one by one", "each", rival=POLL, least=1.0, module=READING),
+    Contender("one by one, uncompiled", "each", plain=True, share=0.2, rival=POLL, module=READING),
+    Contender("one by one, asyncio", "each-async", rival=POLL, module=READING),
 )
 
 
@@ -106,18 +127,33 @@ def measure(
 ) -> Mapping[Contender, Sequence[Sample]]:
     found: dict[Contender, list[Sample]] = {each: [] for each in contenders}
     with penstock.connect(bootstrap, timeout=60) as client:
+        _fill(client, int(messages * max((each.share for each in contenders if each.reads), default=0)))
         for number in range(rounds):
             for each in contenders if number % 2 == 0 else contenders[::-1]:
-                topic = f"{each.writer}-{number}-{int(each.plain)}"
-                client.create_topic(topic, partitions=1)
-                found[each].append(_run(each, bootstrap, topic, max(1, int(messages * each.share))))
-                client.delete_topic(topic)
+                count = max(1, int(messages * each.share))
+                if each.reads:
+                    found[each].append(_run(each, bootstrap, READ_TOPIC, count))
+                else:
+                    topic = f"{each.way}-{number}-{int(each.plain)}"
+                    client.create_topic(topic, partitions=1)
+                    found[each].append(_run(each, bootstrap, topic, count))
+                    client.delete_topic(topic)
                 print(f"{each.title}: {found[each][-1].rate / 1e6:.3g} M/s", file=sys.stderr, flush=True)
     return found
 
 
+def _fill(client: penstock.Client, messages: int) -> None:
+    """What is read: as much as anybody counts, and what comes before the counting begins."""
+    if messages:
+        client.create_topic(READ_TOPIC, partitions=1)
+        value = b"v" * 100
+        with client.producer(batch_bytes=1_000_000, batch_count=1_000_000) as producer:
+            for left in range(messages + BEFORE, 0, -10_000):
+                producer.put_many(READ_TOPIC, [value] * min(left, 10_000))
+
+
 def _run(contender: Contender, bootstrap: str, topic: str, messages: int) -> Sample:
-    command = [sys.executable, "-m", "bench.sdk.writing", contender.writer]
+    command = [sys.executable, "-m", contender.module, contender.way]
     command += ["--brokers", bootstrap, "--topic", topic, "--messages", str(messages)]
     command += ["--plain"] * contender.plain
     ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True)
@@ -128,7 +164,7 @@ def _run(contender: Contender, bootstrap: str, topic: str, messages: int) -> Sam
 def table(found: Mapping[Contender, Sequence[Sample]]) -> list[str]:
     by_title = {each.title: samples for each, samples in found.items()}
     lines = [
-        "| writer | M messages/s | client's CPU-s per million | times its rival | target | |",
+        "| way | M messages/s | client's CPU-s per million | times its rival | target | |",
         "|---|---|---|---|---|---|",
     ]
     for each, samples in found.items():

@@ -6,30 +6,16 @@ compared is reading, not connecting. Everybody looks at every message's value; w
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
+
+from bench.sdk.plain import run_plain
 
 TIMEOUT_S = 60.0
 TAKE = 10_000
 """Messages taken at once by those who take many."""
-
-
-class Plain:
-    """Finds the source of the codec's modules instead of what was compiled from it."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if path is None or name.rpartition(".")[0] != "penstock.records":
-            return None
-        source = Path(path[0], name.rpartition(".")[2]).with_suffix(".py")
-        return importlib.util.spec_from_file_location(name, source)
 
 
 class Clock:
@@ -185,7 +171,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="with the codec as plain Python")
     given = parser.parse_args()
     if given.plain:
-        sys.meta_path.insert(0, Plain())
+        run_plain()
     clock = Clock(given.messages)
     READERS[given.reader](given.brokers, given.topic, clock)
     print(json.dumps({"reader": given.reader, "plain": given.plain} | clock.told()))
