@@ -33,6 +33,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock.records._python import (
         PyBUF_READ,
+        PyByteArray_FromStringAndSize,
         PyGC_Disable,
         PyGC_Enable,
         PyMemoryView_FromMemory,
@@ -458,6 +459,13 @@ def decode_records(
     return records, reader._budget
 
 
+def room(size_bytes: cython.Py_ssize_t) -> bytearray:
+    """So many bytes, for who overwrites all of them before anybody looks: whatever lay there before is in them."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size_bytes)
+    return bytearray(size_bytes)
+
+
 @cython.final
 @cython.cclass
 class Sizes:
@@ -551,13 +559,14 @@ class BinaryColumn:
     _used: cython.Py_ssize_t
 
     def __init__(self, rows: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
-        self.offsets = bytearray(4 * (rows + 1))
-        self.data = bytearray(size_bytes)
+        self.offsets = room(4 * (rows + 1))
+        self.data = room(size_bytes)
         self.validity = bytearray(b"\xff") * ((rows + 7) // 8)
         self.null_count = 0
         self._offsets = memoryview(self.offsets).cast("i")
         self._data = self.data
         self._validity = self.validity
+        self._offsets[0] = 0
         self._row = 0
         self._used = 0
 
@@ -634,12 +643,13 @@ class Columns:
         self.values = BinaryColumn(rows, sizes.value_bytes)
         self.header_keys = BinaryColumn(sizes.headers, sizes.header_key_bytes)
         self.header_values = BinaryColumn(sizes.headers, sizes.header_value_bytes)
-        self.header_offsets = bytearray(4 * (rows + 1))
-        self.offsets = bytearray(8 * rows)
-        self.timestamps = bytearray(8 * rows)
+        self.header_offsets = room(4 * (rows + 1))
+        self.offsets = room(8 * rows)
+        self.timestamps = room(8 * rows)
         self._header_offsets = memoryview(self.header_offsets).cast("i")
         self._offsets = memoryview(self.offsets).cast("q")
         self._timestamps = memoryview(self.timestamps).cast("q")
+        self._header_offsets[0] = 0
         self._row = 0
         self._headers = 0
 

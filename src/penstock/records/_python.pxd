@@ -5,6 +5,7 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *thing)
     object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBUF_READ
+    bytearray PyByteArray_FromStringAndSize(const char *data, Py_ssize_t size)
     int PyGC_Disable()
     int PyGC_Enable()
 

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.records._decode import room
 from penstock.wire.framing import SIZE, Buffer, frame_request, read_correlation_id, read_response_header
 
 T = TypeVar("T")
@@ -243,7 +244,7 @@ class ConnectionCore:
                     f"the peer announces an answer of {size} bytes (4 to {self._frame_bytes_max} are possible); "
                     "is this the port of a Kafka listener?"
                 )
-            self._frame = bytearray(size)
+            self._frame = room(size)
             self._filled = 0
         return view[len(taken) :]
 
