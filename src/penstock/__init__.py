@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from penstock.sdk.aio.client import AsyncClient as AsyncClient
     from penstock.sdk.aio.client import connect_async as connect_async
     from penstock.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
+    from penstock.sdk.aio.iterators import AsyncIterators as AsyncIterators
     from penstock.sdk.aio.producer import AsyncProducer as AsyncProducer
     from penstock.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
     from penstock.sdk.consuming.batch import Batch as Batch
     from penstock.sdk.consuming.decoding import UndecodableError as UndecodableError
+    from penstock.sdk.iterating.requests import GroupIterator as GroupIterator
+    from penstock.sdk.iterating.requests import IteratorBatch as IteratorBatch
     from penstock.sdk.metrics import Metrics as Metrics
     from penstock.sdk.producing._chunk import Place as Place
     from penstock.sdk.producing._chunk import Receipt as Receipt
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.sdk.sync.client import Client as Client
     from penstock.sdk.sync.client import connect as connect
     from penstock.sdk.sync.consumer import Consumer as Consumer
+    from penstock.sdk.sync.iterators import Iterators as Iterators
     from penstock.sdk.sync.producer import Producer as Producer
     from penstock.sdk.sync.subscription import Subscription as Subscription
 
@@ -35,12 +39,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "penstock.sdk.aio.client",
     "AsyncConsumer": "penstock.sdk.aio.consumer",
+    "AsyncIterators": "penstock.sdk.aio.iterators",
     "AsyncProducer": "penstock.sdk.aio.producer",
     "AsyncSubscription": "penstock.sdk.aio.subscription",
     "Batch": "penstock.sdk.consuming.batch",
     "Client": "penstock.sdk.sync.client",
     "Consumer": "penstock.sdk.sync.consumer",
     "ErrorCode": "penstock.model.errors",
+    "GroupIterator": "penstock.sdk.iterating.requests",
+    "IteratorBatch": "penstock.sdk.iterating.requests",
+    "Iterators": "penstock.sdk.sync.iterators",
     "Message": "penstock.records.record",
     "Metrics": "penstock.sdk.metrics",
     "OutcomeUnknownError": "penstock.sdk.producing.failures",

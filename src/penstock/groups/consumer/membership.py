@@ -166,8 +166,9 @@ class Membership:
         self._assign_from_ms = now.monotonic_ms + self._pause_ms(targets.values())
 
     def _pause_ms(self, targets: Collection[Assignment]) -> int:
-        """Until these may be replaced: as long as the operator says, and longer for a very large group."""
-        interval_ms = self.context.settings.consumer_assignment_interval_ms
+        """Until these may be replaced: as long as the operator says, and longer for a very large group; not at all if
+        nobody was given anything, as nobody is who only comes to ask for iterators later."""
+        interval_ms = self.context.settings.consumer_assignment_interval_ms if any(targets) else 0
         work_us = ASSIGN_US * (len(targets) + sum(map(partition_count, targets)))
         return max(interval_ms, ASSIGN_ONE_IN * work_us // 1000) if interval_ms else 0
 

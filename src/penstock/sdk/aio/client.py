@@ -34,9 +34,11 @@ from penstock.sdk.times import Time, Times
 
 if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
     from penstock.sdk.aio.consumer import AsyncConsumer
+    from penstock.sdk.aio.iterators import AsyncIterators
     from penstock.sdk.aio.producer import AsyncProducer
     from penstock.sdk.aio.subscription import AsyncSubscription
     from penstock.sdk.consuming.options import ConsumerOptions
+    from penstock.sdk.iterating.options import IteratorOptions
     from penstock.sdk.subscribing.options import SubscriptionOptions
 
 
@@ -150,6 +152,14 @@ class AsyncClient(AsyncFace):
         from penstock.sdk.aio.subscription import AsyncSubscription
 
         return AsyncSubscription(self._portal, self._home, topics, **options)
+
+    def iterators(
+        self, group: str, topics: str | Sequence[str] = (), **options: "Unpack[IteratorOptions]"
+    ) -> "AsyncIterators":
+        """Something that reads these topics as a client of the group, with iterators; see `AsyncIterators`."""
+        from penstock.sdk.aio.iterators import AsyncIterators
+
+        return AsyncIterators(self._portal, self._home, group, topics, **options)
 
     # Offsets.
 

@@ -35,8 +35,10 @@ from penstock.sdk.times import Time, Times
 
 if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
     from penstock.sdk.consuming.options import ConsumerOptions
+    from penstock.sdk.iterating.options import IteratorOptions
     from penstock.sdk.subscribing.options import SubscriptionOptions
     from penstock.sdk.sync.consumer import Consumer
+    from penstock.sdk.sync.iterators import Iterators
     from penstock.sdk.sync.producer import Producer
     from penstock.sdk.sync.subscription import Subscription
 
@@ -149,6 +151,14 @@ class Client(Face):
         from penstock.sdk.sync.subscription import Subscription
 
         return Subscription(self._portal, self._home, topics, **options)
+
+    def iterators(
+        self, group: str, topics: str | Sequence[str] = (), **options: "Unpack[IteratorOptions]"
+    ) -> "Iterators":
+        """Something that reads these topics as a client of the group, with iterators; see `Iterators`."""
+        from penstock.sdk.sync.iterators import Iterators
+
+        return Iterators(self._portal, self._home, group, topics, **options)
 
     # Offsets.
 

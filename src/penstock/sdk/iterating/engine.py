@@ -1,0 +1,253 @@
+"""One client of iterators: single calls, and a loop over them that reads whatever of its topics is the client's.
+
+Invariants of the loop: of each partition there is one reader or one batch in hand, never both, so memory is bounded by
+the partitions that the client has. What was handed out is committed before the next is; a commit that no longer counts
+is dropped, and its messages come again, to whoever has the partition then.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.asking import Asking
+from penstock.sdk.core import Request
+from penstock.sdk.groups import Coordinators
+from penstock.sdk.iterating import requests
+from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from penstock.sdk.retry import Deadline
+
+T = TypeVar("T")
+
+TIMEOUT_S = 30.0
+WAIT_S = 5.0
+"""How long a reader of the loop waits at its partition's server at a time."""
+
+UNSETTLED_S = 0.25
+"""How often a client asks what it has while its group is sharing out."""
+
+LEAVE_S = 2.0
+
+OVER = frozenset(
+    {
+        ErrorCode.NOT_OWNER,
+        ErrorCode.ITERATOR_EXPIRED,
+        ErrorCode.FENCED_ITERATOR,
+        ErrorCode.ITERATOR_SETTLED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+"""What becomes of iterators in the normal course of things: the client asks for another."""
+
+
+class EngineSettings(NamedTuple):
+    group_id: str
+    client_id: str
+    topics: Sequence[str]
+    max_messages: int
+    max_bytes: int
+    in_flight_ms: int
+    start: int
+
+
+class IteratorEngine:
+    def __init__(self, asking: Asking, settings: EngineSettings) -> None:
+        self.membership: Membership | None = None
+        """What the coordinator said last; None before the client has joined."""
+        self._asking = asking
+        self._settings = settings
+        self._coordinators = Coordinators(asking)
+        self._beating: asyncio.Task[None] | None = None
+        self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
+        self._next: dict[TopicPartition, GroupIterator] = {}
+        self._handed: IteratorBatch | None = None
+        self._ready: deque[IteratorBatch] = deque()
+        self._news = asyncio.Event()
+
+    # Single calls.
+
+    async def join(self, timeout_s: float = TIMEOUT_S) -> Membership:
+        """Become a member, or stay one; heartbeats go by themselves from then on."""
+        names = self._settings.group_id, self._settings.client_id
+        self._told(await self._ask(requests.join(*names), timeout_s))
+        if self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+        return self._joined
+
+    async def beat(self, timeout_s: float = TIMEOUT_S) -> Membership:
+        names = self._settings.group_id, self._settings.client_id
+        self._told(await self._ask(requests.beat(*names), timeout_s))
+        return self._joined
+
+    async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
+        """What the client had goes to the others at once."""
+        await self._stop()
+        names = self._settings.group_id, self._settings.client_id
+        await self._ask(requests.leave(*names), timeout_s)
+
+    async def get(self, where: TopicPartition, timeout_s: float = TIMEOUT_S) -> GroupIterator:
+        s = self._settings
+        request = requests.get(s.group_id, s.client_id, where, s.max_messages, s.in_flight_ms, s.start)
+        return await self._ask(request, timeout_s)
+
+    async def in_flight(self, everybody: bool, timeout_s: float = TIMEOUT_S) -> list[ListedIterator]:
+        client_id = None if everybody else self._settings.client_id
+        return await self._ask(requests.in_flight(self._settings.group_id, client_id), timeout_s)
+
+    async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
+        """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        cluster, deadline = self._asking.cluster, Deadline(TIMEOUT_S + wait_s)
+        request = requests.read(iterator, self._settings.max_bytes, int(wait_s * 1000))
+        servers = iter((iterator.server,))
+
+        async def ask() -> IteratorBatch:
+            server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
+            async with cluster.polling(server, deadline) as connection:
+                return await connection.request(request, cluster.timeout_s(deadline, wait_s))
+
+        return await self._asking.retrying(ask, deadline, iterator.topic)
+
+    async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> Commit:
+        s = self._settings
+        return await self._ask(requests.commit(s.group_id, s.client_id, iterator, count), timeout_s)
+
+    async def _ask(self, request: Request[T], timeout_s: float) -> T:
+        return await self._coordinators.ask(self._settings.group_id, request, Deadline(timeout_s))
+
+    # The loop.
+
+    async def start(self) -> None:
+        """Join, and ask for one iterator of each topic: with that the client is one of its readers."""
+        await self.join()
+        for topic in self._settings.topics:
+            where = TopicPartition(topic, 0)
+            with suppress_over():
+                self._next[where] = await self.get(where)
+        await self.beat()
+
+    async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
+        """The next messages of whichever partition has some; None when none has come in time. The batch before is
+        committed first, unless that was done."""
+        await self.settle(None)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._read_what_is_owned()
+                    for where in [where for where, reader in self._readers.items() if reader.done()]:
+                        self._take(where, self._readers.pop(where))
+                    if self._ready:
+                        self._handed = self._ready.popleft()
+                        return self._handed
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return None
+
+    async def settle(self, read: int | None) -> None:
+        """Commit so many messages of the batch that was handed out last, or all (None), if that was not done."""
+        batch, self._handed = self._handed, None
+        if batch is None:
+            return
+        with suppress_over():
+            done = await self.commit(batch.iterator, batch.places(read))
+            if done.following is not None:
+                self._next[_where(batch)] = done.following
+
+    def _read_what_is_owned(self) -> None:
+        busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._handed]))}
+        for where in self._joined.owned:
+            if where.topic in self._settings.topics and where not in self._readers and where not in busy:
+                reader = asyncio.get_running_loop().create_task(self._reader(where))
+                reader.add_done_callback(lambda _: self._news.set())
+                self._readers[where] = reader
+
+    async def _reader(self, where: TopicPartition) -> IteratorBatch:
+        """Read one partition until there is a message; raises what does not pass, and what ends an iterator."""
+        iterator = self._next.pop(where, None)
+        while True:
+            if iterator is None:
+                iterator = await self.get(where)
+            try:
+                batch = await self.read(iterator, WAIT_S)
+            except PenstockError as error:
+                if error.code not in OVER:
+                    raise
+                iterator = None
+                continue
+            if batch.messages:
+                return batch
+            iterator = batch.following
+
+    def _take(self, where: TopicPartition, reader: "asyncio.Task[IteratorBatch]") -> None:
+        if reader.cancelled():
+            return
+        error = reader.exception()
+        if error is None:
+            self._ready.append(reader.result())
+        elif not isinstance(error, PenstockError) or error.code not in OVER:
+            raise error
+        elif self.membership is not None:
+            # Not the client's any more: it is read again when the coordinator says that it is.
+            owned = tuple(place for place in self.membership.owned if place != where)
+            self.membership = self.membership._replace(owned=owned, is_settled=False)
+
+    async def _beat(self) -> None:
+        """Stay a member. Whoever was thrown out, for having been cut off say, comes back."""
+        while True:
+            membership = self._joined
+            await asyncio.sleep(membership.heartbeat_s if membership.is_settled else UNSETTLED_S)
+            with suppress(PenstockError):
+                try:
+                    await self.beat(membership.session_s)
+                except PenstockError as error:
+                    if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                        await self._come_back()
+
+    async def _come_back(self) -> None:
+        self._next.clear()
+        await self.start()
+
+    @property
+    def _joined(self) -> Membership:
+        if self.membership is None:
+            raise PenstockError(ErrorCode.CLIENT_MISUSED, "join the group first")
+        return self.membership
+
+    def _told(self, membership: Membership) -> None:
+        self.membership = membership
+        self._news.set()
+
+    async def close(self, finish: bool) -> None:
+        """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
+        was_in = self._beating is not None
+        with suppress(PenstockError):
+            if finish:
+                await self.settle(None)
+            if was_in:
+                await self.leave(LEAVE_S)
+        await self._stop()
+
+    async def _stop(self) -> None:
+        tasks = [*self._readers.values(), *filter(None, [self._beating])]
+        self._readers.clear()
+        self._beating = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def suppress_over() -> Iterator[None]:
+    """Pass over what becomes of iterators in the normal course of things."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.code not in OVER:
+            raise
+
+
+def _where(batch: IteratorBatch) -> TopicPartition:
+    return TopicPartition(batch.iterator.topic, batch.iterator.partition)

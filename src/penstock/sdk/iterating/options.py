@@ -1,0 +1,53 @@
+"""What can be said to a client of iterators, and what its engine is told of it."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from penstock.model.entropy import Entropy, random_uuid
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.fetching import MAX_BYTES
+from penstock.sdk.iterating.engine import EngineSettings
+from penstock.sdk.iterating.requests import BEGINNING, END
+from penstock.sdk.times import Time, Times
+
+MAX_MESSAGES = 500
+_BROKERS_CHOICE = -1
+_STARTS = {"beginning": BEGINNING, "latest": END}
+
+
+class IteratorOptions(TypedDict, total=False):
+    """All of them can be left out."""
+
+    client_id: str
+    """What the group knows the client by: one that comes back under the same goes on with what it has (random)."""
+    max_messages: int
+    """How many messages an iterator stands for at most (500)."""
+    max_bytes: int
+    """How many bytes of them are read at most at a time (1 MiB)."""
+    in_flight: Time
+    """How long a batch may take to be committed before others may be given it (what the broker says, 30 s)."""
+    start: str
+    """Where to begin if the group has committed nothing: "beginning" (as without) or "latest"."""
+
+
+def engine_settings(
+    times: Times, entropy: Entropy, group: str, topics: Sequence[str], options: IteratorOptions
+) -> EngineSettings:
+    """INVALID_SETTING, naming it, for what makes no sense; TypeError for what there is not."""
+    unknown = sorted(set(options) - set(IteratorOptions.__annotations__))
+    if unknown:
+        known = ", ".join(IteratorOptions.__annotations__)
+        raise TypeError(f"iterators have no option {unknown[0]!r}; there are {known}")
+    start = options.get("start", "beginning")
+    if start not in _STARTS:
+        raise PenstockError(ErrorCode.INVALID_SETTING, f'start={start!r}: "beginning" and "latest" are possible')
+    in_flight = options.get("in_flight")
+    return EngineSettings(
+        group,
+        options.get("client_id") or str(random_uuid(entropy)),
+        topics,
+        options.get("max_messages", MAX_MESSAGES),
+        options.get("max_bytes", MAX_BYTES),
+        _BROKERS_CHOICE if in_flight is None else int(times.span_s(in_flight, "in_flight") * 1000),
+        _STARTS[start],
+    )

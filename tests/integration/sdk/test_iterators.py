@@ -1,0 +1,50 @@
+"""Iterators, with and without `async`, against a real broker."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import penstock
+
+VALUES = [b"%d" % number for number in range(2_000)]
+
+
+def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    with penstock.connect(bootstrap) as client, client.iterators(topic, topic, max_messages=300) as iterators:
+        for batch in iterators:
+            values += [message.value for message in batch.messages]
+            if len(values) >= count:
+                break
+    return values
+
+
+def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    async def read() -> list[bytes]:
+        values: list[bytes] = []
+        async with (
+            penstock.connect_async(bootstrap) as client,
+            client.iterators(topic, topic, max_messages=300) as iterators,
+        ):
+            async for batch in iterators:
+                values += [message.value for message in batch.messages]
+                if len(values) >= count:
+                    break
+        return values
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("read", [read_blocking, read_async])
+def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
+    read: Callable[[str, str, int], list[bytes]], penstock_bootstrap: str
+) -> None:
+    topic = f"iterated-{read.__name__}"
+    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+        producer.put_many(topic, values=VALUES[:1_500]).result()
+        assert read(penstock_bootstrap, topic, 1_500) == VALUES[:1_500]
+        producer.put_many(topic, values=VALUES[1_500:]).result()
+        assert read(penstock_bootstrap, topic, 500) == VALUES[1_500:]
+        where = penstock.TopicPartition(topic, 0)
+        assert client.groups.offsets(topic)[where].offset == len(VALUES)

@@ -1,0 +1,197 @@
+"""Iterators in the SDK: single calls, and the loop over them, through rebalances, restarts and lost connections."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.aio.iterators import AsyncIterators
+
+
+class Worker:
+    """A client of the group with a host of its own, which reads until it is stopped."""
+
+    def __init__(self, ground: Ground, name: str, **options: Any) -> None:
+        self.values: list[bytes] = []
+        self.iterators: AsyncIterators
+        self._ground = ground
+        self._name = name
+        self._options = options
+        self._task: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+
+    async def start(self) -> "Worker":
+        ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        await ready
+        return self
+
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
+        client = await self._ground.machine.connect(self._name)
+        async with client.iterators(GROUP, TOPIC, client_id=self._name, **self._options) as self.iterators:
+            ready.set_result(None)
+            while not self._enough.is_set():
+                batch = await self.iterators.poll(0.5)
+                self.values += [message.value for message in batch.messages] if batch is not None else []
+        await client.close()
+
+    @property
+    def owned(self) -> int:
+        membership = self.iterators.membership
+        return len(membership.owned) if membership is not None else 0
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._enough.set()
+        await self._task
+
+    async def die(self) -> None:
+        """As if its host had been switched off."""
+        assert self._task is not None
+        self._ground.network.vanish(self._name, silent=True)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+def everything(ground: Ground) -> list[bytes]:
+    return sorted(value for values in ground.written.values() for value in values)
+
+
+def test_a_client_reads_and_commits_with_single_calls() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        iterators = ground.client.iterators(GROUP, max_messages=4)
+        membership = await iterators.join()
+        assert (membership.owned, membership.is_settled) == ((), True)
+        iterator = await iterators.get(TOPIC, 0)
+        assert (iterator.offset, iterator.max_messages) == (-2, 4)
+        assert [each.where.partition for each in await iterators.list()] == [0]
+        batch = await iterators.read(iterator)
+        assert [message.value for message in batch.messages] == ground.written[0][:4]
+        assert batch.following is not None
+        ahead = await iterators.read(batch.following)
+        assert [message.offset for message in ahead.messages] == [4, 5, 6, 7]
+        done = await iterators.commit(batch, 3)
+        assert done.position == 3
+        assert done.following is not None
+        assert (await iterators.read(done.following)).messages[0].offset == 3
+        assert await ground.committed() == {0: 3}
+        with pytest.raises(PenstockError) as settled:
+            await iterators.commit(ahead)
+        assert settled.value.code is ErrorCode.ITERATOR_SETTLED
+        assert "1 partitions" in repr(iterators) or "0 partitions" in repr(iterators)
+        await iterators.leave()
+        with pytest.raises(PenstockError) as gone:
+            await iterators.get(TOPIC, 0)
+        assert gone.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+    play(story)
+
+
+def test_the_loop_reads_everything_once_and_commits_what_was_read() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(30, (0, 1, 2))
+        worker = await Worker(ground, "a", max_messages=7).start()
+        await until(lambda: len(worker.values) == 90)
+        await ground.write(5, (0, 1, 2))
+        await until(lambda: len(worker.values) == 105)
+        await worker.stop()
+        assert sorted(worker.values) == everything(ground)
+        assert await ground.committed() == {0: 35, 1: 35, 2: 35}
+
+    play(story, partitions=3)
+
+
+def test_the_loop_can_be_told_how_much_of_a_batch_was_read() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.iterators(GROUP, TOPIC) as iterators:
+            async with asyncio.timeout(LONG_S):
+                async for batch in iterators:
+                    assert len(batch.messages) == 10
+                    await iterators.finish(6)
+                    break
+            again = await iterators.poll()
+            assert again is not None
+            assert [message.offset for message in again.messages] == [6, 7, 8, 9]
+        assert await ground.committed() == {0: 10}
+
+    play(story)
+
+
+def test_what_a_loop_was_thrown_out_of_is_not_committed() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+
+        async def fail() -> None:
+            async with ground.client.iterators(GROUP, TOPIC) as iterators:
+                async for _ in iterators:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert await ground.committed() == {}
+
+    play(story)
+
+
+def test_clients_share_the_partitions_and_nobody_reads_what_another_has_read() -> None:
+    async def story(ground: Ground) -> None:
+        a = await Worker(ground, "a").start()
+        await ground.write(20, range(4))
+        await until(lambda: len(a.values) == 80)
+        b = await Worker(ground, "b").start()
+        await until(lambda: (a.owned, b.owned) == (2, 2))
+        await ground.write(20, range(4))
+        await until(lambda: len(a.values) + len(b.values) >= 160)
+        await b.stop()
+        await ground.write(20, range(4))
+        await until(lambda: len(a.values) + len(b.values) >= 240)
+        await a.stop()
+        assert sorted(a.values + b.values) == everything(ground)
+        assert b.values
+
+    play(story, partitions=4)
+
+
+def test_a_dead_clients_partitions_go_to_the_others_with_what_it_had_not_committed() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20, range(2))
+        a, b = await Worker(ground, "a").start(), await Worker(ground, "b").start()
+        await until(lambda: len(a.values) + len(b.values) >= 40)
+        await b.die()
+        await ground.write(20, range(2))
+        await until(lambda: {*a.values, *b.values} >= set(everything(ground)))
+        await a.stop()
+        assert await ground.committed() == {0: 40, 1: 40}
+
+    play(story, partitions=2)
+
+
+def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -> None:
+    async def story(ground: Ground) -> None:
+        worker = await Worker(ground, "a").start()
+        await ground.write(20, range(2))
+        await until(lambda: len(worker.values) >= 40)
+        await ground.restart()
+        await ground.write(20, range(2))
+        await until(lambda: set(worker.values) >= set(everything(ground)))
+        await worker.stop()
+        assert sorted(worker.values) == everything(ground)
+
+    play(story, partitions=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"start": "middle"}, "start"), ({"in_flight": -1}, "in_flight")], ids=str
+)
+def test_an_option_that_makes_no_sense_is_named(options: dict[str, Any], named: str) -> None:
+    async def story(ground: Ground) -> None:
+        with pytest.raises(PenstockError, match=named):
+            ground.client.iterators(GROUP, TOPIC, **options)
+        with pytest.raises(TypeError, match="'begin'"):
+            ground.client.iterators(GROUP, TOPIC, begin=1)  # type: ignore[call-arg]
+
+    play(story)
