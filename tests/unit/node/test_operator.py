@@ -20,6 +20,7 @@ def operator_over(*logs: Any) -> Operator:
         topics=list,
         count=len(logs),
         producers_known=0,
+        budgets=SimpleNamespace(ids=SimpleNamespace(known=0)),
     )
     counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)

@@ -127,9 +127,11 @@ class IdIndex:
         budget.join(self)
 
     def leave(self) -> None:
-        """Count nowhere any more."""
+        """Count nowhere any more, and hold no files."""
         self._budget.leave(self)
         self._budget = IdBudget(self._limits)
+        for run in self.runs:
+            run.forget()
 
     # Saving. Whoever saves sees to it that nobody else does at the same time.
 

@@ -29,7 +29,7 @@ _KEYS = 1 << (KEY_BYTES * 8)
 _GUESSES = 4
 """After so many, halves are looked at: keys that somebody made on purpose may not be spread evenly."""
 
-_STEP_BLOCKS = 16
+_STEP_BLOCKS = 4
 """Blocks of each run that one step of a merge takes: some milliseconds of work."""
 
 
