@@ -17,7 +17,7 @@ except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
 if cython.compiled:
-    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
     from cython.cimports.libc.string import memcpy
 
 Bytes = bytes | bytearray | memoryview
@@ -58,6 +58,22 @@ def _record_size(
     return 1 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + body_size
 
 
+@cython.cfunc
+def _again(used: bytearray, size: cython.Py_ssize_t) -> bytearray:
+    """A buffer of this size, which is `used` unless somebody still looks at it; what it had may still be there."""
+    try:
+        used.append(0)  # Which is refused while anybody looks at it.
+    except BufferError:
+        return bytearray(size)
+    if cython.compiled:
+        PyByteArray_Resize(used, size)
+    elif len(used) < size:
+        used.extend(bytes(size - len(used)))
+    else:
+        del used[size:]
+    return used
+
+
 @cython.final
 @cython.cclass
 class Writer:
@@ -69,8 +85,9 @@ class Writer:
     _size: cython.Py_ssize_t
     _position: cython.Py_ssize_t
 
-    def __init__(self, size: cython.Py_ssize_t, position: cython.Py_ssize_t) -> None:
-        self._buffer = bytearray(size)
+    def __init__(self, size: cython.Py_ssize_t, position: cython.Py_ssize_t, used: bytearray | None) -> None:
+        """`used` is a buffer that nobody needs any more, and saves memory that has never been touched."""
+        self._buffer = bytearray(size) if used is None else _again(used, size)
         if cython.compiled:
             self._room = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self._buffer))
         else:
@@ -255,10 +272,12 @@ def encode_records(
     base_timestamp: cython.longlong,
     offset_deltas: list[int] | None,
     prefix_bytes: cython.Py_ssize_t,
+    used: bytearray | None = None,
 ) -> bytearray:
     """A buffer with `prefix_bytes` left free and the records after it; every list is as long as `values`.
 
-    Without `timestamps` all records have the base's; without `offset_deltas` they count from 0.
+    Without `timestamps` all records have the base's; without `offset_deltas` they count from 0. `used` is a buffer that
+    nobody needs any more, which may be taken.
     """
     count: cython.Py_ssize_t = len(values)
     size: cython.Py_ssize_t = prefix_bytes + count * FIELDS_BYTES_MAX + _measure(values)
@@ -272,7 +291,7 @@ def encode_records(
         for section in sections:
             if section is not None:
                 size += _measure(section) + len(section) * HEADER_FIELDS_BYTES_MAX
-    writer: Writer = Writer(size, prefix_bytes)
+    writer: Writer = Writer(size, prefix_bytes, used)
     for index in range(count):
         timestamp = base_timestamp if timestamps is None else timestamps[index]
         key: bytes | None = None if keys is None else keys[index]
@@ -424,6 +443,7 @@ class TableEncoder:
         limit_bytes: cython.Py_ssize_t,
         prefix_bytes: cython.Py_ssize_t,
         order: Bytes | None = None,
+        used: bytearray | None = None,
     ) -> tuple[bytearray, int, int, int]:
         """A buffer with `prefix_bytes` left free and, after it, the rows from `first` on, before `rows`, that fit.
 
@@ -431,6 +451,7 @@ class TableEncoder:
         included. With the buffer comes how many they are, their smallest and their largest time. A row whose time is
         too far from the others' is not taken, but its time is told, and nothing can be made of the buffer then.
         `order`, 64-bit numbers, says which rows those are that are counted from `first` to `rows`; else all in a row.
+        `used` is a buffer that nobody needs any more, which may be taken.
         """
         picked: cython.const[cython.longlong][::1] = NO_ROWS if order is None else order
         in_order: cython.bint = order is None
@@ -442,7 +463,7 @@ class TableEncoder:
         row: cython.Py_ssize_t
         size: cython.Py_ssize_t
         likely: cython.Py_ssize_t = self._likely_size(first, rows, limit_bytes) if in_order else limit_bytes
-        writer: Writer = Writer(prefix_bytes + likely, prefix_bytes)
+        writer: Writer = Writer(prefix_bytes + likely, prefix_bytes, used)
         count: cython.Py_ssize_t = 0
         for at in range(first, rows):
             row = at if in_order else picked[at]

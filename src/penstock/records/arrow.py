@@ -190,12 +190,14 @@ class TableRows:
         batch_bytes: int,
         level: int | None = None,
         order: Bytes | None = None,
+        used: bytearray | None = None,
     ) -> tuple[bytearray, int]:
         """A batch of the rows from `first` on, before `end`, that fit into `batch_bytes`, and how many they are.
 
-        With an `order`, 64-bit numbers, those of its places from `first` on are meant.
+        With an `order`, 64-bit numbers, those of its places from `first` on are meant. `used` is a batch that nobody
+        needs any more, whose memory is taken.
         """
-        batch, count, lowest, highest = self._encoder.encode(first, end, batch_bytes, HEADER_BYTES, order)
+        batch, count, lowest, highest = self._encoder.encode(first, end, batch_bytes, HEADER_BYTES, order, used)
         check_times(lowest, highest)
         base = first if order is None else memoryview(order)[first]
         whole = header._replace(

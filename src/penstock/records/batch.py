@@ -59,13 +59,14 @@ def encode_batch(
     made_ids: bool = False,
     append_timestamp: int | None = None,
     leader_epoch: int = -1,
+    used: bytearray | None = None,
 ) -> bytearray:
     """One batch of all the records, at least one, ready to be sent or stored.
 
     `timestamps` is one time for all or one for each, in milliseconds. `offset_deltas` is for batches with gaps, as
     compaction leaves them. `made_ids` marks it as one whose messages have made ids. `append_timestamp` makes it a batch
-    whose records all have the time a broker gave. Arguments that contradict each other are the caller's mistake:
-    ValueError or TypeError says which.
+    whose records all have the time a broker gave. `used` is a batch that nobody needs any more, whose memory is taken.
+    Arguments that contradict each other are the caller's mistake: ValueError or TypeError says which.
     """
     count = len(values)
     base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, count)
@@ -78,6 +79,7 @@ def encode_batch(
         base_timestamp,
         deltas,
         HEADER_BYTES,
+        used,
     )
     attributes = batch_attributes(compression, transactional=transactional, control=control, made_ids=made_ids)
     if append_timestamp is not None:

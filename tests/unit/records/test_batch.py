@@ -152,3 +152,15 @@ def test_arguments_that_make_no_batch_are_refused(
 def test_what_is_not_bytes_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"bytes or None, not (str|bytearray|int)"):
         encode_batch(**arguments, timestamps=0)
+
+
+@pytest.mark.parametrize("size", [0, 10, 100_000])
+def test_the_memory_of_a_batch_that_nobody_needs_is_taken_unless_somebody_looks_at_it(size: int) -> None:
+    fresh = encode_batch([b"value"] * 50, timestamps=5)
+    used = bytearray(b"x" * size)
+    assert encode_batch([b"value"] * 50, timestamps=5, used=used) is used
+    assert used == fresh
+    other = bytearray(b"x" * size)
+    with memoryview(other):
+        assert encode_batch([b"value"] * 50, timestamps=5, used=other) == fresh
+        assert other == b"x" * size

@@ -86,7 +86,8 @@ def _encode_table(batch: Batch) -> bytearray:
     start = chunk.start if batch.start < 0 else batch.start
     limit_bytes = HEADER_BYTES + chunk.size_bytes
     order = None if batch.start < 0 else chunk.order
-    encoded, count = table.encode(start, start + batch.count, header, limit_bytes, chunk.options.level, order)
+    end, level = start + batch.count, chunk.options.level
+    encoded, count = table.encode(start, end, header, limit_bytes, level, order, chunk.desk.used_buffer())
     assert count == batch.count, "a piece of a table was measured too small"
     return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
 
@@ -108,6 +109,7 @@ def _encode_columns(batch: Batch) -> bytearray:
         producer_epoch=batch.identity.epoch,
         base_sequence=batch.base_sequence,
         made_ids=batch.base_sequence >= 0,
+        used=chunk.desk.used_buffer(),
     )
 
 

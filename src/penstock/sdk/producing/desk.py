@@ -20,6 +20,8 @@ from penstock.sdk.producing._sharing import partition_for
 log = logging.getLogger("penstock.sdk.producer")
 
 _RANDOM_ID_BYTES = 16
+_USED_KEPT = 4
+_USED_BYTES_MIN = 64 * 1024
 
 T = TypeVar("T")
 
@@ -37,6 +39,11 @@ class Desk:
         self._clock = clock
         self._entropy = entropy
         self._hurry = hurry
+        self._used: list[bytearray] = []
+
+    def used_buffer(self) -> bytearray | None:
+        """The bytes of a batch that was stored, for the next one: fresh memory costs about as much as filling it."""
+        return self._used.pop() if self._used else None
 
     # Waiting.
 
@@ -113,9 +120,11 @@ class Desk:
         """The batch's fate is known, on the event loop: everybody who waits for it is told."""
         chunk: Chunk = batch.chunk
         callbacks: list[tuple[int, list[OnDone]]] = []
+        encoded, batch.encoded = batch.encoded, None
+        if error is None and encoded is not None and len(self._used) < _USED_KEPT and len(encoded) >= _USED_BYTES_MIN:
+            self._used.append(encoded)  # An answer means that it was sent, so nobody needs it any more.
         with self.lock:
             batch.error = error
-            batch.encoded = None
             batch.is_settled = True
             waiters, chunk.waiters = chunk.waiters, None
             if chunk.callbacks:
