@@ -9,6 +9,7 @@ from interop.wire_alone.calls import INFO, ROLE, SUBSCRIBE, SUBSCRIPTION_COMMIT,
 from interop.wire_alone.client import Connection
 
 WINDOW = 10
+ROLE_IS_FINAL = 1008
 
 
 class Subscriber:
@@ -124,6 +125,13 @@ def test_more_than_was_delivered_cannot_be_committed(producer: Connection, consu
     subscriber.receive(WINDOW)
     assert subscriber.commit(2 * WINDOW) != 0
     assert subscriber.is_held_back()
+
+
+def test_a_connection_with_a_subscription_cannot_become_a_producers(penstock_bootstrap: str) -> None:
+    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+        topic = connection.create_topic()
+        Subscriber(connection, topic, share_percent=50, group=None, offset=0)
+        assert connection.ask(ROLE, role=1, producer_group=None)["error_code"] == ROLE_IS_FINAL
 
 
 def test_commits_of_a_group_are_where_its_next_subscription_begins(producer: Connection, consumer: Connection) -> None:
