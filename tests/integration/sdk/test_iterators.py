@@ -12,7 +12,7 @@ VALUES = [b"%d" % number for number in range(2_000)]
 
 def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
     values: list[bytes] = []
-    with penstock.connect(bootstrap) as client, client.iterators(topic, topic, max_messages=300) as iterators:
+    with penstock.connect(bootstrap) as client, client.iterators(topic, group=topic, max_messages=300) as iterators:
         for batch in iterators:
             values += [message.value for message in batch.messages]
             if len(values) >= count:
@@ -25,7 +25,7 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
         values: list[bytes] = []
         async with (
             penstock.connect_async(bootstrap) as client,
-            client.iterators(topic, topic, max_messages=300) as iterators,
+            client.iterators(topic, group=topic, max_messages=300) as iterators,
         ):
             async for batch in iterators:
                 values += [message.value for message in batch.messages]

@@ -30,7 +30,7 @@ class Worker:
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         client = await self._ground.machine.connect(self._name)
-        async with client.iterators(GROUP, TOPIC, client_id=self._name, **self._options) as self.iterators:
+        async with client.iterators(TOPIC, group=GROUP, client_id=self._name, **self._options) as self.iterators:
             ready.set_result(None)
             while not self._enough.is_set():
                 batch = await self.iterators.poll(0.5)
@@ -62,7 +62,7 @@ def everything(ground: Ground) -> list[bytes]:
 def test_a_client_reads_and_commits_with_single_calls() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
-        iterators = ground.client.iterators(GROUP, max_messages=4)
+        iterators = ground.client.iterators(group=GROUP, max_messages=4)
         membership = await iterators.join()
         assert (membership.owned, membership.is_settled) == ((), True)
         iterator = await iterators.get(TOPIC, 0)
@@ -107,7 +107,7 @@ def test_the_loop_reads_everything_once_and_commits_what_was_read() -> None:
 def test_the_loop_can_be_told_how_much_of_a_batch_was_read() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
-        async with ground.client.iterators(GROUP, TOPIC) as iterators:
+        async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
             async with asyncio.timeout(LONG_S):
                 async for batch in iterators:
                     assert len(batch.messages) == 10
@@ -126,7 +126,7 @@ def test_what_a_loop_was_thrown_out_of_is_not_committed() -> None:
         await ground.write(10)
 
         async def fail() -> None:
-            async with ground.client.iterators(GROUP, TOPIC) as iterators:
+            async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
                 async for _ in iterators:
                     raise ZeroDivisionError
 
@@ -190,8 +190,8 @@ def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -
 def test_an_option_that_makes_no_sense_is_named(options: dict[str, Any], named: str) -> None:
     async def story(ground: Ground) -> None:
         with pytest.raises(PenstockError, match=named):
-            ground.client.iterators(GROUP, TOPIC, **options)
+            ground.client.iterators(TOPIC, group=GROUP, **options)
         with pytest.raises(TypeError, match="'begin'"):
-            ground.client.iterators(GROUP, TOPIC, begin=1)  # type: ignore[call-arg]
+            ground.client.iterators(TOPIC, group=GROUP, begin=1)  # type: ignore[call-arg]
 
     play(story)

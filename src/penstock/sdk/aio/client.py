@@ -154,12 +154,12 @@ class AsyncClient(AsyncFace):
         return AsyncSubscription(self._portal, self._home, topics, **options)
 
     def iterators(
-        self, group: str, topics: str | Sequence[str] = (), **options: "Unpack[IteratorOptions]"
+        self, topics: str | Sequence[str] = (), *, group: str, **options: "Unpack[IteratorOptions]"
     ) -> "AsyncIterators":
         """Something that reads these topics as a client of the group, with iterators; see `AsyncIterators`."""
         from penstock.sdk.aio.iterators import AsyncIterators
 
-        return AsyncIterators(self._portal, self._home, group, topics, **options)
+        return AsyncIterators(self._portal, self._home, topics, group, **options)
 
     # Offsets.
 

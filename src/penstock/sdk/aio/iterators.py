@@ -18,7 +18,7 @@ from penstock.sdk.times import Time
 class AsyncIterators(AsyncFace):
     """Made by `client.iterators`. Use `async with`, or `close()` it, which leaves the group.
 
-        async with client.iterators("reports", "orders") as iterators:
+        async with client.iterators("orders", group="reports") as iterators:
             async for batch in iterators:
                 for message in batch.messages:
                     ...
@@ -31,8 +31,8 @@ class AsyncIterators(AsyncFace):
         self,
         portal: AsyncPortal,
         home: Home,
+        topics: str | Sequence[str],
         group: str,
-        topics: str | Sequence[str] = (),
         **options: Unpack[IteratorOptions],
     ) -> None:
         self.group = group

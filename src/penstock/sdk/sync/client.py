@@ -153,12 +153,12 @@ class Client(Face):
         return Subscription(self._portal, self._home, topics, **options)
 
     def iterators(
-        self, group: str, topics: str | Sequence[str] = (), **options: "Unpack[IteratorOptions]"
+        self, topics: str | Sequence[str] = (), *, group: str, **options: "Unpack[IteratorOptions]"
     ) -> "Iterators":
         """Something that reads these topics as a client of the group, with iterators; see `Iterators`."""
         from penstock.sdk.sync.iterators import Iterators
 
-        return Iterators(self._portal, self._home, group, topics, **options)
+        return Iterators(self._portal, self._home, topics, group, **options)
 
     # Offsets.
 

@@ -19,7 +19,7 @@ from penstock.sdk.times import Time
 class Iterators(Face):
     """Made by `client.iterators`. Use `with`, or `close()` it, which leaves the group.
 
-        with client.iterators("reports", "orders") as iterators:
+        with client.iterators("orders", group="reports") as iterators:
             for batch in iterators:
                 for message in batch.messages:
                     ...
@@ -32,8 +32,8 @@ class Iterators(Face):
         self,
         portal: Portal,
         home: Home,
+        topics: str | Sequence[str],
         group: str,
-        topics: str | Sequence[str] = (),
         **options: Unpack[IteratorOptions],
     ) -> None:
         self.group = group
