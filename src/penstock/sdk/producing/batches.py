@@ -36,10 +36,13 @@ def has_ids(batch: Batch) -> bool:
 def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
     """Give the batch this number, in its bytes too, which are made now if they are not there.
 
-    A batch whose messages have ids gets none: it is known by them. INVALID_RECORD when they cannot be encoded.
+    A batch whose messages have ids gets none: it is known by them. One whose number somebody was told of keeps that.
+    INVALID_RECORD when they cannot be encoded.
     """
     chunk: Chunk = batch.chunk
     with chunk.desk.lock:
+        if batch.is_shown and batch.encoded is not None:
+            return
         if has_ids(batch):
             identity, sequence = NOBODY, -1
             if batch.ids is None:
@@ -68,6 +71,18 @@ def mark(batch: Batch, *, made_ids: bool) -> None:
 
 def _write_crc(encoded: bytearray) -> None:
     _pack_crc(encoded, CRC_START - 4, crc32c(memoryview(encoded)[CRC_START:]))
+
+
+def take_back(batch: Batch) -> bool:
+    """The number of a batch that was not stored is free for another; False where somebody was told of it.
+
+    Whoever asks for the ids of its messages afterwards gets others: those would be the next batch's.
+    """
+    with batch.chunk.desk.lock:
+        if batch.is_shown:
+            return False
+        batch.identity, batch.base_sequence = NOBODY, -1
+        return True
 
 
 def _encode(batch: Batch) -> bytearray:

@@ -10,7 +10,8 @@ that is not good, all that are under way are waited for, and then seen through o
   batch would carry the same numbers, and would be taken for the lost one.
 - The first batch under an identity goes alone: to a broker that does not know it yet, any number would be the first.
 - A batch whose messages have ids of their own has no number: it goes alone, and the broker knows a retry by the ids.
-- A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead.
+- A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead, and no other
+  batch gets that number.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.answers import Produced, ProducerIdentity
 from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.producing._chunk import Batch
-from penstock.sdk.producing.batches import NOBODY, halves, has_ids, number, parts
+from penstock.sdk.producing.batches import NOBODY, halves, has_ids, number, parts, take_back
 from penstock.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from penstock.sdk.producing.options import ALL
 from penstock.sdk.requests import KnownIdsError
@@ -168,7 +169,7 @@ class Line:
             number(batch, self._identity, sequence)
         except PenstockError:
             return False  # It fails when it has its turn alone.
-        if batch.ids is not None:  # Somebody asked for an id just now.
+        if (batch.identity, batch.base_sequence) != (self._identity, sequence):  # Somebody was told of an id.
             return False
         posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
         if posted is None:
@@ -227,6 +228,8 @@ class Line:
                 for part in parts:
                     await self._settle_one(part, None)
             else:
+                if not take_back(batch):
+                    self._retire(batch.identity)
                 self._settled(batch, error)
         else:
             self._alone.remove(batch)
@@ -288,8 +291,7 @@ class Line:
                     self._identity = await self._identities.current(deadline)
                     self._next_sequence = 0
                     self._is_proven = False
-                if not batch.is_shown:
-                    number(batch, self._identity, self._next_sequence)
+                number(batch, self._identity, self._next_sequence)
             if batch.ids is not None and batch.count > IDS_MAX:
                 text = f"{self.where}: {batch.count} messages with ids of their own are too many for a batch"
                 raise PenstockError(ErrorCode.MESSAGE_TOO_LARGE, text)
