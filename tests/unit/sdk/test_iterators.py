@@ -184,6 +184,21 @@ def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -
     play(story, partitions=2)
 
 
+def test_the_loop_joins_by_itself_and_wants_topics() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        async for batch in ground.client.iterators(TOPIC, group=GROUP):
+            assert [message.value for message in batch.messages] == ground.written[0]
+            break
+        with pytest.raises(PenstockError, match="no topics"):
+            await ground.client.iterators(group=GROUP).poll()
+        for _ in range(2):
+            with pytest.raises(PenstockError, match="missing"):
+                await ground.client.iterators("missing", group=GROUP).poll()
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     ("options", "named"), [({"start": "middle"}, "start"), ({"in_flight": -1}, "in_flight")], ids=str
 )

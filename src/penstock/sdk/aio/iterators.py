@@ -63,8 +63,10 @@ class AsyncIterators(AsyncFace):
     # The group.
 
     async def join(self, *, timeout: Time = 30.0) -> Membership:
-        """Become a member of the group; `async with` does it. What is read is shared out when an iterator is asked
-        for."""
+        """Become a member of the group; `async with` does it, and so does the loop.
+
+        What is read is shared out when an iterator is asked for.
+        """
         return await self._do(self._engine.join(self._span_s(timeout)))
 
     async def beat(self, *, timeout: Time = 30.0) -> Membership:

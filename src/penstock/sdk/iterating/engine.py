@@ -66,6 +66,7 @@ class IteratorEngine:
         self._handed: IteratorBatch | None = None
         self._ready: deque[IteratorBatch] = deque()
         self._news = asyncio.Event()
+        self._is_started = False
 
     # Single calls.
 
@@ -127,10 +128,15 @@ class IteratorEngine:
             with suppress_over():
                 self._next[where] = await self.get(where)
         await self.beat()
+        self._is_started = True
 
     async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
         """The next messages of whichever partition has some; None when none has come in time. The batch before is
-        committed first, unless that was done."""
+        committed first, unless that was done. INVALID_REQUEST without topics."""
+        if not self._settings.topics:
+            raise PenstockError(ErrorCode.INVALID_REQUEST, "no topics were named to be read; get() works without")
+        if not self._is_started:
+            await self.start()
         await self.settle(None)
         try:
             async with asyncio.timeout(timeout_s):
@@ -234,6 +240,7 @@ class IteratorEngine:
         tasks = [*self._readers.values(), *filter(None, [self._beating])]
         self._readers.clear()
         self._beating = None
+        self._is_started = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -64,8 +64,10 @@ class Iterators(Face):
     # The group.
 
     def join(self, *, timeout: Time = 30.0) -> Membership:
-        """Become a member of the group; `with` does it. What is read is shared out when an iterator is asked
-        for."""
+        """Become a member of the group; `with` does it, and so does the loop.
+
+        What is read is shared out when an iterator is asked for.
+        """
         return self._do(self._engine.join(self._span_s(timeout)))
 
     def beat(self, *, timeout: Time = 30.0) -> Membership:
