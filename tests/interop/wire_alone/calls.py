@@ -179,6 +179,12 @@ INFO = Call(
         "features": [{"name": "str", "value": "str"}],
     },
 )
+QUERY = Call(
+    1001,
+    0,
+    {"sql": "str", "rows_max": "i", "timeout_ms": "i"},
+    {**_FAILURE, "columns": ["str"], "rows": ["bytes"], "truncated": "?"},
+)
 ROLE = Call(1002, 0, {"role": "b", "producer_group": "str"}, _FAILURE)
 PUTS = Call(
     1003,
@@ -209,6 +215,52 @@ PUTS = Call(
                 ],
             }
         ]
+    },
+)
+_CURSOR: dict[str, Kind] = {"topic": "str", "partition": "i"}
+_WANTED: dict[str, Kind] = {"topics": ["str"], "partitions_max": "i", "cursor": (_CURSOR,)}
+SERVICE_MAP = Call(
+    1004,
+    0,
+    _WANTED,
+    {
+        **_FAILURE,
+        "cluster_id": "str",
+        "controller_id": "i",
+        "services": [{"kind": "str", "node_id": "i", "host": "str", "port": "i", "detail": "str"}],
+        "topics": [
+            {
+                "error_code": "h",
+                "name": "str",
+                "partitions": [{"partition": "i", "leader_id": "i", "leader_epoch": "i"}],
+            }
+        ],
+        "next_cursor": (_CURSOR,),
+    },
+)
+BACKUP_MAP = Call(
+    1005,
+    0,
+    _WANTED,
+    {
+        **_FAILURE,
+        "note": "str",
+        "topics": [
+            {
+                "error_code": "h",
+                "name": "str",
+                "partitions": [
+                    {
+                        "partition": "i",
+                        "leader_id": "i",
+                        "end_offset": "q",
+                        "high_watermark": "q",
+                        "followers": [{"node_id": "i", "in_sync": "?", "end_offset": "q"}],
+                    }
+                ],
+            }
+        ],
+        "next_cursor": (_CURSOR,),
     },
 )
 GROUP_JOIN = Call(1010, 0, _MEMBER, _MEMBERSHIP)

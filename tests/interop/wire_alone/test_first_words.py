@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from interop.wire_alone import calls
 from interop.wire_alone.batches import batch
 from interop.wire_alone.calls import (
     API_VERSIONS,
@@ -27,6 +28,7 @@ from interop.wire_alone.calls import (
 from interop.wire_alone.client import Connection, Fields
 
 PRODUCER, CONSUMER = 1, 2
+OWN_KEYS_FROM = 1000
 POLICY_VIOLATION, INVALID_REQUEST, VERSION_WINDOW, ROLE_IS_FINAL = 44, 42, 1000, 1008
 
 
@@ -35,12 +37,13 @@ def port(penstock_bootstrap: str) -> int:
     return int(penstock_bootstrap.rpartition(":")[2])
 
 
-def test_own_calls_are_announced_beside_kafkas(port: int) -> None:
+def test_own_calls_are_announced_beside_kafkas_and_all_of_them_are_tried_here(port: int) -> None:
     with Connection(port) as connection:
         answer = connection.ask(API_VERSIONS, name="alone", version="1")
-        served = {row["key"]: range(row["first"], row["last"] + 1) for row in answer["keys"]}
-        for call in (PRODUCE, FETCH, INFO, ROLE, PUTS, GROUP_JOIN, ITER, SUBSCRIBE, UNSUBSCRIBE):
-            assert call.version in served[call.key]
+    served = {row["key"]: range(row["first"], row["last"] + 1) for row in answer["keys"]}
+    tried = {call.key: call.version for call in vars(calls).values() if isinstance(call, Call)}
+    assert all(version in served[key] for key, version in tried.items())
+    assert {key for key in served if key >= OWN_KEYS_FROM} <= tried.keys()
 
 
 def moved(version: str, minors: int) -> str:
