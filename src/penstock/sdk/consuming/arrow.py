@@ -4,8 +4,10 @@ from bisect import bisect_left
 
 import pyarrow as pa
 
+from penstock.model.errors import PenstockError
 from penstock.records.arrow import SCHEMA as RECORDS
 from penstock.records.arrow import decode_to_arrow
+from penstock.sdk.consuming.hand import Hand
 from penstock.sdk.consuming.reader import Portion
 
 SCHEMA = pa.schema(
@@ -20,6 +22,20 @@ SCHEMA = pa.schema(
     ]
 )
 """The topic is stored once for each record batch."""
+
+
+def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
+    """The next portion with messages in it; None where there is none here that can be opened."""
+    while (portion := hand.whole()) is not None:
+        try:
+            batch = as_record_batch(portion)
+        except PenstockError as error:
+            hand.cannot_open(portion, error)
+            return None
+        if batch is not None:
+            hand.opened.append((portion.reader.where.topic, batch.num_rows))
+            return batch
+    return None
 
 
 def as_record_batch(portion: Portion) -> pa.RecordBatch | None:

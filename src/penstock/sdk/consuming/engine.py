@@ -7,7 +7,7 @@ back from it, so that it asks soon.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -31,8 +31,8 @@ from penstock.sdk.retry import Deadline
 T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
-GATHER = 1_000
-"""So many messages are brought together from several partitions, where single ones have less."""
+GIVE_BYTES = 4 * 1024 * 1024
+"""As much is brought to the caller at once; it opens one portion after the other by itself."""
 
 
 class Outcome(Enum):
@@ -73,10 +73,11 @@ class ConsumerEngine:
                 settings.topics,
                 settings.start,
                 group,
-                progress=lambda: hand.turns + hand.taken,
+                progress=lambda: hand.progress,
                 changed=self._changed,
             )
         self._topics = settings.topics
+        self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
         self._starting: asyncio.Task[None] | None = None
         self._deadline: Deadline | None = None
@@ -109,32 +110,20 @@ class ConsumerEngine:
             await asyncio.gather(self._starting, return_exceptions=True)
         self._forget_recall()
         self._source.finish(self.hand.positions() if finish else self.hand.finished())
-        self.hand.clear()
+        self.hand.give(())
         await self._source.close()
         await self._reading.close()
         self._do(Doing.CLOSED)
 
     # Asking.
 
-    async def messages(self, timeout_s: float | None, *, gather: int = GATHER, again: bool = False) -> Change | Outcome:
-        """Bring messages to the caller's hand; about `gather` of them where that takes several partitions.
+    async def messages(self, timeout_s: float | None, *, again: bool = False) -> Change | Outcome:
+        """Bring messages to the caller's hand; CLIENT_MISUSED when somebody else is asking.
 
-        None waits for ever. After a change the caller has been told of, `again` goes on with the time that is left.
-        Failures that pass are waited out. Raised is what will not: a group or topic that is refused, damaged messages.
+        None waits for ever. After a change the caller has been told of, and where nothing could be made of what was
+        brought, `again` goes on with the time that is left. Failures that pass are waited out. Raised is what will not:
+        a group or topic that is refused, damaged messages.
         """
-        found = await self._ask(timeout_s, again, lambda: self._give(gather))
-        return Outcome.HERE if found is None else found
-
-    async def whole(
-        self, timeout_s: float | None, read: Callable[[Portion], T | None], *, again: bool = False
-    ) -> Change | Outcome | T:
-        """What `read` makes of the next messages of some partition (None where there are none); else as `messages`."""
-        made: list[T] = []
-        found = await self._ask(timeout_s, again, lambda: self._give_whole(read, made))
-        return made[0] if found is None else found
-
-    async def _ask(self, timeout_s: float | None, again: bool, attempt: Callable[[], bool]) -> Change | Outcome | None:
-        """None once the attempt has succeeded; CLIENT_MISUSED when somebody else is asking."""
         if self._is_asked:
             text = "this consumer is being asked already; it is for one task or thread at a time"
             raise PenstockError(ErrorCode.CLIENT_MISUSED, text)
@@ -144,11 +133,11 @@ class ConsumerEngine:
             await self.start()
             if not again:
                 self._deadline = None if timeout_s is None else Deadline(timeout_s)
-            return await self._until(attempt)
+            return await self._until_given()
         finally:
             self._is_asked = False
 
-    async def _until(self, attempt: Callable[[], bool]) -> Change | Outcome | None:
+    async def _until_given(self) -> Change | Outcome:
         while True:
             self._wake.clear()
             failure = self._reading.take_failure()
@@ -159,9 +148,9 @@ class ConsumerEngine:
                 self._go(Doing.IN_CALLBACK)
                 return change
             await self._source.settle()
-            if attempt():  # From here on nothing may fail: it counts as handed out.
+            if self._give():
                 self._go(Doing.IN_HANDLER)
-                return None
+                return Outcome.HERE
             if self._source.is_over:
                 self._do(Doing.FINISHED)
                 return Outcome.OVER
@@ -170,65 +159,42 @@ class ConsumerEngine:
                 return Outcome.NOTHING
             await self._wait()
 
-    def _give(self, gather: int) -> bool:
+    def _give(self) -> bool:
         """Whether there was something to bring to the caller's hand."""
         portions: list[Portion] = []
-        count = 0
-        while count < gather:
-            opened = self._next_open(Portion.open)
-            if opened is None:
+        size_bytes = 0
+        while size_bytes < self._give_bytes:
+            portion = self._reading.next_portion()
+            if portion is None:
                 break
-            portion, messages = opened
-            if messages or portions:
-                portions.append(portion)
-            else:
-                portion.reader.handed_offset = portion.next_offset  # Places without messages need nobody's hand.
-            count += len(messages)
+            portions.append(portion)
+            size_bytes += portion.size_bytes
+            if self._asking.metrics is not NO_METRICS:
+                labels = {"topic": portion.reader.where.topic}
+                self._asking.metrics.count("bytes_read", portion.size_bytes, labels)
         self.hand.give(portions)
         return bool(portions)
-
-    def _give_whole(self, read: Callable[[Portion], T | None], made: list[T]) -> bool:
-        while True:
-            opened = self._next_open(read)
-            if opened is None:
-                return False
-            portion, found = opened
-            if found is not None:
-                made.append(found)
-                self.hand.give_whole(portion)
-                return True
-            portion.reader.handed_offset = portion.next_offset
-
-    def _next_open(self, read: Callable[[Portion], T]) -> tuple[Portion, T] | None:
-        """The portion that has waited longest, read; None where there is none, or none that can be read."""
-        portion = self._reading.next_portion()
-        if portion is None:
-            return None
-        try:
-            found = read(portion)
-        except PenstockError as error:
-            self._reading.refetch(portion, error)
-            return None
-        portion.reader.failures = 0
-        if self._asking.metrics is not NO_METRICS:
-            self._report(portion, found)
-        return portion, found
-
-    def _report(self, portion: Portion, found: object) -> None:
-        labels = {"topic": portion.reader.where.topic}
-        if isinstance(found, Sized):
-            self._asking.metrics.count("messages_read", len(found), labels)
-        self._asking.metrics.count("bytes_read", portion.size_bytes, labels)
 
     def _come_back(self) -> None:
         """The caller is done with what it took; what it did not take is handed out later."""
         self._forget_recall()
-        self._reading.put_back(self.hand.take_back())
-        positions = self.hand.positions()
+        hand = self.hand
+        back = hand.come_back()
+        positions = hand.positions()
         for where, offset in positions.items():
-            self._reading.readers[where].handed_offset = offset
+            reader = self._reading.readers[where]
+            reader.handed_offset = offset
+            reader.failures = 0
         self._source.finish(positions)
-        self.hand.clear()
+        if hand.damage is not None:
+            damaged, error = hand.damage
+            back = [portion for portion in back if portion.reader is not damaged.reader]
+            self._reading.refetch(damaged, error)
+        self._reading.put_back(back)
+        for topic, count in hand.opened:
+            self._asking.metrics.count("messages_read", count, {"topic": topic})
+        hand.opened.clear()
+        hand.give(())
         self._source.caller_is_back()
 
     def _go(self, doing: Doing) -> None:
@@ -284,7 +250,7 @@ class ConsumerEngine:
         await self.start()
         readers = self._readers(places)
         found = await offsets.find(self._asking, list(readers), Deadline(timeout_s))
-        self._reading.put_back(self.hand.take_back())
+        self._reading.put_back(self.hand.come_back())
         for where, offset in found.items():
             self.hand.forget(where)
             self._reading.seek(readers[where], offset)
@@ -293,7 +259,7 @@ class ConsumerEngine:
     async def pause(self, places: Sequence[TopicPartition] | None) -> None:
         """Hand out nothing of these, or of all, until they are resumed; what the caller has in hand it keeps."""
         await self.start()
-        self._reading.put_back(self.hand.take_back())
+        self._reading.put_back(self.hand.come_back())
         for reader in self._readers(places).values():
             self._reading.pause(reader)
 

@@ -161,6 +161,8 @@ class Reading:
     def refetch(self, portion: Portion, error: PenstockError) -> None:
         """What came cannot be read: get it again; the error is raised when that has been tried often enough."""
         reader = portion.reader
+        if self.readers.get(reader.where) is not reader:
+            return
         self._forget_portions(reader)
         reader.fetch_offset = portion.offset
         self._failed(reader, PenstockError(error.code, f"{reader.where}: {error.detail}"))

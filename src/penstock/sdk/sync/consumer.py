@@ -13,7 +13,7 @@ from penstock.records.record import Message
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
-from penstock.sdk.consuming.engine import GATHER, ConsumerEngine, Outcome
+from penstock.sdk.consuming.engine import ConsumerEngine, Outcome
 from penstock.sdk.consuming.getting import get_messages
 from penstock.sdk.consuming.hand import Hand
 from penstock.sdk.consuming.health import Health
@@ -88,8 +88,7 @@ class Consumer(Face):
         None waits for ever. Failures that pass are waited out. Raised is what will not: a group or topic that is
         refused, damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
-        if not len(self._hand):
-            self._bring(timeout)
+        self._bring(timeout)
         return self._hand.some(max_messages)
 
     def __iter__(self) -> Iterator[Message]:
@@ -97,31 +96,28 @@ class Consumer(Face):
         return self._each()
 
     def _each(self) -> Iterator[Message]:
-        while True:
+        while self._bring(None) is not Outcome.OVER:
             take = self._hand.taker()
             try:
                 while True:
                     yield take()
             except IndexError:
                 pass  # There are no more here.
-            if self._bring(None) is Outcome.OVER:
-                return
 
     def batches(self) -> Iterator[Batch]:
         """What comes of each partition at a time, until the range ends."""
-        while self._bring(None, gather=1) is not Outcome.OVER:
+        while self._bring(None) is not Outcome.OVER:
             batch = self._batch()
             if batch is not None:
                 yield batch
 
     def poll_batch(self, timeout: Time | None = 5.0) -> Batch | None:
         """The next messages of whichever partition has some; None when none has in time, or the range has ended."""
-        if not len(self._hand):
-            self._bring(timeout, gather=1)
+        self._bring(timeout)
         return self._batch()
 
     def _batch(self) -> Batch | None:
-        messages = self._hand.some_of_one()
+        messages = self._hand.one()
         if not messages:
             return None
         where = TopicPartition(*messages[0][:2])
@@ -225,24 +221,32 @@ class Consumer(Face):
 
     # How it is done.
 
-    def _bring(self, timeout: Time | None, *, gather: int = GATHER) -> Outcome:
-        """Have messages brought to hand; the group's changes are told in between."""
+    def _bring(self, timeout: Time | None) -> Outcome:
+        """Have messages in hand; the group's changes are told in between."""
         timeout_s = None if timeout is None else self._span_s(timeout)
-        found = self._do(self._engine.messages(timeout_s, gather=gather))
-        while isinstance(found, Change):
-            self._tell(found)
-            found = self._do(self._engine.messages(timeout_s, gather=gather, again=True))
-        return found
+        again = False
+        while not self._hand.open():
+            found = self._do(self._engine.messages(timeout_s, again=again))
+            again = True
+            if isinstance(found, Change):
+                self._tell(found)
+            elif found is not Outcome.HERE:
+                return found
+        return Outcome.HERE
 
     def _bring_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
-        from penstock.sdk.consuming.arrow import as_record_batch
+        from penstock.sdk.consuming.arrow import next_record_batch
 
         timeout_s = None if timeout is None else self._span_s(timeout)
-        found = self._do(self._engine.whole(timeout_s, as_record_batch))
-        while isinstance(found, Change):
-            self._tell(found)
-            found = self._do(self._engine.whole(timeout_s, as_record_batch, again=True))
-        return None if isinstance(found, Outcome) else found
+        again = False
+        while (batch := next_record_batch(self._hand)) is None:
+            found = self._do(self._engine.messages(timeout_s, again=again))
+            again = True
+            if isinstance(found, Change):
+                self._tell(found)
+            elif found is not Outcome.HERE:
+                return None
+        return batch
 
     def _tell(self, change: Change) -> None:
         """What a callback raises is the caller's; one that takes too long is given up, and the group goes on."""
