@@ -15,7 +15,8 @@ from typing import Any
 from bench.sdk.plain import run_plain
 
 TIMEOUT_S = 120.0
-WARM = 20_000
+WARM = 200_000
+"""Messages before the clock runs, so that buffers, here and in the kernel, have the size that they get in the end."""
 MANY = 10_000
 """Messages in a list that is put at once."""
 ROWS = 100_000
@@ -190,7 +191,7 @@ def main() -> int:
     if given.plain:
         run_plain()
     write = WRITERS[given.writer](given.brokers, given.topic, b"v" * given.size)
-    write(min(WARM, given.messages))
+    write(min(WARM, (given.messages + 1) // 2))
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     write(given.messages)
     seconds, cpu_seconds = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s

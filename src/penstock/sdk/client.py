@@ -30,7 +30,8 @@ from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
 from penstock.sdk.home import Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
-from penstock.sdk.producer import ALL, Producer, Rows
+from penstock.sdk.producer import Producer, Rows
+from penstock.sdk.producing.options import ALL
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.retry import Deadline
 

@@ -20,39 +20,12 @@ from penstock.records.batch import encode_batch
 from penstock.records.record import RecordHeader
 from penstock.sdk.answers import Produced, ProducerIdentity
 from penstock.sdk.connection import ConnectionLostError
+from penstock.sdk.producing.failures import IDENTITY_REFUSED, OutcomeUnknownError, perhaps_stored
+from penstock.sdk.producing.line import SEQUENCE_MODULUS
+from penstock.sdk.producing.options import ALL
 from penstock.sdk.retry import Attempts, Deadline
 
-ALL = -1
-SEQUENCE_MODULUS = 2**31
-
-_PERHAPS_STORED = frozenset(
-    (
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.SHUTTING_DOWN,
-    )
-)
-_IDENTITY_REFUSED = frozenset(
-    (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH)
-)
 _NOBODY = ProducerIdentity(-1, -1)
-
-
-class OutcomeUnknownError(PenstockError):
-    """The write may or may not have been stored: nobody has answered for it within the time, or not conclusively.
-
-    A broker's disk error is inconclusive: the same number says that nothing was written, and that what was written
-    could not be flushed. Its name is kept then; otherwise the name is REQUEST_TIMED_OUT.
-    """
-
-    def __init__(self, where: TopicPartition, error: PenstockError, *, unanswered: bool) -> None:
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not unanswered:
-            text = f"{where}: the broker's disk refused it; it is not known whether an attempt was stored all the same"
-            super().__init__(error.code, f"{text}: {error.detail}")
-        else:
-            super().__init__(ErrorCode.REQUEST_TIMED_OUT, f"{where}: it is not known whether it was stored: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +132,9 @@ class Producer:
                 if in_doubt and error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     produced = Produced(-1, -1, -1)
                     break
-                in_doubt = in_doubt or _perhaps_stored(error)
+                in_doubt = in_doubt or perhaps_stored(error)
                 unanswered = unanswered or isinstance(error, ConnectionLostError)
-                if error.code in _IDENTITY_REFUSED and acks == ALL and not in_doubt:
+                if error.code in IDENTITY_REFUSED and acks == ALL and not in_doubt:
                     self._retire(line)
                     again = await attempts.pause()
                 else:
@@ -204,7 +177,3 @@ def _batch(rows: Rows, compression: str, identity: ProducerIdentity, sequence: i
         producer_epoch=identity.epoch,
         base_sequence=sequence if identity is not _NOBODY else -1,
     )
-
-
-def _perhaps_stored(error: PenstockError) -> bool:
-    return isinstance(error, ConnectionLostError) or error.code in _PERHAPS_STORED

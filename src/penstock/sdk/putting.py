@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.partitioner import partition_for
-from penstock.sdk.producer import OutcomeUnknownError, Producer, Rows
+from penstock.sdk.producer import Producer, Rows
+from penstock.sdk.producing.failures import TOO_LARGE, OutcomeUnknownError
 from penstock.sdk.retry import Deadline
 
 BATCH_BYTES = 512 * 1024
 """Where a batch is closed. Half of what a topic takes by default, since the estimate below is a rough one."""
 
 _RECORD_OVERHEAD_BYTES = 32
-_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Place(NamedTuple):
@@ -79,7 +79,7 @@ class Putting(NamedTuple):
                     deadline=self.deadline,
                 )
             except PenstockError as error:
-                if error.code not in _TOO_LARGE or end - start == 1:
+                if error.code not in TOO_LARGE or end - start == 1:
                     return error
                 middle = (start + end) // 2  # The topic takes less than we thought.
                 waiting += ((middle, end), (start, middle))
