@@ -55,6 +55,20 @@ def test_a_group_goes_on_where_it_was() -> None:
     play_four(story)
 
 
+def test_a_member_that_comes_right_after_another_left_need_not_wait_for_its_next_heartbeat() -> None:
+    async def story(ground: Ground) -> None:
+        loop = asyncio.get_running_loop()
+        await ground.write(1)
+        for _ in range(3):
+            begun_s = loop.time()
+            async with alone(ground, auto_commit=None) as consumer:
+                assert len(await read(consumer, 1)) == 1
+                interval_s = consumer._engine.membership.core.interval_ms / 1000
+            assert loop.time() - begun_s < interval_s / 2
+
+    play(story)
+
+
 def test_finished_messages_are_committed_as_time_goes_by() -> None:
     async def story(ground: Ground) -> None:
         await ground.write()

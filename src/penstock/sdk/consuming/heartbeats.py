@@ -15,6 +15,9 @@ from penstock.sdk.retry import Attempts, Deadline
 log = logging.getLogger("penstock.sdk.consumer")
 
 BEAT_TIMEOUT_S = 10.0
+HURRY_S = 0.25
+"""When a member that has nothing asks again, then ever later, up to the interval: coordinators gather for a
+moment before they share out, and tell of it only when asked."""
 _FOREVER_S = 1e9
 
 
@@ -52,6 +55,7 @@ class Heartbeats:
         self._busy_since_s: float | None = None
         self._idle_s = inf
         self._waits_for_reader = False
+        self._hurry_s = HURRY_S
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, timeout_s: float) -> None:
@@ -146,8 +150,14 @@ class Heartbeats:
 
     async def _rest(self) -> None:
         """Until the next heartbeat is due, or there is a reason for an earlier one."""
+        rest_s = self._core.interval_ms / 1000
+        if self._core.target:
+            self._hurry_s = HURRY_S
+        else:
+            rest_s = min(rest_s, self._hurry_s)
+            self._hurry_s *= 1.5
         try:
-            async with asyncio.timeout(self._core.interval_ms / 1000):
+            async with asyncio.timeout(rest_s):
                 await self._wake.wait()
         except TimeoutError:
             pass
