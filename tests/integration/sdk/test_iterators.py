@@ -1,12 +1,15 @@
 """Iterators, with and without `async`, against a real broker."""
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import penstock
 
+ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(2_000)]
 
 
@@ -48,3 +51,13 @@ def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
         assert read(penstock_bootstrap, topic, 500) == VALUES[1_500:]
         where = penstock.TopicPartition(topic, 0)
         assert client.groups.offsets(topic)[where].offset == len(VALUES)
+
+
+def test_the_example_of_the_page_runs(penstock_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "iterators.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert example
+    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+        producer.put_many("iterated-orders", values=[b"first", b"last"]).result()
+    exec(example[1].replace("localhost:9092", penstock_bootstrap).replace('"orders"', '"iterated-orders"'), {})
+    assert capsys.readouterr().out == "0 0 b'first'\n0 1 b'last'\n"

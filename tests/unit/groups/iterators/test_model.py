@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
 from builders.group_consumers import describe
@@ -312,5 +312,5 @@ class Iterators(RuleBasedStateMachine):
         ]
 
 
-TestIterators = Iterators.TestCase
-TestIterators.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+def test_iterators_keep_to_the_diagram_through_rebalances_expiry_restarts_and_clock_jumps() -> None:
+    run_state_machine_as_test(Iterators, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
