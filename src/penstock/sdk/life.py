@@ -84,3 +84,10 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def note_or_raise(failure: PenstockError, error: BaseException | None) -> None:
+    """What failed on the way out is raised, unless something is on its way already: then it is a note there."""
+    if error is None:
+        raise failure
+    error.add_note(f"On the way out: {failure}")

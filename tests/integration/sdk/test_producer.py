@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,29 @@ def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(penstock_boo
     assert len(asyncio.run(stored(penstock_bootstrap, "sync-orders"))) == 1001
     with pytest.raises(penstock.PenstockError, match="CLIENT_CLOSED"):
         producer.put("sync-orders", b"late")
+
+
+async def fail_within(bootstrap: str) -> None:
+    async with penstock.connect_async(bootstrap) as client, client.producer() as producer:
+        producer.put("sync-orders", "v", partition=99)
+        raise ValueError("the caller's own")
+
+
+def fail_within_blocking(bootstrap: str) -> None:
+    with penstock.connect(bootstrap) as client, client.producer() as producer:
+        producer.put("sync-orders", "v", partition=99)
+        raise ValueError("the caller's own")
+
+
+@pytest.mark.parametrize("fail", [fail_within_blocking, lambda bootstrap: asyncio.run(fail_within(bootstrap))])
+def test_messages_that_failed_are_a_note_to_what_ended_the_block_and_do_not_hide_it(
+    fail: Callable[[str], None], penstock_bootstrap: str
+) -> None:
+    with penstock.connect(penstock_bootstrap) as client:
+        client.create_topic("sync-orders", exist_ok=True)
+    with pytest.raises(ValueError, match="the caller's own") as caught:
+        fail(penstock_bootstrap)
+    assert "1 messages were not confirmed" in caught.value.__notes__[0]
 
 
 def test_a_message_is_put_and_awaited(penstock_bootstrap: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.home import Home
-from penstock.sdk.life import Life
+from penstock.sdk.life import Life, note_or_raise
 from penstock.sdk.times import Time
 
 P = ParamSpec("P")
@@ -105,7 +105,10 @@ class AsyncFace(AsyncPart):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except PenstockError as failure:
+            note_or_raise(failure, error)
 
 
 class Opening(Generic[F]):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from penstock.model.errors import PenstockError
 from penstock.sdk.home import Home
-from penstock.sdk.life import Life
+from penstock.sdk.life import Life, note_or_raise
 from penstock.sdk.sync.portal import Portal
 from penstock.sdk.times import Time
 
@@ -61,7 +62,10 @@ class Face(Part):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except PenstockError as failure:
+            note_or_raise(failure, error)
 
 
 def opening(make: Make) -> Make:
