@@ -274,6 +274,20 @@ def test_a_client_that_left_has_nothing_in_flight() -> None:
     assert machine.ask(ListIterators("g", None), IteratorList).given == ()
 
 
+def test_a_client_that_left_and_is_back_begins_anew() -> None:
+    machine, a = alone()
+    old = replace(a.get(0), offset=0)
+    a.leave()
+    a.join()
+    a.get(1)
+    assert a.iterators() == [(1, BEGINNING)]
+    assert a.commit(old, 5).error is ErrorCode.ITERATOR_SETTLED
+    assert machine.read(old) is ErrorCode.NONE, "its messages can be read as long as nothing newer was issued"
+    assert not machine.server.has_next(old)
+    a.get(0)
+    assert machine.read(old) is ErrorCode.FENCED_ITERATOR
+
+
 def test_a_topic_that_was_made_anew_has_nothing_to_do_with_the_one_before() -> None:
     machine, a = alone()
     old = replace(a.get(0), offset=0)

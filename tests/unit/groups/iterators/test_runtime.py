@@ -1,0 +1,76 @@
+"""Iterators as the broker runs them: given out, and handed down, when they are durable, and there after a crash."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from builders.group_site import EVENTS, GROUP, GroupSite, run_groups
+from penstock.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
+from penstock.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
+from penstock.groups.iterators.iterator import BEGINNING, Iterator, Told
+from penstock.model.errors import ErrorCode
+
+
+async def joined(site: GroupSite) -> None:
+    answer = await site.ask(IteratorJoin(GROUP, "a", "program", "/host"), ClientAnswer)
+    assert answer.error is ErrorCode.NONE
+
+
+def asking(partition: int = 0) -> GetIterator:
+    return GetIterator(GROUP, "a", EVENTS, partition, 10, -1, BEGINNING)
+
+
+async def given(site: GroupSite, partition: int = 0) -> Iterator:
+    answer = await site.ask(asking(partition), IteratorAnswer)
+    assert answer.given is not None, answer
+    return answer.given.iterator
+
+
+def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_client_hears_of_it() -> None:
+    async def story(site: GroupSite) -> None:
+        await joined(site)
+        heard: list[tuple[Answer, list[Told]]] = []
+        done = asyncio.Event()
+
+        def reply(answer: Answer) -> None:
+            heard.append((answer, list(site.told)))
+            done.set()
+
+        site.groups.ask(asking(), reply)
+        assert not heard, "the record is on its way to the disk"
+        assert not site.told
+        await done.wait()
+        ((answer, told),) = heard
+        assert isinstance(answer, IteratorAnswer)
+        assert answer.given is not None
+        assert [each.issue for each in told] == [answer.given.iterator.issue]
+
+    run_groups(story)
+
+
+def test_what_could_not_be_made_durable_is_neither_handed_down_nor_given_out() -> None:
+    async def story(site: GroupSite) -> None:
+        await joined(site)
+        site.disk.flush_error_chance = 1.0
+        answer = await site.ask(asking(), IteratorAnswer)
+        assert (answer.error, answer.given) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        assert not site.told
+        site.disk.flush_error_chance = 0.0
+
+    run_groups(story)
+
+
+def test_a_crash_leaves_what_was_given_out_and_committed() -> None:
+    async def story(site: GroupSite) -> None:
+        await joined(site)
+        first = await given(site)
+        committed = await site.ask(CommitIterator(GROUP, "a", replace(first, offset=0), 7), IteratorAnswer)
+        other = await given(site, 1)
+        await site.restart(crashed=True)
+        assert await site.committed() == {0: 7}
+        listed = await site.ask(ListIterators(GROUP, "a"), IteratorList)
+        assert committed.given is not None
+        assert {each.iterator for each in listed.given} == {committed.given.iterator, other}
+        assert await given(site, 1) == other
+
+    run_groups(story)
