@@ -62,7 +62,7 @@ CONTENDERS = (
     Contender("put, uncompiled", "put", plain=True, share=0.2, rival=CONFLUENT),
     Contender("put_many, lists", "put-many", rival=CONFLUENT, least=5.0),
     Contender("put_many, lists, uncompiled", "put-many", plain=True, share=0.2, rival=CONFLUENT),
-    Contender("put_many, Arrow", "put-arrow", share=3.0, rival=CONFLUENT, least=20.0),
+    Contender("put_many, Arrow", "put-arrow", share=6.0, rival=CONFLUENT, least=20.0),
     Contender("put_many, Arrow, uncompiled", "put-arrow", plain=True, share=0.2, rival=CONFLUENT),
     Contender(AIOKAFKA, "aiokafka", share=0.1),
     Contender("put and await, asyncio", "put-async", rival=AIOKAFKA, least=3.0),
