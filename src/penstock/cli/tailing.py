@@ -11,7 +11,7 @@ from penstock.records.record import Record
 from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.client import WireClient
 from penstock.sdk.consuming.batch import Batch
-from penstock.sdk.consuming.membership import OUTSIDE
+from penstock.sdk.consuming.member_core import OUTSIDE
 
 COMMIT_EVERY_S = 1.0
 

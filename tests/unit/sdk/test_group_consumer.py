@@ -213,13 +213,16 @@ def test_a_member_is_told_of_what_comes_and_goes_and_can_still_commit_what_goes(
     play_four(story)
 
 
-def test_a_member_that_was_given_up_is_told_what_it_lost() -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_member_that_was_given_up_is_told_what_it_lost_and_joins_again(deleted: bool) -> None:
     async def story(ground: Ground) -> None:
         lost: list[TopicPartition] = []
         first = await Worker(ground, "first", on_lost=lost.extend).start()
         await until(lambda: len(first.partitions) == 4)
         ground.network.block("first")
         await asyncio.sleep(LONG_S)
+        if deleted:
+            await ground.client.groups.delete(GROUP)
         ground.network.unblock("first")
         await until(lambda: len(lost) == 4)
         await until(lambda: len(first.partitions) == 4)

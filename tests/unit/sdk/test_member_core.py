@@ -76,7 +76,9 @@ def test_everything_is_told_again_after_a_heartbeat_whose_fate_is_unknown() -> N
     assert (beat.epoch, beat.topics, beat.owned) == (1, ("orders",), ((TOPIC, 0),))
 
 
-@pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+)
 def test_a_fenced_member_has_lost_everything_and_joins_again_under_its_id(code: ErrorCode) -> None:
     core = joined(0, 1)
     assert core.failed(PenstockError(code)) is Consequence.JOIN_AGAIN
@@ -112,6 +114,10 @@ def test_a_coordinator_that_is_away_costs_nothing_but_time(code: ErrorCode) -> N
 )
 def test_what_would_fail_again_is_given_up(code: ErrorCode) -> None:
     assert joined(0).failed(PenstockError(code)) is Consequence.GIVE_UP
+
+
+def test_a_group_that_cannot_be_joined_for_not_being_there_is_given_up() -> None:
+    assert member().failed(PenstockError(ErrorCode.GROUP_ID_NOT_FOUND)) is Consequence.GIVE_UP
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, LEAVES), ("worker-1", LEAVES_FOR_A_WHILE)])

@@ -21,7 +21,8 @@ JOINS = 0
 LEAVES = -1
 LEAVES_FOR_A_WHILE = -2
 
-_FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+"""Refusals that tell a member that the group has gone on without it, or is gone."""
 
 
 class Consequence(Enum):
@@ -100,7 +101,7 @@ class MemberCore:
 
     def failed(self, error: PenstockError) -> Consequence:
         """The last heartbeat was refused, or nobody knows what became of it."""
-        if error.code in _FENCED:
+        if error.code in OUTSIDE and (self.epoch > 0 or error.code is not ErrorCode.GROUP_ID_NOT_FOUND):
             self.lose()
             return Consequence.JOIN_AGAIN
         self._told = None

@@ -18,7 +18,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.commits import Commits
 from penstock.sdk.consuming.heartbeats import Heartbeats
 from penstock.sdk.consuming.hints import Places
-from penstock.sdk.consuming.member_core import MemberCore
+from penstock.sdk.consuming.member_core import OUTSIDE, MemberCore
 from penstock.sdk.consuming.reading import Reading
 from penstock.sdk.consuming.source import Change, ChangeKind
 from penstock.sdk.groups import Coordinators
@@ -28,9 +28,6 @@ COMMIT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 5.0
 HANDLER_TIMEOUT_S = 300.0
 CALLBACK_TIMEOUT_S = 30.0
-
-OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-"""Refusals that say that the group has gone on without this member."""
 
 _INT32_MAX = 2**31 - 1
 _TRY_AGAIN_S = 0.05
