@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from penstock.broker.capabilities import Identity
 from penstock.groups.answers import GivenIterator
@@ -35,23 +36,7 @@ class Seal:
         self._key = key
 
     def sign(self, iterator: Iterator) -> bytes:
-        body = write_versioned(
-            "IteratorToken",
-            _VERSION,
-            {
-                "group_id": iterator.group_id,
-                "client_id": iterator.client_id,
-                "topic": iterator.topic,
-                "topic_id": iterator.topic_id,
-                "partition": iterator.partition,
-                "offset": iterator.offset,
-                "messages_max": iterator.messages_max,
-                "generation": iterator.generation,
-                "life": iterator.life,
-                "issue": iterator.issue,
-                "expires_ms": iterator.expires_ms,
-            },
-        )
+        body = write_versioned("IteratorToken", _VERSION, asdict(iterator))
         return body + self._digest(body)
 
     def open(self, token: bytes) -> Iterator:

@@ -6,6 +6,7 @@ Its key has version 1000, out of the way of Kafka's, whose tools pass over versi
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from penstock.groups.effects import Record
 from penstock.wire.messages import read_versioned, write_versioned
@@ -41,24 +42,7 @@ class Issued(Struct, frozen=True):
 
 
 def issued_record(key: IssuedKey, issued: Issued) -> Record:
-    value = write_versioned(
-        "IssuedIteratorValue",
-        _VALUE_VERSION,
-        {
-            "client_id": issued.client_id,
-            "topic_id": issued.topic_id,
-            "generation": issued.generation,
-            "life": issued.life,
-            "issue": issued.issue,
-            "after": issued.after,
-            "offset": issued.offset,
-            "messages_max": issued.messages_max,
-            "in_flight_ms": issued.in_flight_ms,
-            "expires_ms": issued.expires_ms,
-            "is_over": issued.is_over,
-        },
-    )
-    return Record(_key(key), value)
+    return Record(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
 
 
 def issued_tombstone(key: IssuedKey) -> Record:
