@@ -137,7 +137,9 @@ def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() 
         assert receipts[-1].result(LONG_S).offset == 99
         broker.pause()
         try:
-            producer.put("narrow", b"v" * 2_000)
+            waiting = producer.put("narrow", b"v" * 2_000)
+            with pytest.raises(TimeoutError, match="still on their way"):
+                waiting.result(timeout=0.01)
             with pytest.raises(penstock.PenstockError, match="PRODUCER_FULL"):
                 producer.put("narrow", b"v" * 2_000)
         finally:

@@ -90,7 +90,9 @@ def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_pat
     program = (
         "import penstock.records, penstock.wire.messages as messages\n"
         "messages.key_of('Info')  # from a schema file of ours\n"
-        "print(penstock.records.COMPILED, penstock.records.__file__)"
+        "from penstock.sdk.producing import _chunk, _sharing\n"
+        "is_compiled = penstock.records.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
+        "print(is_compiled, penstock.records.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     ran = subprocess.run(

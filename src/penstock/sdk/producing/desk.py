@@ -7,7 +7,8 @@ of its chunk is settled, and asks again whether it was the right one.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from penstock.model.clock import Clock
@@ -51,6 +52,16 @@ class Desk:
         """Wait in this thread until it is done; TimeoutError when the time is over first."""
         self.refuse_to_block()
         end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        self._block_until(chunk, is_done, end_s)
+
+    def block_for_all(self, chunks: Iterable[Chunk], timeout_s: float | None) -> None:
+        """As `block`, until all of the chunks are settled."""
+        self.refuse_to_block()
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        for chunk in chunks:
+            self._block_until(chunk, partial(getattr, chunk, "is_settled"), end_s)
+
+    def _block_until(self, chunk: Chunk, is_done: Callable[[], bool], end_s: float | None) -> None:
         while True:
             event = threading.Event()
             if not self._register(chunk, is_done, event.set):
@@ -58,7 +69,7 @@ class Desk:
             self._hurry(chunk)
             left_s = None if end_s is None else max(0.0, end_s - self._clock.monotonic_s())
             if not event.wait(left_s):
-                raise TimeoutError(f"messages to {chunk.topic!r} are still on their way after {timeout_s:g} s")
+                raise TimeoutError(f"messages to {chunk.topic!r} are still on their way")
 
     def refuse_to_block(self) -> None:
         """CLIENT_MISUSED on the event loop that does the work: nothing would ever be done."""

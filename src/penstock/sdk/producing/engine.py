@@ -244,14 +244,14 @@ class Engine:
         self._take(None)
         if self._linger is not None:
             self._linger.cancel()
-        for flow in self._flows.values():
+        for flow in list(self._flows.values()):
             if flow.learning is not None:
                 flow.learning.cancel()
             while flow.chunks:
                 text = f"topic {flow.topic!r}: nothing was sent; the producer was closed first"
                 flow.under_way += 1
                 self._settled(self._unsent(flow.chunks.popleft()), PenstockError(ErrorCode.REQUEST_TIMED_OUT, text))
-        for line in self._lines.values():
+        for line in list(self._lines.values()):
             line.give_up()
 
     # Room.

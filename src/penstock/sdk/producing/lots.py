@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, overload
 
@@ -169,8 +170,8 @@ class Receipts:
     def result(self, timeout: float | None = None) -> Places:
         """Where they were stored, once all are; UnstoredError, saying how many were not, and as `Receipt.result`."""
         left = [chunk for chunk in self._chunks if not chunk.is_settled]
-        for chunk in left:
-            self._desk.block(chunk, _is_settled(chunk), timeout)
+        if left:
+            self._desk.block_for_all(left, timeout)
         return self._told()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -184,7 +185,7 @@ class Receipts:
     def __await__(self) -> Generator[Any, None, Places]:
         for chunk in self._chunks:
             if not chunk.is_settled:
-                yield from self._desk.wait(chunk, _is_settled(chunk)).__await__()
+                yield from self._desk.wait(chunk, partial(getattr, chunk, "is_settled")).__await__()
         return self._told()
 
     def add_done_callback(self, callback: "Callable[[Receipts], object]") -> None:
@@ -218,7 +219,3 @@ class Receipts:
     def __repr__(self) -> str:
         settled = sum(chunk.count for chunk in self._chunks if chunk.is_settled)
         return f"<Receipts of {len(self)} messages to {self.topic!r}: {settled} done>"
-
-
-def _is_settled(chunk: Chunk) -> Callable[[], bool]:
-    return lambda: chunk.is_settled
