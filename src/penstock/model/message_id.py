@@ -64,7 +64,9 @@ def parse_message_id(data: bytes) -> MessageId:
 
 
 def as_message_id(value: str | bytes | MadeId) -> bytes:
-    """An id that a caller gives, as it goes on the wire; INVALID_MESSAGE_ID when it cannot be one."""
+    """An id that a caller gives, as it goes on the wire; INVALID_MESSAGE_ID or TypeError when it cannot be one."""
+    if not isinstance(value, str | bytes | bytearray | memoryview | MadeId):
+        raise TypeError(f"a message id is bytes or str, not {type(value).__name__}")
     data = value.encode() if isinstance(value, str | MadeId) else bytes(value)
     parse_message_id(data)
     return data

@@ -1,5 +1,7 @@
 """Message ids: one form for each, and nothing that could be mistaken for another."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,3 +58,9 @@ def test_what_is_no_id_is_refused_and_named(text: str) -> None:
     with pytest.raises(PenstockError) as refused:
         as_message_id(text)
     assert refused.value.code is ErrorCode.INVALID_MESSAGE_ID
+
+
+@pytest.mark.parametrize("wrong", [5, None, 1.5, ["a"], (1, 2)])
+def test_what_is_neither_bytes_nor_text_is_no_id(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="a message id is bytes or str"):
+        as_message_id(wrong)

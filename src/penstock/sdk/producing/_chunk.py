@@ -18,6 +18,7 @@ shares its rows out over batches. Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 try:
@@ -28,6 +29,8 @@ except ImportError:  # Cython is needed to compile, not to run.
 from penstock.model.message_id import ID_HEADER
 
 COMPILED = cython.compiled
+
+PARTITION_MAX = 2**31 - 1
 
 ROW_BYTES = cython.declare(cython.Py_ssize_t, 36)  # More than the fields of a record take beside key, value, headers.
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, 10)
@@ -43,6 +46,22 @@ def as_bytes(data: Any) -> bytes | None:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise TypeError(f"keys, values and those of headers are bytes, str or None, not {type(data).__name__}")
+
+
+def as_number(given: Any, name: str) -> int:
+    """A number that decides where a message goes; TypeError for what is no whole number."""
+    try:
+        return index(given)
+    except TypeError:
+        raise TypeError(f"a {name} is a whole number, not {type(given).__name__}") from None
+
+
+def as_partition(given: Any) -> int:
+    """The number of a partition, which may not be there; ValueError for what cannot be one anywhere."""
+    number = as_number(given, "partition")
+    if abs(number) > PARTITION_MAX:
+        raise ValueError(f"partitions have numbers up to {PARTITION_MAX}, not {number}")
+    return number
 
 
 def as_headers(headers: Any) -> list[tuple[str, bytes | None]]:
@@ -576,8 +595,8 @@ class Intake:
         key: Any,
         headers: Any,
         time_ms: int | None,
-        partition: int | None,
-        hash: int | None,
+        partition: Any,
+        hash: Any,
         message_id: bytes | None,
         on_done: Callable[[Receipt], object] | None,
     ) -> Receipt:
@@ -599,6 +618,10 @@ class Intake:
         if headers:
             pairs = as_headers(headers)
             size += headers_size(pairs)
+        if partition is not None:
+            partition = as_partition(partition)
+        if hash is not None:
+            hash = as_number(hash, "hash")
         if pairs is not None or partition is not None or hash is not None or message_id is not None:
             has_rest = True
         if time_ms is None:

@@ -8,7 +8,17 @@ from itertools import accumulate
 from typing import Any, overload
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.producing._chunk import Batch, Chunk, Place, Receipt, as_bytes, as_headers, cut
+from penstock.sdk.producing._chunk import (
+    Batch,
+    Chunk,
+    Place,
+    Receipt,
+    as_bytes,
+    as_headers,
+    as_number,
+    as_partition,
+    cut,
+)
 from penstock.sdk.producing.desk import Desk, call
 from penstock.sdk.producing.failures import UnstoredError
 from penstock.sdk.producing.options import Options
@@ -34,13 +44,13 @@ def chunks_of(
     count = len(column)
     key_column = None if keys is None else list(keys)
     header_column = None if headers is None else [as_headers(each) if each else None for each in headers]
-    partitions = [partition] * count if isinstance(partition, int) else partition
+    partitions = _partitions(partition, count)
     columns = {
         "keys": key_column,
         "headers": header_column,
         "timestamps": None if isinstance(timestamps_ms, int) else timestamps_ms,
         "partitions": partitions,
-        "hashes": hashes,
+        "hashes": None if hashes is None else [each if each is None else as_number(each, "hash") for each in hashes],
         "message_ids": ids,
     }
     for name, other in columns.items():
@@ -94,6 +104,14 @@ def table_chunks(
         chunk.fill_table(rows, start, end, size_bytes, partition)
         chunks.append(chunk)
     return chunks
+
+
+def _partitions(given: Sequence[int | None] | int | None, count: int) -> list[int | None] | None:
+    if given is None:
+        return None
+    if isinstance(given, Sequence):
+        return [each if each is None else as_partition(each) for each in given]
+    return [as_partition(given)] * count
 
 
 def _part(column: Sequence[Any] | None, start: int, end: int) -> list[Any] | None:

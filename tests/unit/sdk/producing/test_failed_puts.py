@@ -1,6 +1,7 @@
 """What a message that was not stored leaves behind: an id that is no other message's, and nothing that waits."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -31,5 +32,26 @@ def test_the_id_of_a_message_that_was_not_stored_is_never_that_of_another(code: 
         assert told is None or refused.message_id == told
         assert refused.message_id == refused.message_id
         assert scene.cluster.topics["t"][0].values == [b"a", b"b", b"d"]
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", ["0", 1.5, 2**70, -(2**70)])
+@pytest.mark.parametrize("name", ["partition", "hash"])
+def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: str, wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        columns = {"partition": {"partition": [0, wrong]}, "hash": {"hashes": [0, wrong]}}
+        if name == "hash" and isinstance(wrong, int):
+            assert (await put("t", b"v", hash=wrong)).partition == 0
+            return
+        with pytest.raises((TypeError, ValueError), match=name):
+            put("t", b"v", **{name: wrong})
+        with pytest.raises((TypeError, ValueError), match=name):
+            put.many("t", [b"v", b"w"], **columns[name])
+        if name == "partition":
+            with pytest.raises((TypeError, ValueError), match=name):
+                put.many("t", [b"v", b"w"], partition=wrong)
+        assert put.engine.intake.held_bytes == 0
 
     play(body)
