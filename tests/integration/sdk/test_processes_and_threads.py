@@ -112,6 +112,44 @@ def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, pe
     assert values(penstock_bootstrap, topic) == [b"%d" % number for number in range(1000)]
 
 
+@pytest.mark.parametrize("kind", ["consumer", "subscription"])
+def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after_its_end(
+    kind: str, penstock_process: RealBroker
+) -> None:
+    program = """
+        import os, sys, warnings, penstock
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client = penstock.connect(sys.argv[1])
+        client.producer().put_many("in-hand-" + sys.argv[2], [b"a", b"b", b"c"]).result(60)
+        reader = getattr(client, sys.argv[2])("in-hand-" + sys.argv[2], start="beginning")
+        print(next(iter(reader)).value, flush=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                print(reader.poll(timeout=0))
+            except penstock.PenstockError as error:
+                print(error.code.name)
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+        print(next(iter(reader)).value)
+        reader.close()
+        try:
+            print(reader.poll(timeout=0))
+        except penstock.PenstockError as error:
+            print(error.code.name)
+        client.close()
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), penstock_process.bootstrap, kind],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["b'a'", "CLIENT_MISUSED", "b'b'", "CLIENT_CLOSED"]
+
+
 def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(penstock_process: RealBroker) -> None:
     program = """
         import os, sys, warnings, penstock

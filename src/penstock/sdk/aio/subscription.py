@@ -90,6 +90,7 @@ class AsyncSubscription(AsyncFace):
         were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged, a value
         that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
+        self._life.check()
         if not self._left:
             await self._bring(timeout)
         messages = list(self._left)

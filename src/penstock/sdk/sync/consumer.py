@@ -223,6 +223,7 @@ class Consumer(Face):
 
     def _bring(self, timeout: Time | None) -> Outcome:
         """Have messages in hand; the group's changes are told in between."""
+        self._life.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
         again = False
         while not self._hand.open():
@@ -237,6 +238,7 @@ class Consumer(Face):
     def _bring_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
         from penstock.sdk.consuming.arrow import next_record_batch
 
+        self._life.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
         again = False
         while (batch := next_record_batch(self._hand)) is None:

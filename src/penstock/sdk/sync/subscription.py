@@ -91,6 +91,7 @@ class Subscription(Face):
         were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged, a value
         that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
+        self._life.check()
         if not self._left:
             self._bring(timeout)
         messages = list(self._left)
