@@ -24,7 +24,7 @@ def main(bootstrap: str = "127.0.0.1:9092") -> None:
             print(len(places), "rows are stored")
 
         with client.consumer("readings", start="beginning", stop="latest") as consumer:
-            read = pa.Table.from_batches(consumer.arrow())
+            read = consumer.arrow_table()
 
     readings = pa.table(
         {

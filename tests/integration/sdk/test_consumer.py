@@ -56,6 +56,19 @@ def test_every_form_hands_out_the_same_messages(client: penstock.Client, topic: 
     assert sorted(found) == values
 
 
+def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: penstock.Client, topic: str) -> None:
+    empty = client.consumer(topic, start="beginning", stop="latest").arrow_table()
+    assert (empty.num_rows, empty.column_names[:3]) == (0, ["topic", "partition", "offset"])
+    with client.producer() as producer:
+        for number in range(3):
+            producer.put(topic, str(number)).result()
+    table = client.consumer(topic, start="beginning", stop="latest").arrow_table()
+    assert sorted(table["value"].to_pylist()) == [b"0", b"1", b"2"]
+    assert table.schema == empty.schema
+    with pytest.raises(penstock.PenstockError, match="stop="):
+        client.consumer(topic).arrow_table()
+
+
 def test_arrow_has_the_place_of_every_message(client: penstock.Client, topic: str) -> None:
     fill(client, topic, 10)
     (batch,) = client.consumer(topic, start="beginning", stop="latest").arrow()
@@ -81,10 +94,12 @@ def test_the_loop_of_a_group_can_be_left_and_entered_again(client: penstock.Clie
 def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client: penstock.Client, topic: str) -> None:
     values = fill(client, topic)
     seen: list[bytes] = []
-    enough, shared = threading.Event(), threading.Event()
+    has_all, enough, shared = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
-        with client.consumer(topic, group=f"g-{topic}", start="beginning", on_revoked=revoked) as consumer:
+        with client.consumer(
+            topic, group=f"g-{topic}", start="beginning", on_assigned=assigned, on_revoked=revoked
+        ) as consumer:
             for message in consumer:
                 seen.append(message.value)
                 if not shared.is_set():
@@ -92,12 +107,16 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client
                 if enough.is_set():
                     return
 
+    def assigned(_places: Sequence[penstock.TopicPartition]) -> None:
+        has_all.set()
+
     def revoked(_places: Sequence[penstock.TopicPartition]) -> None:
         shared.set()
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
+        assert has_all.wait(LONG_S)
         with client.consumer(topic, group=f"g-{topic}", start="beginning") as other:
             found: list[bytes] = []
             while not shared.is_set() or set(found) | set(seen) < set(values):

@@ -1,6 +1,7 @@
 """Portions as Arrow record batches. Imports PyArrow, so only those import this who want it."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -58,3 +59,8 @@ def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
         ],
         schema=SCHEMA,
     )
+
+
+def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """All of them together; without any, a table without rows."""
+    return pa.Table.from_batches(batches, schema=SCHEMA)

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.record import Message
@@ -63,6 +64,7 @@ class Consumer(Face):
         self._on_health = options.get("on_health")
         self._hand = Hand(decoder(options.get("values")))
         self._is_done = False
+        self._has_end = options.get("stop") is not None
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
         asking = home.asking(Role.CONSUMER)
@@ -137,6 +139,20 @@ class Consumer(Face):
     def poll_arrow(self, timeout: Time | None = 5.0) -> "pa.RecordBatch | None":
         """The next record batch; None when none has come in time, or when the range has ended."""
         return self._bring_arrow(timeout)
+
+    def arrow_table(self) -> "pa.Table":
+        """All that is left of the range as one Arrow table, which may have no rows; its columns are those of `arrow`.
+
+        INVALID_REQUEST without `stop`: there would be no end.
+        """
+        from penstock.sdk.consuming.arrow import as_table
+
+        if not self._has_end:
+            raise PenstockError(ErrorCode.INVALID_REQUEST, 'a table has an end; say where: stop="latest", for example')
+        batches = []
+        for batch in self.arrow():
+            batches.append(batch)
+        return as_table(batches)
 
     def get(
         self,
