@@ -114,6 +114,7 @@ class ErrorCode(Enum):
     DUPLICATE_MESSAGE_ID = (1011, False, "messages of these ids were stored before; nothing was stored now")
     INVALID_MESSAGE_ID = (1012, False, "the message id is not valid")
     PRODUCER_FULL = (1015, False, "the producer holds as much as it may; put again when there is room")
+    CLIENT_FAILED = (1016, False, "the client met something unexpected; its log says what")
     UNDECODABLE_VALUE = (1020, False, "a message's value is not what its reader was told it is")
     NOT_OWNER = (1030, False, "the client does not own this partition in its group now")
     INVALID_ITERATOR = (1031, False, "the iterator's signature or layout is wrong: no broker of this cluster made it")

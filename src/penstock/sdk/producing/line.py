@@ -16,8 +16,8 @@ that is not good, all that are under way are waited for, and then seen through o
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
@@ -26,6 +26,7 @@ from penstock.sdk.answers import Produced, ProducerIdentity
 from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.producing._chunk import Batch
 from penstock.sdk.producing.batches import NOBODY, halves, has_ids, number, parts, take_back
+from penstock.sdk.producing.desk import log
 from penstock.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from penstock.sdk.producing.options import ALL
 from penstock.sdk.requests import KnownIdsError
@@ -132,7 +133,7 @@ class Line:
                 return
             if not self._post(self._waiting[0]):
                 if not self._flying:
-                    self._task = asyncio.get_running_loop().create_task(self._take_one())
+                    self._begin(self._take_one())
                 return
             self._waiting.popleft()
 
@@ -140,18 +141,20 @@ class Line:
         """The producer ends: nothing is tried any more, and all that is left is settled by what is known of it."""
         if self._task is not None:
             self._task.cancel()
+        self._settle_all("the producer was closed", ErrorCode.REQUEST_TIMED_OUT)
+
+    def _settle_all(self, why: str, unsent: ErrorCode) -> None:
         left = [*self._alone, *(each.batch for each in self._flying), *self._waiting]
         self._alone.clear()
         self._flying.clear()
         self._waiting.clear()
         for batch in left:
             if not batch.is_settled:
-                error = PenstockError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before an answer came")
+                error = PenstockError(ErrorCode.NETWORK_EXCEPTION, f"{why} before an answer came")
                 if batch.was_sent:
                     self._settled(batch, OutcomeUnknownError(self.where, error, unanswered=True))
                 else:
-                    text = f"{self.where}: nothing was sent; the producer was closed first"
-                    self._settled(batch, PenstockError(ErrorCode.REQUEST_TIMED_OUT, text))
+                    self._settled(batch, PenstockError(unsent, f"{self.where}: nothing was sent; {why} first"))
 
     # While all goes well.
 
@@ -167,11 +170,11 @@ class Line:
             sequence = (last.base_sequence + last.count) % SEQUENCE_MODULUS
         try:
             number(batch, self._identity, sequence)
-        except PenstockError:
-            return False  # It fails when it has its turn alone.
-        if (batch.identity, batch.base_sequence) != (self._identity, sequence):  # Somebody was told of an id.
-            return False
-        posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
+            if (batch.identity, batch.base_sequence) != (self._identity, sequence):  # Somebody was told of an id.
+                return False
+            posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
+        except Exception:
+            return False  # Nothing was sent: whatever it is, it comes again when the batch has its turn alone.
         if posted is None:
             return False
         self._connection = posted.connection
@@ -185,12 +188,26 @@ class Line:
         while self._task is None and self._flying and self._flying[0].answer.done():
             outcome = _outcome(self._flying[0].answer)
             if isinstance(outcome, PenstockError):
-                self._task = asyncio.get_running_loop().create_task(self._recover())
+                self._begin(self._recover())
                 return
             self._confirm(self._flying.popleft().batch, outcome)
         self.pump()
 
     # One by one.
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._see_to(work))
+
+    async def _see_to(self, work: Coroutine[Any, Any, None]) -> None:
+        """Nothing else is sent meanwhile. A fault of ours fails all that waits here, and holds up nothing after it."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("sending to %s failed unexpectedly", self.where)
+            self._retire(self._identity)
+            self._settle_all(f"the producer failed ({error!r})", ErrorCode.CLIENT_FAILED)
+        self._task = None
+        self.pump()
 
     async def _take_one(self) -> None:
         """See the first batch through alone."""
@@ -208,8 +225,6 @@ class Line:
     async def _see_all_through(self, outcomes: "list[Produced | PenstockError | None]") -> None:
         for batch, outcome in zip(list(self._alone), outcomes, strict=True):
             await self._settle_one(batch, outcome)
-        self._task = None
-        self.pump()
 
     async def _settle_one(self, batch: Batch, outcome: Produced | PenstockError | None) -> None:
         try:
@@ -221,13 +236,14 @@ class Line:
             self._alone.remove(batch)
             self._settled(batch, error)
         except PenstockError as error:
-            self._alone.remove(batch)
             if error.code in TOO_LARGE and batch.count > 1 and not batch.is_shown:
-                parts = halves(batch)
-                self._alone += parts
-                for part in parts:
+                made = halves(batch)
+                self._alone.remove(batch)
+                self._alone += made
+                for part in made:
                     await self._settle_one(part, None)
             else:
+                self._alone.remove(batch)
                 if not take_back(batch):
                     self._retire(batch.identity)
                 self._settled(batch, error)
@@ -239,8 +255,8 @@ class Line:
         """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""
         left = [position for position in range(batch.count) if position not in known]
         shares = [[position] for position in known] + ([left] if left else [])
-        self._alone.remove(batch)
         made = parts(batch, shares)
+        self._alone.remove(batch)
         for part, offset in zip(made, known.values(), strict=False):
             self._confirm(part, Produced(offset, -1, -1))
         if left:

@@ -8,6 +8,9 @@ import pytest
 from builders.engines import Put
 from builders.scripted_broker import Late, Refuse, Scene, play
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.core import ConnectionCore
+from penstock.sdk.producing import batches
+from penstock.sdk.producing._chunk import Batch
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE])
@@ -55,3 +58,45 @@ def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: s
         assert put.engine.intake.held_bytes == 0
 
     play(body)
+
+
+def test_a_message_too_large_for_any_request_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ConnectionCore.__init__.__kwdefaults__ or {}, "frame_bytes_max", 10_000)
+
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        await put("t", b"a")
+        too_large, after = put("t", bytes(10_000)), put("t", b"b")
+        with pytest.raises(PenstockError, match="MESSAGE_TOO_LARGE"):
+            await too_large
+        await after
+        assert scene.cluster.topics["t"][0].values == [b"a", b"b"]
+
+    play(body)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_fault_of_the_producer_fails_what_it_meets_and_what_comes_after_is_stored(
+    is_first: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    encode = batches._encode_columns
+
+    def fail_for_one(batch: Batch) -> bytearray:
+        assert batch.chunk.values[0] != b"faulty"
+        return encode(batch)
+
+    monkeypatch.setattr(batches, "_encode_columns", fail_for_one)
+
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        if not is_first:
+            await put("t", b"a")
+        faulty = put("t", b"faulty")
+        with pytest.raises(PenstockError, match="CLIENT_FAILED"):
+            await faulty
+        await put("t", b"b")
+        assert scene.cluster.topics["t"][0].values == ([b"b"] if is_first else [b"a", b"b"])
+        await put.close(1.0)
+
+    play(body)
+    assert "failed unexpectedly" in caplog.text
