@@ -1,7 +1,7 @@
 """`penstock bench produce | consume | latency`: how fast a broker is from here."""
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +27,7 @@ from penstock.model.units import read_size_bytes
 if TYPE_CHECKING:
     from penstock.cli.loads import Load, Measured
     from penstock.cli.session import Session
-    from penstock.sdk.client import WireClient
+    from penstock.sdk.aio.producer import AsyncProducer
 
 app = typer.Typer(
     help="Measure a broker: a simple load through the Python client, whose own time is part of what is measured.",
@@ -83,7 +83,7 @@ def produce(
 
         with _prepared(bootstrap, topic, partitions, asked) as bench:
             load = bench.load
-            with bench.clients(producers) as writers:
+            with bench.producers() as writers:
                 measured = bench.run("writing", as_json, lambda advance: loads.produce(writers, load, advance))
         _tell("produce", load, measured, as_json=as_json)
 
@@ -108,7 +108,8 @@ def consume(
         with _prepared(bootstrap, topic, partitions, asked) as bench:
             load, client = bench.load, bench.session.client
             if topic is None:
-                bench.run("filling", as_json, lambda advance: loads.produce([client], load, advance))
+                with bench.producers() as writers:
+                    bench.run("filling", as_json, lambda advance: loads.produce(writers, load, advance))
             measured = bench.run("reading", as_json, lambda advance: loads.consume(client, load, advance))
         _tell("consume", load, measured, as_json=as_json)
 
@@ -130,8 +131,8 @@ def latency(
         from penstock.cli import loads
 
         with _prepared(bootstrap, topic, 1, asked) as bench:
-            load = bench.load
-            with bench.clients(2) as (writer, reader):
+            load, reader = bench.load, bench.session.client
+            with bench.producers() as (writer,):
                 measured = bench.run("measuring", as_json, lambda add: loads.latency(writer, reader, load, add))
         _tell("latency", load, measured, as_json=as_json)
 
@@ -156,24 +157,20 @@ def _asked(
 class _Bench:
     """A session, and the topic that the load is for."""
 
-    def __init__(self, session: "Session", bootstrap: str, load: "Load") -> None:
+    def __init__(self, session: "Session", load: "Load") -> None:
         self.session = session
         self.load = load
-        self._bootstrap = bootstrap
 
     @contextmanager
-    def clients(self, count: int) -> "Iterator[list[WireClient]]":
-        """So many clients with connections of their own, the first of which is the session's."""
-        from penstock.sdk.client import WireClient
+    def producers(self) -> "Iterator[list[AsyncProducer]]":
+        """As many as the load has, each with connections of its own."""
+        from penstock.cli.session import producing
+        from penstock.sdk.producing.options import Options
 
-        more: list[WireClient] = []
-        try:
-            for _ in range(count - 1):
-                more.append(self.session.run(WireClient.connect(self._bootstrap)))
-            yield [self.session.client, *more]
-        finally:
-            for client in more:
-                client.close()
+        load = self.load
+        options = Options(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
+        with ExitStack() as stack:
+            yield [stack.enter_context(producing(self.session, options)) for _ in range(load.producers)]
 
     def run(
         self, what: str, as_json: bool, work: "Callable[[Callable[[int], None]], Coroutine[Any, Any, Measured]]"
@@ -196,12 +193,12 @@ def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "Load") 
         if topic is not None:
             with topic_expected(session, topic):
                 session.run(client.describe_topic(topic, timeout_s=load.timeout_s))
-                yield _Bench(session, bootstrap, load._replace(topic=topic))
+                yield _Bench(session, load._replace(topic=topic))
             return
         name = f"penstock-bench-{SystemEntropy().token(6).hex()}"
         session.run(client.create_topic(name, partitions=partitions, timeout_s=load.timeout_s))
         try:
-            yield _Bench(session, bootstrap, load._replace(topic=name))
+            yield _Bench(session, load._replace(topic=name))
         finally:
             session.run(client.delete_topic(name, timeout_s=load.timeout_s))
 

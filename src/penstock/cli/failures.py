@@ -120,6 +120,6 @@ def _is_unreachable(error: PenstockError) -> bool:
 
 
 def _is_outcome_unknown(error: PenstockError) -> bool:
-    from penstock.sdk.putting import PutError
+    from penstock.sdk.producing.failures import OutcomeUnknownError, UnstoredError
 
-    return isinstance(error, PutError) and error.outcome_unknown
+    return isinstance(error, OutcomeUnknownError) or (isinstance(error, UnstoredError) and error.in_doubt > 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
 from penstock.sdk.requests import BEGINNING, LATEST
 
@@ -75,35 +76,28 @@ def make_values(size_bytes: int) -> list[bytes]:
     return [os.urandom(half).hex().encode()[:size_bytes] for _ in range(_KINDS_OF_VALUE)]
 
 
-async def produce(clients: Sequence[WireClient], load: Load, advance: Advance) -> Measured:
-    """Write the messages, by all clients side by side, each with one call under way."""
+async def produce(producers: Sequence[AsyncProducer], load: Load, advance: Advance) -> Measured:
+    """Write the messages, by all producers side by side, each with one call under way."""
     values = make_values(load.size_bytes)
     measured = Measured(latencies_s={"put": []})
     left = load.messages
 
-    async def work(client: WireClient) -> None:
+    async def work(producer: AsyncProducer) -> None:
         nonlocal left
         while left > 0:
             count = min(load.batch, left)
             left -= count
             begin_s = time.perf_counter()
-            await client.put(
-                load.topic,
-                [values[number % _KINDS_OF_VALUE] for number in range(count)],
-                compression=load.compression,
-                acks=load.acks,
-                timeout_s=load.timeout_s,
-            )
+            await producer.put_many(load.topic, [values[number % _KINDS_OF_VALUE] for number in range(count)])
             measured.latencies_s["put"].append(time.perf_counter() - begin_s)
             measured.messages += count
             measured.size_bytes += count * load.size_bytes
             advance(count)
 
     begin_s = time.perf_counter()
-    await _together([work(client) for client in clients])
-    if load.acks == 0:
-        # Nobody answers for these; the answer to a later question shows that the broker has read them.
-        await asyncio.gather(*(client.metadata([], timeout_s=load.timeout_s) for client in clients))
+    await _together([work(producer) for producer in producers])
+    for producer in producers:
+        await producer.flush()  # Nobody has answered for what was sent with acks=0.
     measured.elapsed_s = time.perf_counter() - begin_s
     return measured
 
@@ -137,7 +131,7 @@ async def consume(client: WireClient, load: Load, advance: Advance) -> Measured:
     return measured
 
 
-async def latency(writer: WireClient, reader: WireClient, load: Load, advance: Advance) -> Measured:
+async def latency(writer: AsyncProducer, reader: WireClient, load: Load, advance: Advance) -> Measured:
     """One message after the other: how long until it is acknowledged, and until a waiting reader has it."""
     values = make_values(load.size_bytes)
     measured = Measured(latencies_s={"acknowledged": [], "read": []})
@@ -148,14 +142,7 @@ async def latency(writer: WireClient, reader: WireClient, load: Load, advance: A
         reading = asyncio.create_task(_read_from(reader, load, offset))
         await asyncio.sleep(0)  # Lets the reader ask before there is something to read.
         sent_s = time.perf_counter()
-        await writer.put(
-            load.topic,
-            [values[number % _KINDS_OF_VALUE]],
-            partition=0,
-            compression=load.compression,
-            acks=load.acks,
-            timeout_s=load.timeout_s,
-        )
+        await writer.put(load.topic, values[number % _KINDS_OF_VALUE], partition=0)
         measured.latencies_s["acknowledged"].append(time.perf_counter() - sent_s)
         read_s, offset = await reading
         measured.latencies_s["read"].append(read_s - sent_s)

@@ -94,6 +94,7 @@ def put(
             raise usage_error("there are no messages: neither arguments nor a standard input")
         from penstock.cli.messages import Message
         from penstock.cli.writing import How, write
+        from penstock.sdk.producing.options import Options
 
         now_ms = SystemClock().wall_ms()
         common = Message(
@@ -105,8 +106,8 @@ def put(
         )
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
         portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
-        how = How(topic, compression, ACKS[acks], timeout)
-        write(portions, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
+        options = Options(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
+        write(portions, How(topic, options), bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
 def _portions(

@@ -1,12 +1,16 @@
 """A client for the time of one command."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from penstock.model.errors import PenstockError
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
 from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.producing.options import Options
 
 T = TypeVar("T")
 
@@ -34,12 +38,30 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
     """
     seeds = bootstrap.count(",") + 1
     silence_s = timeout_s if seeds == 1 else min(timeout_s / seeds, SEED_SILENCE_S)
+    logging.getLogger("penstock.sdk").addHandler(logging.NullHandler())  # Commands say themselves what went wrong.
     with asyncio.Runner() as runner:
         client = runner.run(WireClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:
             yield Session(runner, client)
         finally:
             runner.run(_close(client))
+
+
+@contextmanager
+def producing(session: Session, options: Options) -> Iterator[AsyncProducer]:
+    """A producer for the time of one command. After a failure, or Ctrl-C, what is on its way is not waited for."""
+
+    async def make() -> AsyncProducer:
+        return session.client.producer(options)
+
+    producer = session.run(make())
+    try:
+        yield producer
+    except BaseException:
+        with suppress(PenstockError):  # Whoever fails has told what is known of it.
+            session.run(producer.close(0))
+        raise
+    session.run(producer.close())
 
 
 async def _close(client: WireClient) -> None:

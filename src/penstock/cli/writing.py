@@ -1,47 +1,51 @@
 """Sends portions of messages one after the other, and keeps account of what was stored where."""
 
-import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from penstock.cli.messages import BadMessageError, Message, Portion, ReadAhead
+from penstock.cli.messages import BadMessageError, Header, Message, Portion, ReadAhead
 from penstock.cli.nearest import topic_expected
 from penstock.cli.output import counted, print_json, print_line
 from penstock.cli.progress import ProgressBar
-from penstock.cli.session import connected
+from penstock.cli.session import connected, producing
 from penstock.model.clock import SystemClock
 from penstock.model.errors import PenstockError
-from penstock.sdk.client import WireClient
-from penstock.sdk.putting import Place, PutError
+from penstock.model.message_id import ID_HEADER
+from penstock.sdk.aio.producer import AsyncProducer
+from penstock.sdk.producing._chunk import Place, Receipt
+from penstock.sdk.producing.failures import OutcomeUnknownError, UnstoredError
+from penstock.sdk.producing.options import Options
 
 _PARTITIONS_TOLD = 4
+
+T = TypeVar("T")
+
+Outcome = Place | PenstockError
+"""Where a message was stored, or why it was not, or may not have been."""
 
 
 class How(NamedTuple):
     """How messages are to be written."""
 
     topic: str
-    compression: str
-    acks: int
-    timeout_s: float
+    options: Options
 
 
 def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes: int | None, as_json: bool) -> None:
     """Send everything and tell what became of it; an error tells how much had been stored before it."""
-    stored = Stored(how.topic, as_json=as_json, answered=how.acks != 0)
+    stored = Stored(how.topic, as_json=as_json, answered=how.options.acks != 0)
     typed = sys.stdin is not None and sys.stdin.isatty() and total_bytes is None
     bar = ProgressBar(how.topic, total_bytes, in_bytes=True, wanted=not as_json and not typed)
-    with connected(bootstrap, how.timeout_s) as session, topic_expected(session, how.topic), bar:
+    with connected(bootstrap, how.options.timeout_s) as session, topic_expected(session, how.topic), bar:
         ahead = ReadAhead(portions)
         try:
-            for portion in ahead:
-                stored.add(session.run(send(session.client, portion.messages, how)))
-                bar.advance(portion.size_bytes)
+            with producing(session, how.options) as producer:
+                for portion in ahead:
+                    take_account(session.run(send(producer, portion.messages, how.topic)), portion, stored)
+                    bar.advance(portion.size_bytes)
         except PenstockError as error:
-            if isinstance(error, PutError):
-                name_first(error, portion, stored)
             if stored.count or isinstance(error, BadMessageError):
                 error.detail += f"; {stored.so_far}"
             raise
@@ -50,59 +54,64 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
             raise
         finally:
             ahead.close()
-        if how.acks == 0:
-            # Nobody answers for these; the answer to a later question shows that the broker has read them.
-            session.run(session.client.metadata([], timeout_s=how.timeout_s))
     stored.tell()
 
 
-async def send(client: WireClient, messages: Sequence[Message], how: How) -> list[Place]:
-    """Store the messages; PutError with the place of each that was."""
-    shares: dict[int | None, list[int]] = {}
-    for index, message in enumerate(messages):
-        shares.setdefault(message.partition, []).append(index)
-    places: list[Place | None] = [None] * len(messages)
-    failures: list[PutError] = []
-
-    async def put(partition: int | None, indexes: list[int]) -> None:
-        found: Sequence[Place | None]
-        try:
-            found = await _put(client, [messages[index] for index in indexes], partition, how)
-        except PutError as error:
-            failures.append(error)
-            found = error.places
-        for index, place in zip(indexes, found, strict=True):
-            places[index] = place
-
-    await asyncio.gather(*(put(partition, indexes) for partition, indexes in shares.items()))
-    if failures:
-        worst = next((error for error in failures if error.outcome_unknown), failures[0])
-        worst.places = tuple(places)
-        raise worst
-    return [place for place in places if place is not None]
-
-
-async def _put(client: WireClient, messages: list[Message], partition: int | None, how: How) -> list[Place]:
-    now_ms = SystemClock().wall_ms()
-    return await client.put(
-        how.topic,
+async def send(producer: AsyncProducer, messages: Sequence[Message], topic: str) -> list[Outcome]:
+    """Store the messages; what became of each. A header with an id is what makes the message stored once under it."""
+    receipts = producer.put_many(
+        topic,
         [message.value for message in messages],
-        keys=[message.key for message in messages] if any(message.key is not None for message in messages) else None,
-        headers=[message.headers for message in messages] if any(message.headers for message in messages) else None,
-        timestamps_ms=[now_ms if message.timestamp_ms is None else message.timestamp_ms for message in messages],
-        partition=partition,
-        compression=how.compression,
-        acks=how.acks,
-        timeout_s=how.timeout_s,
+        keys=_column([message.key for message in messages]),
+        headers=_column([_headers(message) for message in messages]),
+        timestamps=_times(messages),
+        partition=_column([message.partition for message in messages]),
+        message_ids=_column([_message_id(message) for message in messages]),
     )
+    try:
+        return list(await receipts)
+    except UnstoredError:
+        return [_outcome(receipt) for receipt in receipts]
 
 
-def name_first(error: PutError, portion: Portion, stored: "Stored") -> None:
-    """Add to the error which message is the first it concerns, and to the account those that it does not concern."""
-    if len(portion.messages) > 1:
-        source, number = portion.origin(error.places.index(None))
+def _column(cells: list[T | None]) -> list[T | None] | None:
+    return cells if any(cell is not None for cell in cells) else None
+
+
+def _headers(message: Message) -> list[Header] | None:
+    return [each for each in message.headers if each[0] != ID_HEADER] or None
+
+
+def _message_id(message: Message) -> bytes | None:
+    return next((value or b"" for name, value in message.headers if name == ID_HEADER), None)
+
+
+def _times(messages: Sequence[Message]) -> list[float] | None:
+    if all(message.timestamp_ms is None for message in messages):
+        return None
+    now_ms = SystemClock().wall_ms()
+    return [(now_ms if each.timestamp_ms is None else each.timestamp_ms) / 1000 for each in messages]
+
+
+def _outcome(receipt: Receipt) -> Outcome:
+    try:
+        return receipt.result(0)
+    except PenstockError as error:
+        return error
+
+
+def take_account(outcomes: Sequence[Outcome], portion: Portion, stored: "Stored") -> None:
+    """Add to the account what was stored; raise the error of the rest, with the first message it concerns."""
+    stored.add([each for each in outcomes if isinstance(each, Place)])
+    failures = [(index, each) for index, each in enumerate(outcomes) if isinstance(each, PenstockError)]
+    if not failures:
+        return
+    first, error = failures[0]
+    error = next((each for _, each in failures if isinstance(each, OutcomeUnknownError)), error)
+    if len(outcomes) > 1:
+        source, number = portion.origin(first)
         error.detail += f"; the first it concerns is line {number} of {source}"
-    stored.add([place for place in error.places if place is not None])
+    raise error
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from penstock.sdk import requests
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.aio.face import AsyncPortal
+from penstock.sdk.aio.producer import AsyncProducer, make_producer
 from penstock.sdk.answers import (
     FetchedBatches,
     Produced,
@@ -31,7 +32,7 @@ from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_bat
 from penstock.sdk.home import Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producer import Producer, Rows
-from penstock.sdk.producing.options import ALL
+from penstock.sdk.producing.options import ALL, Options
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.retry import Deadline
 
@@ -149,6 +150,10 @@ class WireClient(Idle):
     async def producer_identity(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ProducerIdentity:
         """A new identity, for batches that the caller numbers itself and sends with `produce`."""
         return await self._ask_identity(Deadline(timeout_s))
+
+    def producer(self, options: Options) -> AsyncProducer:
+        """What the public client's producer is, with connections of its own; to be closed before this."""
+        return make_producer(AsyncPortal(), self._home, None, options)
 
     # Reading.
 

@@ -7,7 +7,7 @@ next question asks the cluster again.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from penstock import __version__
@@ -214,6 +214,16 @@ class Cluster:
             else:
                 self._topics[name] = (asyncio.get_running_loop().time(), topic)
         return view
+
+    async def heard(self) -> None:
+        """Wait until the brokers have read all that was sent to them: each answers a question that comes behind it.
+
+        A connection that is lost meanwhile is not waited for.
+        """
+        for connection in list(self._connections.values()):
+            with suppress(PenstockError):
+                request = requests.metadata([], auto_create=False)
+                await connection.request(request, self._settings.request_timeout_s)
 
     def connecting(self) -> Deadline:
         """Time enough to try each seed once."""

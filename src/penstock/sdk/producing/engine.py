@@ -207,9 +207,13 @@ class Engine:
     async def flush(self, timeout_s: float) -> None:
         """Wait until all that was put before is settled; TimeoutError when that takes longer.
 
+        What nobody answers for (acks=0) has then been read by its broker, unless a connection was lost.
         UnstoredError when some was not stored, and nobody has asked those receipts for it yet.
         """
         await self._settle(timeout_s)
+        self._tell_unseen()
+
+    def _tell_unseen(self) -> None:
         failed, self._failed = self._failed, deque(maxlen=_FAILED_KEPT)
         unseen = [batch for batch in failed if batch.unseen > 0]
         if unseen:
@@ -223,6 +227,8 @@ class Engine:
                 future = self._loop.create_future()
                 self._settling.append(future)
                 await future
+            if self.options.acks == 0:
+                await self._cluster.heard()
 
     async def close(self) -> None:
         """Take nothing more, flush for `close_timeout_s`, and end; what is not settled by then is given up.
@@ -234,7 +240,7 @@ class Engine:
             await self.flush(self.close_timeout_s)
         except TimeoutError:
             self.give_up()
-            await self.flush(0)
+            self._tell_unseen()
         finally:
             self.give_up()
 

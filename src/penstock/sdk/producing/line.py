@@ -10,6 +10,7 @@ that is not good, all that are under way are waited for, and then seen through o
   batch would carry the same numbers, and would be taken for the lost one.
 - The first batch under an identity goes alone: to a broker that does not know it yet, any number would be the first.
 - A batch whose messages have ids of their own has no number: it goes alone, and the broker knows a retry by the ids.
+- Where order is to be kept (`in_order`), batches go one by one, and none after one that failed.
 - A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead, and no other
   batch gets that number.
 """
@@ -118,6 +119,7 @@ class Line:
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._is_proven = False
+        self._is_stopped = False
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -162,7 +164,8 @@ class Line:
         """Send a batch behind those under way; False when it must wait, or go alone."""
         if self._identity is None or not self._is_proven:
             return False
-        if batch.chunk.options.acks != ALL or batch.chunk.deadline.is_over or has_ids(batch):
+        options = batch.chunk.options
+        if options.acks != ALL or options.in_order or batch.chunk.deadline.is_over or has_ids(batch):
             return False
         sequence = self._next_sequence
         if self._flying:
@@ -234,7 +237,7 @@ class Line:
         except OutcomeUnknownError as error:
             self._retire(batch.identity)
             self._alone.remove(batch)
-            self._settled(batch, error)
+            self._fail(batch, error)
         except PenstockError as error:
             if error.code in TOO_LARGE and batch.count > 1 and not batch.is_shown:
                 made = halves(batch)
@@ -246,7 +249,7 @@ class Line:
                 self._alone.remove(batch)
                 if not take_back(batch):
                     self._retire(batch.identity)
-                self._settled(batch, error)
+                self._fail(batch, error)
         else:
             self._alone.remove(batch)
             self._confirm(batch, produced)
@@ -270,6 +273,9 @@ class Line:
         What the broker would not know again, having neither numbers nor ids, is not sent again when in doubt.
         """
         deadline: Deadline = batch.chunk.deadline
+        if self._is_stopped:
+            text = f"{self.where}: nothing was sent; a message before it was not stored"
+            raise PenstockError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         if outcome is None and deadline.is_over:
             text = f"{self.where}: nothing was sent; the time was over before its turn came"
             raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text)
@@ -339,6 +345,10 @@ class Line:
         batch.base_offset = produced.base_offset
         batch.append_time_ms = produced.log_append_time_ms
         self._settled(batch, None)
+
+    def _fail(self, batch: Batch, error: PenstockError) -> None:
+        self._is_stopped = self._is_stopped or batch.chunk.options.in_order
+        self._settled(batch, error)
 
     def _retire(self, identity: ProducerIdentity | None) -> None:
         """No new batch of this partition goes under this identity; other partitions keep theirs."""

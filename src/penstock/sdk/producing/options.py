@@ -32,6 +32,9 @@ class Options:
     room_timeout_s: float = ROOM_TIMEOUT_S
     """How long a put waits, in threads, while the producer holds as much as it may."""
 
+    in_order: bool = False
+    """Whether nothing more goes to a partition once a message to it failed, so that no later one is stored instead."""
+
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "batch_count", "max_bytes"):
             if getattr(self, name) < 1:
