@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock import __version__
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
-from penstock.model.roles import Role
+from penstock.model.roles import PRODUCER_GROUP_MAX, Role
 from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
@@ -16,6 +17,8 @@ from penstock.sdk.greeting import Greeting, Part
 from penstock.sdk.idle import Idle
 from penstock.sdk.life import Life
 from penstock.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics
+
+CLIENT_ID_MAX = 249
 
 
 class Home:
@@ -32,6 +35,7 @@ class Home:
         metrics: Metrics | None = None,
         version: str = __version__,
     ) -> None:
+        check_text("client_id", settings.client_id, 0, CLIENT_ID_MAX)
         self.seeds = tuple(seeds)
         self.clock = clock
         self.settings = settings
@@ -57,6 +61,8 @@ class Home:
 
     def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
         """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
+        if producer_group is not None:
+            check_text("group", producer_group, 1, PRODUCER_GROUP_MAX)
         greeting = Greeting(self._version, Part(role, producer_group))
         cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
         return Asking(cluster, self._entropy)
@@ -76,3 +82,17 @@ class Home:
         if self._watching is not None:
             self._watching.cancel()
         self._asking.cluster.close()
+
+
+def check_text(name: str, given: object, least: int, most: int) -> None:
+    """INVALID_SETTING for what cannot be said to a broker: no text, not so many characters, or half a character."""
+    if not isinstance(given, str):
+        problem = "it must be str"
+    elif not least <= len(given) <= most:
+        problem = f"it has {len(given)} characters, {least} to {most} are allowed"
+    elif any("\ud800" <= each <= "\udfff" for each in given):
+        problem = "it cannot be written as UTF-8"
+    else:
+        return
+    shown = repr(given) if len(repr(given)) < 60 else f"{repr(given)[:60]}..."
+    raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={shown}: {problem}")

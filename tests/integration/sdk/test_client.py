@@ -101,6 +101,25 @@ def test_a_bad_seed_list_is_refused_before_anything_is_tried(world: Any, bootstr
     assert refused.value.code is penstock.ErrorCode.INVALID_SETTING
 
 
+NO_NAMES = pytest.mark.parametrize("name", [5, b"bytes", "x" * 250, "\ud800"], ids=repr)
+
+
+@both
+@NO_NAMES
+def test_a_client_id_that_no_broker_could_be_told_is_refused_at_once(world: Any, name: Any) -> None:
+    with pytest.raises(penstock.PenstockError, match="INVALID_SETTING: client_id="):
+        world("127.0.0.1:9", lambda client, done: None, client_id=name)
+
+
+@NO_NAMES
+def test_a_producer_group_that_no_broker_could_be_told_is_refused_at_once(name: Any, penstock_bootstrap: str) -> None:
+    with (
+        penstock.connect(penstock_bootstrap) as client,
+        pytest.raises(penstock.PenstockError, match="INVALID_SETTING: group="),
+    ):
+        client.producer(group=name)
+
+
 @both
 def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> None:
     with socket.socket() as silent:  # Bound, so that nobody else gets the port, but not listening.
