@@ -179,14 +179,17 @@ class Shard:
         try:
             effects = step(self._now())
         except Exception:
-            # A fault in the machine: what it knows now is worth nothing, what the log has is as good as before.
-            _log.exception("the state of groups failed unexpectedly", extra={"partition": str(self.partition)})
-            self._refuse(token, lambda command: failed(command, ErrorCode.UNKNOWN_SERVER_ERROR))
-            self._throw_away()
+            self._fault(token)
             return
         if not effects.records or self._append(effects.records, token):
             self._answer(effects, at_once=at_once and not effects.records)
             self._set_timer()
+
+    def _fault(self, token: Token | None) -> None:
+        """In the machine, or in what it said: what it knows is worth nothing, what the log has is as good as before."""
+        _log.exception("the state of groups failed unexpectedly", extra={"partition": str(self.partition)})
+        self._refuse(token, lambda command: failed(command, ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._throw_away()
 
     # Writing.
 
@@ -210,6 +213,9 @@ class Shard:
             _log.warning("groups could not be written", extra={"partition": str(self.partition), "why": str(error)})
             self._refuse(token, partial(refused_by_log, error=error.code))
             self._throw_away()
+            return False
+        except Exception:
+            self._fault(token)
             return False
         return True
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from builders.group_site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.partitions import read_all
+from penstock.groups import shard
 from penstock.groups.answers import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from penstock.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
 from penstock.groups.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
@@ -283,6 +284,26 @@ def test_a_fault_of_the_machine_while_it_is_loaded_is_told_and_loading_tried_aga
 
     run_groups(story)
     assert not faults
+    assert "nobody thought of it" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["handle", "encode_batch"])
+def test_a_fault_while_a_question_is_dealt_with_is_answered_and_the_state_loaded_anew(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("nobody thought of it")
+
+    async def story(site: GroupSite) -> None:
+        assert await site.commit(5) is OK
+        with monkeypatch.context() as planted:
+            planted.setattr(Machine if place == "handle" else shard, place, fail)
+            assert await site.commit(6) is ErrorCode.UNKNOWN_SERVER_ERROR
+        await asyncio.sleep(1)
+        assert await site.committed() == {0: 5}
+        assert await site.commit(7) is OK
+
+    run_groups(story)
     assert "nobody thought of it" in caplog.text
 
 
