@@ -34,6 +34,7 @@ from penstock.records.header import MADE_IDS, BatchHeader, read_header
 from penstock.records.produced import placed
 from penstock.storage.cleaner import CleaningJob
 from penstock.storage.commit import Commit
+from penstock.storage.data_directory import to_the_end
 from penstock.storage.log import Log
 from penstock.storage.store import FlushPolicy, Store
 
@@ -234,7 +235,8 @@ class Partition(Readable):
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} is beyond the high watermark, {self.high_watermark}"
             )
         if self.ids is not None and self.ids.covered < wanted:
-            await self.save_ids()  # What is deleted can no longer tell of its ids after a crash.
+            # What is deleted can no longer tell of its ids after a crash.
+            await to_the_end(self.save_ids())
             if self.ids is None or self.ids.covered < wanted:
                 raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, f"the message ids of {self.topic} cannot be saved")
         await self._store.move_start(self.log, wanted)

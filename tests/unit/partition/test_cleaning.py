@@ -1,21 +1,19 @@
 """Compaction of a partition: its readers, its producers and its snapshots are none the wiser."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
-from typing import TypeVar
 
 import pytest
 
 from builders.batches import batch
-from builders.partitions import Site, committed, read_all
+from builders.partitions import Site, SlowWorkers, committed, read_all
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition import state
 from penstock.partition.cleaning import Cleaning
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 
-T = TypeVar("T")
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "16384"}
 
 
@@ -215,27 +213,6 @@ def test_a_start_that_waits_while_the_topic_is_deleted_moves_nothing(caplog: pyt
         assert not caplog.records, "no disk has refused anything"
 
     Site().run(story)
-
-
-class SlowWorkers:
-    """Workers that take their time, and know how much was under way beside one another."""
-
-    def __init__(self) -> None:
-        self.busy = self.busiest = 0
-
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.ensure_future(self._do(work))
-
-    async def _do(self, work: Callable[[], T]) -> T:
-        self.busy += 1
-        self.busiest = max(self.busiest, self.busy)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        self.busy -= 1
-        return work()
-
-    def close(self) -> None:
-        pass
 
 
 def test_one_snapshot_of_a_partition_is_written_at_a_time() -> None:

@@ -1,12 +1,13 @@
 """What a partition knows of ids: held against a dictionary through saves, restarts, kills, time and cut logs."""
 
+import asyncio
 from random import Random
 from typing import Any
 
 import pytest
 
 from builders.batches import batch
-from builders.partitions import Site, committed, read_all
+from builders.partitions import Site, SlowWorkers, committed, read_all
 from builders.putting import put_batch, put_ids, put_numbered, retry, stored_ids
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import MadeId
@@ -171,6 +172,25 @@ def test_an_id_answers_its_place_when_its_message_is_gone() -> None:
             assert await put_ids(partition, b"b") == [1]
             partition = events(await site.restart(killed=killed, limits=TINY))
         assert await read_all(partition) == []
+
+    Site().run(story)
+
+
+def test_a_deletion_that_is_called_off_while_ids_are_saved_leaves_them_in_order() -> None:
+    async def story(site: Site) -> None:
+        partition = await begun(site)
+        await put_ids(partition, b"a", b"b")
+        workers = partition.workers = SlowWorkers()
+        deleting = asyncio.create_task(partition.delete_records(2))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert workers.busy
+        deleting.cancel()
+        await put_ids(partition, b"c")
+        await partition.save_state()
+        assert await put_ids(partition, b"a", b"b", b"c") == [0, 1, 2]
+        partition = events(await site.restart(limits=TINY))
+        assert await put_ids(partition, b"a", b"b", b"c") == [0, 1, 2]
 
     Site().run(story)
 
