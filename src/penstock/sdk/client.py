@@ -69,13 +69,13 @@ class WireClient(Idle):
         cls,
         bootstrap: str | Sequence[str],
         *,
-        timeout_s: float = 0.0,
+        timeout_s: float | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         connection: ConnectionSettings | None = None,
     ) -> "WireClient":
-        """A client that has reached a broker. Each seed is tried once, and again until `timeout_s` is over."""
+        """A client that has reached a broker; the seeds are tried until `timeout_s` is over, or each of them once."""
         client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=connection)
         try:
             await client.reach(timeout_s)

@@ -93,15 +93,19 @@ class Cluster:
         self._topics.pop(topic, None)
 
     async def anyone(self, deadline: Deadline) -> Connection:
-        """A connection to whichever broker answers: an open one, then those known, then the seeds."""
+        """A connection to whichever broker answers: an open one, then those known, then the seeds.
+
+        Those that are still to be tried share what is left of the time, so that a silent one leaves some to the others.
+        """
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
         known = [Address(broker.host, broker.port) for broker in self._brokers.values()]
         failures: list[PenstockError] = []
-        for address in dict.fromkeys([*known, *self.seeds]):
+        addresses = list(dict.fromkeys([*known, *self.seeds]))
+        for tried, address in enumerate(addresses):
             try:
-                return await self.to(address, deadline)
+                return await self.to(address, Deadline(deadline.left_s / (len(addresses) - tried)))
             except PenstockError as error:
                 failures.append(error)
         raise UnreachableError(failures)

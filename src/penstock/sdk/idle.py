@@ -20,7 +20,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.drift import ClockDrift, average
 from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.maps import BackupMap, ServiceMap, backup_map, service_map
-from penstock.sdk.retry import Attempts, Deadline
+from penstock.sdk.retry import Deadline
 from penstock.sdk.times import Time, Times
 
 OPERATION_TIMEOUT_S = 30.0
@@ -49,16 +49,13 @@ class Idle:
         self.groups = Groups(asking, self._coordinators)
         """Groups seen from outside: who belongs to them and how far they are."""
 
-    async def reach(self, timeout_s: float) -> None:
-        """Have a connection. Each seed is tried once, and again until `timeout_s` is over."""
-        attempts = Attempts(self._asking.entropy, Deadline(timeout_s))
-        while True:
-            try:
-                await self._cluster.anyone(self._cluster.connecting())
-                return
-            except PenstockError as error:
-                if not await attempts.again(error):
-                    raise
+    async def reach(self, timeout_s: float | None) -> None:
+        """Have a connection. The seeds are tried until `timeout_s` is over, or each of them once (None)."""
+        if timeout_s is None:
+            await self._cluster.anyone(self._cluster.connecting())
+        else:
+            deadline = Deadline(timeout_s)
+            await self._asking.retrying(lambda: self._cluster.anyone(deadline), deadline)
 
     # About the cluster.
 

@@ -10,6 +10,7 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.cluster import UnreachableError
 from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.requests import BEGINNING, LATEST
+from penstock.sdk.retry import Deadline
 
 
 async def failure_of(operation: object) -> PenstockError:
@@ -95,6 +96,30 @@ def test_a_silent_address_is_given_up_after_the_connect_timeout() -> None:
         assert scene.loop.time() - begun_s < 8
 
     play(body)
+
+
+@pytest.mark.parametrize("seeds", ["broker1:9092", "broker1:9092,broker2:9092"])
+@pytest.mark.parametrize("timeout_s", [1.0, 7.0])
+def test_connecting_ends_with_its_time_however_long_one_attempt_might_take(seeds: str, timeout_s: float) -> None:
+    async def body(scene: Scene) -> None:
+        scene.network.block("broker1")
+        scene.network.block("broker2")
+        begun_s = scene.loop.time()
+        error = await failure_of(scene.client(seeds, connect_timeout_s=5.0).reach(timeout_s))
+        assert "broker1:9092 did not answer" in error.detail
+        assert scene.loop.time() - begun_s < timeout_s + 0.1
+
+    play(body, nodes=2)
+
+
+def test_a_silent_seed_leaves_the_others_time_to_answer() -> None:
+    async def body(scene: Scene) -> None:
+        scene.network.block("broker1")
+        client = scene.client("broker1:9092,broker2:9092", connect_timeout_s=5.0)
+        await client.reach(1.0)
+        assert not (await client._cluster.anyone(Deadline(0))).closed
+
+    play(body, nodes=2)
 
 
 def test_another_broker_is_asked_when_the_first_goes_away() -> None:
