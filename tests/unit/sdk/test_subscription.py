@@ -171,7 +171,7 @@ def test_a_broker_that_is_unreachable_is_waited_for() -> None:
 
 
 def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.subscription")
+    caplog.set_level(logging.INFO, "penstock.sdk.subscription")
 
     async def story(ground: Ground) -> None:
         async with ground.client.subscription(TOPIC, start="beginning") as subscription:

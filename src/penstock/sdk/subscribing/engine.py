@@ -42,7 +42,7 @@ _STABLE_S = 5.0
 """What has gone well for so long does not count as a repetition when it fails."""
 _EVER_S = 1e9
 
-log = logging.getLogger("penstock.subscription")
+log = logging.getLogger("penstock.sdk.subscription")
 
 
 class Portion(NamedTuple):
