@@ -520,7 +520,7 @@ class Receipt:
             if not self._seen:
                 self._seen = True
                 batch.unseen -= 1
-            raise batch.error
+            raise batch.error.with_traceback(None)  # It is that of many receipts, and would remember all who asked.
         offset: cython.longlong = batch.base_offset
         if offset >= 0:
             offset += self._chunk._position_of(self._index)
@@ -686,10 +686,10 @@ class Intake:
             self._sealed = []
             return taken
 
-    def open_topics(self) -> list[str]:
-        """The topics with a chunk that is still being filled."""
+    def open_chunks(self) -> list[Chunk]:
+        """Those that are still being filled."""
         with self.lock:
-            return list(self._open)
+            return list(self._open.values())
 
     def release(self, size_bytes: cython.Py_ssize_t) -> None:
         """So many bytes are no longer held."""

@@ -90,27 +90,31 @@ class Engine:
     def _hurry(self, chunk: Chunk) -> None:
         if not chunk.is_sealed and not chunk.is_hurried:
             chunk.is_hurried = True
-            self._loop.call_soon_threadsafe(self._hurry_topic, chunk.topic)
-
-    def _hurry_topic(self, topic: str) -> None:
-        self._hurried.add(topic)
-        self._take_due()
+            self._loop.call_soon_threadsafe(self._hurry_chunks, (chunk,))
 
     def _wake(self) -> None:
         """A chunk was begun, or one is full."""
         if self.options.linger_s == 0:
-            self._hurried.update(self.intake.open_topics())
+            self._note_due(self.intake.open_chunks())
         elif self._linger is None:
             self._linger = self._loop.call_later(self.options.linger_s, self._lingered)
         self._take_due()
 
     def _lingered(self) -> None:
         self._linger = None
-        self._hurry_all()
+        self._hurry_chunks()
 
-    def _hurry_all(self) -> None:
-        self._hurried.update(self.intake.open_topics())
+    def _hurry_chunks(self, chunks: Iterable[Chunk] | None = None) -> None:
+        """These are due, or whatever is open."""
+        self._note_due(self.intake.open_chunks() if chunks is None else chunks)
         self._take_due()
+
+    def _note_due(self, chunks: Iterable[Chunk]) -> None:
+        """Their time runs from now on, even where they are left open to grow."""
+        for chunk in chunks:
+            self._hurried.add(chunk.topic)
+            if chunk.deadline is None:
+                chunk.deadline = Deadline(self.options.timeout_s)
 
     def _take_due(self) -> None:
         """Take what is sealed, and what is due unless its topic has enough under way."""
@@ -120,7 +124,8 @@ class Engine:
 
     def _take(self, topics: Iterable[str] | None) -> None:
         for chunk in self.intake.take(topics):
-            chunk.deadline = Deadline(chunk.options.timeout_s)
+            if chunk.deadline is None:
+                chunk.deadline = Deadline(self.options.timeout_s)
             flow = self._flows.get(chunk.topic)
             if flow is None:
                 turn = int.from_bytes(self._asking.entropy.token(2), "big")
@@ -264,7 +269,7 @@ class Engine:
 
     def _make_room(self, size_bytes: int) -> None:
         """Block until so much can be taken; PRODUCER_FULL when that takes too long, or on our own event loop."""
-        self._loop.call_soon_threadsafe(self._hurry_all)
+        self._loop.call_soon_threadsafe(self._hurry_chunks)
         try:
             self.desk.refuse_to_block()
         except PenstockError:
@@ -286,7 +291,7 @@ class Engine:
                 if self._has_room(size_bytes):
                     return
                 self._room.append((size_bytes, partial(_set, future)))
-            self._hurry_all()
+            self._hurry_chunks()
             await future
 
     def _has_room(self, size_bytes: int) -> bool:

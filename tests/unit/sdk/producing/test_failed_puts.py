@@ -60,6 +60,36 @@ def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: s
     play(body)
 
 
+def test_a_message_that_waits_for_its_turn_fails_within_its_time_too() -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene, timeout_s=20.0)
+        await put("t", b"a")
+        scene.cluster.then("Produce", *[Late(1_000.0)] * 100)
+        for number in range(12):
+            begun_s, receipt = scene.loop.time(), put("t", b"%d" % number)
+            await asyncio.sleep(0.1)
+        with pytest.raises(PenstockError, match="REQUEST_TIMED_OUT"):
+            await receipt
+        assert scene.loop.time() - begun_s < 21
+
+    play(body)
+
+
+def test_an_error_that_many_receipts_share_does_not_remember_who_asked() -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
+        receipts = [put("t", b"v") for _ in range(100)]
+        frames = []
+        for receipt in receipts:
+            with pytest.raises(PenstockError) as error:
+                await receipt
+            frames.append(len(error.traceback))
+        assert len(set(frames[1:])) == 1
+
+    play(body)
+
+
 def test_a_message_too_large_for_any_request_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ConnectionCore.__init__.__kwdefaults__ or {}, "frame_bytes_max", 10_000)
 
