@@ -27,6 +27,7 @@ from penstock.sdk.consuming.source import Change, Source
 from penstock.sdk.metrics import NO_METRICS
 from penstock.sdk.requests import LATEST
 from penstock.sdk.retry import Deadline
+from penstock.sdk.starting import Starting
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class ConsumerEngine:
         self._topics = settings.topics
         self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
-        self._starting: asyncio.Task[None] | None = None
+        self._starting = Starting(self._start, "start of a consumer")
         self._deadline: Deadline | None = None
         self._recall: asyncio.TimerHandle | None = None
         self._is_asked = False
@@ -88,26 +89,22 @@ class ConsumerEngine:
 
     # Life.
 
-    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    async def start(self) -> None:
         """Join the group, or find where to begin; once, and again only after a failure."""
-        if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
-            self._starting = asyncio.create_task(self._start(timeout_s), name="start of a consumer")
-        await asyncio.shield(self._starting)
+        await self._starting.wait()
 
-    async def _start(self, timeout_s: float) -> None:
+    async def _start(self) -> None:
         if not self._topics:
             text = "this consumer was given no topics to read; without any it is good for get() only"
             raise PenstockError(ErrorCode.INVALID_REQUEST, text)
         if self._membership is not None:
             self._do(Doing.JOINING)
-        await self._source.start(timeout_s)
+        await self._source.start(START_TIMEOUT_S)
         self._reading.start()
 
     async def close(self, *, finish: bool = False) -> None:
         """Leave; `finish` says that the caller is done with what it has in hand."""
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._starting.close()
         self._forget_recall()
         self._source.finish(self.hand.positions() if finish else self.hand.finished())
         self.hand.give(())
@@ -122,7 +119,7 @@ class ConsumerEngine:
 
         None waits for ever. After a change the caller has been told of, and where nothing could be made of what was
         brought, `again` goes on with the time that is left. Failures that pass are waited out. Raised is what will not:
-        a group or topic that is refused, damaged messages.
+        a group or topic that is refused, damaged messages; and a start that failed, now or since the last call.
         """
         if self._is_asked:
             text = "this consumer is being asked already; it is for one task or thread at a time"
@@ -130,9 +127,11 @@ class ConsumerEngine:
         self._is_asked = True
         try:
             self._come_back()
-            await self.start()
             if not again:
                 self._deadline = None if timeout_s is None else Deadline(timeout_s)
+            if not await self._starting.wait_until(self._deadline):
+                self._source.caller_is_busy(in_callback=False)
+                return Outcome.NOTHING
             return await self._until_given()
         finally:
             self._is_asked = False

@@ -19,6 +19,7 @@ from penstock.sdk.groups import Coordinators
 from penstock.sdk.iterating import requests
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
 from penstock.sdk.retry import Deadline
+from penstock.sdk.starting import Starting
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class IteratorEngine:
         self._handed: IteratorBatch | None = None
         self._ready: deque[IteratorBatch] = deque()
         self._news = asyncio.Event()
-        self._is_started = False
+        self._starting = self._new_start()
 
     # Single calls.
 
@@ -122,24 +123,30 @@ class IteratorEngine:
 
     async def start(self) -> None:
         """Join, and ask for one iterator of each topic: with that the client is one of its readers."""
+        await self._starting.wait()
+
+    def _new_start(self) -> Starting:
+        return Starting(self._start, "start of a client of iterators")
+
+    async def _start(self) -> None:
         await self.join()
         for topic in self._settings.topics:
             where = TopicPartition(topic, 0)
             with suppress_over():
                 self._next[where] = await self.get(where)
         await self.beat()
-        self._is_started = True
 
     async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
         """The next messages of whichever partition has some; None when none has come in time. The batch before is
         committed first, unless that was done. INVALID_REQUEST without topics."""
         if not self._settings.topics:
             raise PenstockError(ErrorCode.INVALID_REQUEST, "no topics were named to be read; get() works without")
-        if not self._is_started:
-            await self.start()
+        deadline = None if timeout_s is None else Deadline(timeout_s)
+        if not await self._starting.wait_until(deadline):
+            return None
         await self.settle(None)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None if deadline is None else deadline.left_s):
                 while True:
                     self._read_what_is_owned()
                     for where in [where for where, reader in self._readers.items() if reader.done()]:
@@ -214,7 +221,7 @@ class IteratorEngine:
 
     async def _come_back(self) -> None:
         self._next.clear()
-        await self.start()
+        await self._start()
 
     @property
     def _joined(self) -> Membership:
@@ -228,19 +235,19 @@ class IteratorEngine:
 
     async def close(self, finish: bool) -> None:
         """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
-        was_in = self._beating is not None
         with suppress(PenstockError):
             if finish:
                 await self.settle(None)
-            if was_in:
+            if self._beating is not None:
                 await self.leave(LEAVE_S)
         await self._stop()
 
     async def _stop(self) -> None:
+        await self._starting.close()
+        self._starting = self._new_start()
         tasks = [*self._readers.values(), *filter(None, [self._beating])]
         self._readers.clear()
         self._beating = None
-        self._is_started = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

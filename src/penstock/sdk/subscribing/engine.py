@@ -24,6 +24,7 @@ from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
 from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.retry import FEW_ATTEMPTS, Attempts, Deadline
+from penstock.sdk.starting import Starting
 from penstock.sdk.subscribing.options import EngineSettings, StreamSettings
 from penstock.sdk.subscribing.stream import Arrived, Owner, Stream
 
@@ -78,7 +79,7 @@ class SubscriptionEngine:
         self._trouble: PenstockError | None = None
         self._damaged = 0
         self._keeper: asyncio.Task[None] | None = None
-        self._starting = asyncio.Lock()
+        self._starting = Starting(self._start, "start of a subscription")
         self._is_asked = False
 
     @property
@@ -88,20 +89,21 @@ class SubscriptionEngine:
 
     # Life.
 
-    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    async def start(self) -> None:
         """Find where to begin, and subscribe; once. Raises what keeps that from succeeding in time."""
-        async with self._starting:
-            if self._keeper is not None:
-                return
-            deadline = Deadline(timeout_s)
-            self.positions = await self._starts(await self._places(deadline), deadline)
-            await self._asking.retrying(partial(self._subscribe, deadline), deadline, *self._settings.topics)
-            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        await self._starting.wait()
+
+    async def _start(self) -> None:
+        deadline = Deadline(START_TIMEOUT_S)
+        self.positions = await self._starts(await self._places(deadline), deadline)
+        await self._asking.retrying(partial(self._subscribe, deadline), deadline, *self._settings.topics)
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self, portion: Portion | None = None, finished: int = 0) -> None:
         """Tell the group what the caller has finished, so many messages of a portion included, and end."""
         if portion is not None and self._settings.auto_commit_s is not None:
             self.finished[portion.where] = portion.behind(finished)
+        await self._starting.close()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -126,17 +128,20 @@ class SubscriptionEngine:
         With the portion that the caller has done with.
 
         Failures that pass are waited out. Raised is what will not: a topic or a group that is refused, a place that is
-        gone, damaged messages. CLIENT_MISUSED when somebody else is asking.
+        gone, damaged messages; and a start that failed, now or since the last call. CLIENT_MISUSED when somebody else
+        is asking.
         """
         if self._is_asked:
             text = "this subscription is being asked already; it is for one task or thread at a time"
             raise PenstockError(ErrorCode.CLIENT_MISUSED, text)
         self._is_asked = True
         try:
-            await self.start()
+            deadline = Deadline(_EVER_S if timeout_s is None else timeout_s)
+            if not await self._starting.wait_until(deadline):
+                return None
             if done is not None:
                 self.finish(done.where, done.next_offset)
-            return await self._until(Deadline(_EVER_S if timeout_s is None else timeout_s))
+            return await self._until(deadline)
         finally:
             self._is_asked = False
 

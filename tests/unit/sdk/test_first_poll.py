@@ -1,0 +1,75 @@
+"""The first that is asked of a reader starts it, and takes no longer than it may; a start that fails is heard of."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
+from penstock.model.errors import ErrorCode, PenstockError
+
+READERS = ("consumer", "member", "subscription", "iterators")
+
+
+def reader(ground: Ground, kind: str, topic: str = TOPIC) -> Any:
+    match kind:
+        case "consumer":
+            return ground.client.consumer(topic, start="beginning")
+        case "member":
+            return ground.client.consumer(topic, start="beginning", group=GROUP)
+        case "subscription":
+            return ground.client.subscription(topic, start="beginning")
+        case _:
+            return ground.client.iterators(topic, group=GROUP)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 1.0])
+@pytest.mark.parametrize("kind", READERS)
+def test_a_first_poll_ends_in_its_time_and_a_later_one_brings_what_there_is(kind: str, timeout_s: float) -> None:
+    async def story(ground: Ground) -> None:
+        loop = asyncio.get_running_loop()
+        await ground.write(3)
+        ground.network.block("reader")
+        each = reader(ground, kind)
+        for _ in range(3):
+            asked_s = loop.time()
+            assert not await each.poll(timeout_s)
+            assert loop.time() - asked_s <= timeout_s + 0.01
+        ground.network.unblock("reader")
+        found = await each.poll(LONG_S)
+        assert [message.value for message in getattr(found, "messages", found)] == ground.written[0]
+        await each.close()
+
+    play(story)
+
+
+async def poll_now_and_then(each: Any) -> None:
+    async with asyncio.timeout(LONG_S):
+        while True:
+            assert not await each.poll(0)
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
+def test_a_start_that_fails_between_two_polls_is_raised_by_the_next(kind: str) -> None:
+    async def story(ground: Ground) -> None:
+        each = reader(ground, kind, "missing")
+        for _ in range(2):
+            with pytest.raises(PenstockError) as caught:
+                await poll_now_and_then(each)
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await each.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_reader_can_be_closed_while_it_starts_and_after_a_start_that_nobody_waited_for_failed(kind: str) -> None:
+    async def story(ground: Ground) -> None:
+        for wait_s in (0.0, LONG_S):
+            each = reader(ground, kind, "missing")
+            assert not await each.poll(0)
+            await asyncio.sleep(wait_s)
+            await each.close()
+
+    play(story)
