@@ -59,7 +59,7 @@ class DriftWatch:
         _log.warning("this machine's clock is %+.3f s off the brokers' average", found.drift.total_seconds())
         try:
             self.on_drift(*found)
-        except Exception:
+        except BaseException:  # The thread belongs to everybody who uses the client.
             _log.exception("on_clock_drift failed")
 
     async def run(self) -> None:

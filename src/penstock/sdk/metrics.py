@@ -44,11 +44,11 @@ class GuardedMetrics:
     def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
         try:
             self._metrics.count(name, amount, labels)
-        except Exception:
+        except BaseException:  # The thread belongs to everybody who uses the client.
             _log.exception("the metrics object failed")
 
     def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
         try:
             self._metrics.observe(name, seconds, labels)
-        except Exception:
+        except BaseException:  # The thread belongs to everybody who uses the client.
             _log.exception("the metrics object failed")

@@ -106,6 +106,25 @@ def test_an_interrupted_caller_cancels_its_work() -> None:
     portal.close()
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_a_thread_ends_only_the_work_that_raised_it(kind: type[BaseException]) -> None:
+    portal = Portal()
+    thread = portal.run(thread_here())
+
+    async def leave() -> None:
+        raise kind
+
+    def leave_at_once() -> None:
+        raise kind
+
+    with pytest.raises(kind):
+        portal.run(leave())
+    portal.call(lambda: asyncio.get_running_loop().call_soon(leave_at_once))
+    assert portal.run(thread_here()) is thread
+    portal.close()
+    assert not thread.is_alive()
+
+
 def test_the_thread_of_a_portal_that_nobody_has_any_more_ends() -> None:
     portal = Portal()
     thread = portal.run(thread_here())

@@ -24,5 +24,5 @@ def report(on_health: Callable[[Health], None], health: Health) -> None:
     """What it raises is logged, and changes nothing."""
     try:
         on_health(health)
-    except Exception:
+    except BaseException:  # The thread belongs to everybody who uses the client.
         log.exception("on_health failed at: %s", health)

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
@@ -25,6 +25,7 @@ _USED_KEPT = 4
 _USED_BYTES_MIN = 64 * 1024
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 OnDone = Callable[[Receipt], object]
 
@@ -92,10 +93,15 @@ class Desk:
             await future
 
     def _register(self, chunk: Chunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
-        """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done."""
+        """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done.
+
+        CLIENT_CLOSED when nobody is there any more to do it.
+        """
         with self.lock:
             if is_done():
                 return False
+            if self._loop.is_closed():
+                raise _ended()
             if chunk.waiters is None:
                 chunk.waiters = []
             chunk.waiters.append(waiter)
@@ -109,13 +115,16 @@ class Desk:
                 callback()
 
         if not self._register(chunk, lambda: chunk.is_settled, look):
-            self._loop.call_soon_threadsafe(callback)
+            self.call_soon(callback)
 
     # Callbacks.
 
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call it on the event loop."""
-        self._loop.call_soon_threadsafe(callback)
+    def call_soon(self, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """Call it on the event loop, from any thread; CLIENT_CLOSED when that has ended."""
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            raise _ended() from None
 
     def call_when_done(self, receipt: Receipt, callback: OnDone) -> None:
         chunk, index = receipt.in_chunk()
@@ -125,7 +134,7 @@ class Desk:
                     chunk.callbacks = {}
                 chunk.callbacks.setdefault(index, []).append(callback)
                 return
-        self._loop.call_soon_threadsafe(call, callback, receipt)
+        self.call_soon(call, callback, receipt)
 
     def settle(self, batch: Batch, error: PenstockError | None) -> None:
         """The batch's fate is known, on the event loop: everybody who waits for it is told."""
@@ -199,5 +208,10 @@ def call(callback: Callable[[T], object], receipt: T) -> None:
     """A user's callback, whose failure is nobody else's."""
     try:
         callback(receipt)
-    except Exception:
+    except BaseException:  # The thread may be the producer's, and nobody else asked to end.
         log.exception("a callback of a receipt failed")
+
+
+def _ended() -> PenstockError:
+    text = "the event loop that this producer works on has ended; what it held was not sent, or is in doubt"
+    return PenstockError(ErrorCode.CLIENT_CLOSED, text)

@@ -85,12 +85,16 @@ class Engine:
     # Taking chunks. The first two are called from any thread.
 
     def _signal(self) -> None:
-        self._loop.call_soon_threadsafe(self._wake)
+        try:
+            self.desk.call_soon(self._wake)
+        except PenstockError as error:
+            self.intake.refusal = error  # The next put would find the signal given, and be lost in silence.
+            raise
 
     def _hurry(self, chunk: Chunk) -> None:
         if not chunk.is_sealed and not chunk.is_hurried:
             chunk.is_hurried = True
-            self._loop.call_soon_threadsafe(self._hurry_chunks, (chunk,))
+            self.desk.call_soon(self._hurry_chunks, (chunk,))
 
     def _wake(self) -> None:
         """A chunk was begun, or one is full."""
@@ -269,7 +273,7 @@ class Engine:
 
     def _make_room(self, size_bytes: int) -> None:
         """Block until so much can be taken; PRODUCER_FULL when that takes too long, or on our own event loop."""
-        self._loop.call_soon_threadsafe(self._hurry_chunks)
+        self.desk.call_soon(self._hurry_chunks)
         try:
             self.desk.refuse_to_block()
         except PenstockError:

@@ -3,6 +3,7 @@
 Invariants:
 - The thread is started when it is first needed and ends with the client: closed, garbage, or when the process exits.
   A client that was not closed is closed then, so that what it holds is sent, as far as a few seconds allow.
+- Nothing that runs on it ends it, whatever it raises: others use it too.
 - Nobody waits for what will not run: what was handed over is done, or given up when the thread ends.
 - It is a daemon, and nothing waits for it without a limit, so that no process hangs in it at its exit.
 - In a forked child the thread does not exist; nobody tries to end it there.
@@ -122,7 +123,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: Farewell | None) -> None:
     try:
-        loop.run_forever()
+        _run(loop)
         if farewell is not None:
             loop.run_until_complete(_say(farewell))
         tasks = asyncio.all_tasks(loop)
@@ -135,6 +136,16 @@ def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: 
         loop.close()
         for future in list(waiting):
             future.cancel()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the loop is stopped: SystemExit and its like, which leave it, were raised by one of many who use it."""
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except BaseException:
+            _log.exception("something tried to end the client's thread, which goes on")
 
 
 async def _say(farewell: Farewell) -> None:

@@ -196,14 +196,15 @@ def test_messages_that_cannot_be_encoded_fail_and_hold_up_nobody(alone: bool) ->
     play(body)
 
 
-def test_callbacks_are_called_once_each_and_harm_nobody() -> None:
+@pytest.mark.parametrize("wrong", [ValueError("a user's mistake"), SystemExit(1), KeyboardInterrupt()])
+def test_callbacks_are_called_once_each_and_harm_nobody(wrong: BaseException) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         called = []
 
         def fails(receipt: object) -> None:
             called.append("failing")
-            raise ValueError("a user's mistake")
+            raise wrong
 
         first = put("t", b"a", on_done=fails)
         second = put("t", b"b", on_done=lambda receipt: called.append(receipt.result().offset))

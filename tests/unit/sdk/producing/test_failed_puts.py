@@ -1,16 +1,23 @@
 """What a message that was not stored leaves behind: an id that is no other message's, and nothing that waits."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from builders.engines import Put
 from builders.scripted_broker import Late, Refuse, Scene, play
+from penstock.model.clock import SystemClock
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.client import WireClient
 from penstock.sdk.core import ConnectionCore
 from penstock.sdk.producing import batches
-from penstock.sdk.producing._chunk import Batch
+from penstock.sdk.producing._chunk import Batch, Place, Receipt
+from penstock.sdk.producing.engine import Engine
+from penstock.sdk.producing.options import Options
+
+COLUMNS = ("keys", "headers", "partition", "hashes", "ids")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE])
@@ -130,3 +137,21 @@ def test_a_fault_of_the_producer_fails_what_it_meets_and_what_comes_after_is_sto
 
     play(body)
     assert "failed unexpectedly" in caplog.text
+
+
+def test_a_producer_whose_event_loop_has_ended_says_so_to_whoever_puts_or_waits() -> None:
+    async def put_one() -> tuple[Engine, Receipt]:
+        engine = Engine(WireClient("localhost:1")._asking, SystemClock(), Options(linger_s=60.0))
+        return engine, engine.intake.put("t", b"v", *[None] * 7)
+
+    engine, receipt = asyncio.run(put_one())
+    put_many = partial(engine.put_many, "t", [b"v"], timestamps_ms=5, **dict.fromkeys(COLUMNS))
+    put = partial(engine.intake.put, "u", b"v", *[None] * 7)
+    for late in (receipt.result, put, put, put_many, lambda: asyncio.run(awaited(receipt))):
+        with pytest.raises(PenstockError, match="event loop that this producer works on has ended") as refused:
+            late()
+        assert refused.value.code is ErrorCode.CLIENT_CLOSED
+
+
+async def awaited(receipt: Receipt) -> Place:
+    return await receipt
