@@ -5,6 +5,7 @@ the seams (network, clock, chance) and the event loop's timers are used, so that
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -26,13 +27,13 @@ from penstock.sdk.answers import (
 )
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
-from penstock.sdk.connection import ConnectionLostError
 from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
 from penstock.sdk.home import Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producer import Producer, Rows
 from penstock.sdk.producing.options import ALL, Options
+from penstock.sdk.producing.route import ask_identity
 from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.retry import Deadline
 
@@ -61,7 +62,7 @@ class WireClient(Idle):
         )
         cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
         super().__init__(Asking(cluster, self._entropy), self._home.clock)
-        self._producer = Producer(self._send_batch, self._ask_identity, self._entropy)
+        self._producer = Producer(self._send_batch, partial(ask_identity, self._asking), self._entropy)
         self._turn = int.from_bytes(self._entropy.token(2), "big")
 
     @classmethod
@@ -149,7 +150,7 @@ class WireClient(Idle):
 
     async def producer_identity(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ProducerIdentity:
         """A new identity, for batches that the caller numbers itself and sends with `produce`."""
-        return await self._ask_identity(Deadline(timeout_s))
+        return await ask_identity(self._asking, Deadline(timeout_s))
 
     def producer(self, options: Options) -> AsyncProducer:
         """What the public client's producer is, with connections of its own; to be closed before this."""
@@ -207,10 +208,3 @@ class WireClient(Idle):
             self._cluster.forget(where.topic)
             raise
         return produced if acks else Produced(-1, -1, -1)
-
-    async def _ask_identity(self, deadline: Deadline) -> ProducerIdentity:
-        try:
-            return await self._asking.anyone(requests.init_producer_id(), deadline)
-        except ConnectionLostError as error:
-            # An id that never arrived puts no message in doubt.
-            raise PenstockError(error.code, error.detail) from error
