@@ -159,13 +159,13 @@ class IteratorEngine:
         except TimeoutError:
             return None
 
-    async def settle(self, read: int | None) -> None:
+    async def settle(self, read: int | None, timeout_s: float = TIMEOUT_S) -> None:
         """Commit so many messages of the batch that was handed out last, or all (None), if that was not done."""
         batch, self._handed = self._handed, None
         if batch is None:
             return
         with suppress_over():
-            done = await self.commit(batch.iterator, batch.places(read))
+            done = await self.commit(batch.iterator, batch.places(read), timeout_s)
             if done.following is not None:
                 self._next[_where(batch)] = done.following
 
@@ -235,10 +235,11 @@ class IteratorEngine:
 
     async def close(self, finish: bool) -> None:
         """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
-        with suppress(PenstockError):
-            if finish:
-                await self.settle(None)
-            if self._beating is not None:
+        if finish:
+            with suppress(PenstockError):
+                await self.settle(None, LEAVE_S)
+        if self._beating is not None:
+            with suppress(PenstockError):
                 await self.leave(LEAVE_S)
         await self._stop()
 
