@@ -18,6 +18,7 @@ from penstock.sdk.aio.subscription import AsyncSubscription
 from penstock.sdk.consuming.decoding import UndecodableError
 from penstock.sdk.retry import FEW_ATTEMPTS
 from penstock.sdk.subscribing import engine
+from penstock.sdk.subscribing.engine import SubscriptionEngine
 
 
 async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
@@ -186,6 +187,26 @@ def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCapt
             assert values(messages) == ground.written[0]
 
     play(story)
+
+
+def test_a_fault_of_the_subscription_is_told_to_who_reads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    async def story(ground: Ground) -> None:
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            await ground.write(10)
+            await read(subscription, 10)
+            monkeypatch.setattr(SubscriptionEngine, "_subscribe", fail)
+            await ground.restart()
+            for _ in range(2):
+                with pytest.raises(PenstockError, match="CLIENT_FAILED"):
+                    await subscription.poll(None)
+
+    play(story)
+    assert "nobody thought of it" in caplog.text
 
 
 def test_a_group_goes_on_where_it_was_and_what_was_in_work_comes_again() -> None:

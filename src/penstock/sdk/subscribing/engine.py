@@ -256,7 +256,17 @@ class SubscriptionEngine:
     # Keeping it going.
 
     async def _keep(self) -> None:
-        """Find streams for partitions that have none, and look for new partitions."""
+        """Until it cannot be kept going: then whoever reads is told, and waits for nothing."""
+        try:
+            failure = await self._keep_on()
+        except Exception as error:
+            log.exception("a subscription failed unexpectedly")
+            failure = PenstockError(ErrorCode.CLIENT_FAILED, f"the subscription failed: {error!r}")
+        self.positions.clear()
+        self._failed(failure)
+
+    async def _keep_on(self) -> PenstockError:
+        """Find streams for partitions that have none, and look for new partitions; what that cannot go on after."""
         loop = asyncio.get_running_loop()
         look_at_s = loop.time() + LOOK_AGAIN_S
         stable_at_s = 0.0
@@ -277,9 +287,7 @@ class SubscriptionEngine:
                 stable_at_s = loop.time() + _STABLE_S
                 self._lost.set()
                 if not await attempts.again(error):
-                    self.positions.clear()
-                    self._failed(error)
-                    return
+                    return error
 
     async def _wait_for_trouble(self, timeout_s: float) -> None:
         """For so long; meanwhile brokers are asked whether they are there, and groups told what has waited long."""
