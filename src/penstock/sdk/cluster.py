@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from uuid import UUID
 
 from penstock import __version__
 from penstock.model.errors import ErrorCode, PenstockError
@@ -188,6 +189,14 @@ class Cluster:
                     check_new_topic_name(name)  # Such an answer has no room for what is wrong with it.
                 raise refusal(view.error_number, f"topic {name!r}")
         return view
+
+    async def same_topic(self, name: str, topic_id: UUID | None, deadline: Deadline) -> UUID:
+        """The topic's id; UNKNOWN_TOPIC_OR_PARTITION when it is another than this: the topic was made again."""
+        found = (await self.topic(name, deadline)).topic_id
+        if topic_id is not None and found != topic_id:
+            text = f"topic {name!r} was deleted and made again; what was read of it is no place in the new one"
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        return found
 
     async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
         """Where the partition's leader listens."""

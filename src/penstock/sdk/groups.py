@@ -6,6 +6,7 @@ that it is not, or is not there.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -89,12 +90,18 @@ class Coordinators:
         await self._asking.retrying(attempt, deadline)
 
     async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], member: MemberRef, deadline: Deadline
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        member: MemberRef,
+        deadline: Deadline,
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> None:
-        """Set where the group goes on, in the name of a member or of nobody."""
+        """Set where the group goes on, in the name of a member or of nobody; in the topics of these ids."""
 
         def request(share: Sequence[TopicPartition]) -> Request[PartitionResults]:
-            return requests_groups.commit_offsets(group_id, {where: offsets[where] for where in share}, member)
+            rows = {where: offsets[where] for where in share}
+            return requests_groups.commit_offsets(group_id, rows, member, topic_ids)
 
         await self.settle(group_id, list(offsets), request, deadline)
 

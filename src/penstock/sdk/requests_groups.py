@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
+from penstock.model.names import NO_TOPIC_ID, TopicPartition
 from penstock.sdk.answers import Broker, refusal
 from penstock.sdk.core import Api, Request
 from penstock.sdk.group_answers import (
@@ -29,6 +30,7 @@ CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", 0, 1)
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
 # Commits and fetches of offsets stop where topic ids replace names, as Produce and Fetch do.
 OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9)
+OFFSET_COMMIT_BY_ID = Api(8, "OffsetCommit", 2, 10)
 OFFSET_FETCH = Api(9, "OffsetFetch", 2, 9)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
 DELETE_GROUPS = Api(42, "DeleteGroups", 0, 2)
@@ -186,9 +188,17 @@ def fetch_offsets(
 
 
 def commit_offsets(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], member: MemberRef = NOBODY
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    member: MemberRef = NOBODY,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> Request[PartitionResults]:
-    """Commit; each partition has an answer of its own."""
+    """Commit; each partition has an answer of its own.
+
+    With the ids of all topics, where the broker takes ids: for these topics and no others that have their names by now.
+    """
+    ids = topic_ids or {}
+    names = {topic_id: name for name, topic_id in ids.items()}
     topics = []
     for name, numbers in by_topic(offsets).items():
         rows = []
@@ -202,7 +212,7 @@ def commit_offsets(
                     "committed_metadata": chosen.metadata,
                 }
             )
-        topics.append({"name": name, "partitions": rows})
+        topics.append({"name": name, "topic_id": ids.get(name, NO_TOPIC_ID), "partitions": rows})
     fields = {
         "group_id": group_id,
         "generation_id_or_member_epoch": member.epoch,
@@ -212,9 +222,12 @@ def commit_offsets(
     }
 
     def decode(answer: dict[str, Any]) -> PartitionResults:
+        for topic in answer["topics"]:
+            topic["name"] = topic["name"] or names.get(topic["topic_id"], "")
         return _partition_results(answer["topics"], f"committing for group {group_id!r} in")
 
-    return _request(OFFSET_COMMIT, fields, decode)
+    has_ids = all(topic["topic_id"] != NO_TOPIC_ID for topic in topics)
+    return _request(OFFSET_COMMIT_BY_ID if has_ids else OFFSET_COMMIT, fields, decode)
 
 
 def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> Request[PartitionResults]:

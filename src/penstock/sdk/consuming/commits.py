@@ -5,6 +5,7 @@ now, and is refused before anybody is asked.
 """
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -23,12 +24,14 @@ class Commits:
         self.life = core.lives
         """The life that all of this belongs to."""
         self._committed: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, UUID] = {}
         self._coordinators = coordinators
         self._core = core
         self._heartbeats = heartbeats
 
-    def take(self, where: TopicPartition, offset: int, *, is_committed: bool) -> None:
+    def take(self, where: TopicPartition, topic_id: UUID, offset: int, *, is_committed: bool) -> None:
         """A partition that is the member's now, and where it goes on."""
+        self._topic_ids[where.topic] = topic_id
         self.finished[where] = offset
         if is_committed:
             self._committed[where] = offset
@@ -43,7 +46,8 @@ class Commits:
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
         """Commit what differs from what is committed; a member whose epoch has moved on meanwhile asks with the new.
 
-        FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the group has gone on without the member.
+        FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the group has gone on without the member, UNKNOWN_TOPIC_ID when
+        the topic was deleted, and perhaps made again.
         """
         changed = {
             where: offset for where, offset in offsets.items() if metadata or self._committed.get(where) != offset
@@ -59,7 +63,7 @@ class Commits:
                 raise PenstockError(ErrorCode.FENCED_MEMBER_EPOCH, text)
             ref = self._core.ref
             try:
-                await self._coordinators.commit(self._core.group_id, rows, ref, deadline)
+                await self._coordinators.commit(self._core.group_id, rows, ref, deadline, self._topic_ids)
             except PenstockError as error:
                 if error.code is not _STALE or deadline.is_over:
                     raise

@@ -89,6 +89,8 @@ class Membership:
         )
         self.heartbeats = Heartbeats(self._coordinators, self.core, asking.entropy, progress=progress, changed=changed)
         self.commits = Commits(self._coordinators, self.core, self.heartbeats)
+        self._keys: dict[TopicPartition, tuple[UUID, int]] = {}
+        """What the coordinator calls the partitions that are read."""
         self._told_to_release: frozenset[TopicPartition] = frozenset()
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
@@ -175,31 +177,37 @@ class Membership:
     # Following the group.
 
     def _lose(self) -> Change | None:
-        places = tuple(sorted(self._reading.readers))
-        for where in places:
-            self._drop(where)
         self.commits.life = self.core.lives
         self._told_to_release = frozenset()
+        return self._lose_these(sorted(self._reading.readers))
+
+    def _lose_these(self, lost: Iterable[TopicPartition]) -> Change | None:
+        places = tuple(lost)
+        for where in places:
+            self._drop(where)
         return Change(ChangeKind.LOST, places) if places and self._rules.tells else None
 
     async def _reconcile(self) -> Change | None:
         core, readers = self.core, self._reading.readers
         life = core.lives
         named = await self._named(core.target)
+        made_anew = sorted(where for where in readers if named.get(where, self._keys[where]) != self._keys[where])
+        if made_anew and (lost := self._lose_these(made_anew)) is not None:
+            return lost
         releases = [where for where in readers if where not in named]
         if releases and self._rules.tells and not self._told_to_release.issuperset(releases):
             self._told_to_release = frozenset(releases)
             return Change(ChangeKind.REVOKED, tuple(sorted(releases)))
         regained = [where for where in named if where in self._told_to_release and where in readers]
         await self._release(releases)
-        taken = [where for where in named if where not in readers]
+        taken = {where: key for where, key in named.items() if where not in readers}
         if life == core.lives:
             await self._take(taken)
         if life != core.lives:
             return None
         core.own(frozenset(key for where, key in named.items() if where in readers))
         self.heartbeats.soon()
-        news = tuple(sorted(taken + regained))
+        news = tuple(sorted([*taken, *regained]))
         return Change(ChangeKind.ASSIGNED, news) if news and self._rules.tells else None
 
     async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
@@ -238,19 +246,21 @@ class Membership:
     def _drop(self, where: TopicPartition) -> None:
         self._reading.release(where)
         self.commits.drop(where)
+        self._keys.pop(where, None)
 
-    async def _take(self, places: Sequence[TopicPartition]) -> None:
+    async def _take(self, places: Mapping[TopicPartition, tuple[UUID, int]]) -> None:
         """Begin where the group has committed, or else at the start that was chosen."""
         if not places:
             return
         life = self.core.lives
         deadline = Deadline(COMMIT_TIMEOUT_S)
-        request = requests_groups.fetch_offsets(self.core.group_id, places, self.core.ref)
+        request = requests_groups.fetch_offsets(self.core.group_id, list(places), self.core.ref)
         committed = await self._coordinators.ask(self.core.group_id, request, deadline)
         found = await self._start.find(self._asking, [where for where in places if where not in committed], deadline)
         if life != self.core.lives:
             return
-        for where in places:
+        for where, key in places.items():
             offset = committed[where].offset if where in committed else found[where]
+            self._keys[where] = key
             self._reading.take(where, offset)
-            self.commits.take(where, offset, is_committed=where in committed)
+            self.commits.take(where, key[0], offset, is_committed=where in committed)

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
+from uuid import UUID
 
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece
@@ -30,6 +31,8 @@ class Reader:
     """Where reading ends; None where it does not."""
     is_paused: bool = False
     leader: Address | None = None
+    topic_id: UUID | None = None
+    """Of the topic that its offsets are places in; None before it was heard of."""
     failures: int = 0
     """How often in a row it went wrong in a way that mostly stays."""
     high_watermark: int = -1

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -200,6 +201,9 @@ class Reading:
         for reader in list(self.readers.values()):
             if reader.leader is None:
                 try:
+                    reader.topic_id = await self._cluster.same_topic(
+                        reader.where.topic, reader.topic_id, Deadline(LOOK_UP_S)
+                    )
                     reader.leader = await self._cluster.leader(*reader.where, Deadline(LOOK_UP_S))
                 except PenstockError as error:
                     self._failed(reader, error)
@@ -228,17 +232,20 @@ class Reading:
 
     def _begin_round(self, address: Address, readers: list[Reader], poll_bytes: int) -> None:
         offsets = {reader.where: reader.fetch_offset for reader in readers}
-        task = asyncio.create_task(self._poll(address, offsets, poll_bytes), name=f"poll of {address}")
+        ids = {reader.where.topic: reader.topic_id for reader in readers if reader.topic_id is not None}
+        task = asyncio.create_task(self._poll(address, offsets, ids, poll_bytes), name=f"poll of {address}")
         task.add_done_callback(lambda _: self._wake.set())
         self._rounds[address] = _Round({reader.where: reader for reader in readers}, offsets, task)
 
-    async def _poll(self, address: Address, offsets: Mapping[TopicPartition, int], poll_bytes: int) -> _Answer:
+    async def _poll(
+        self, address: Address, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID], poll_bytes: int
+    ) -> _Answer:
         wait_s = POLL_WAIT_MS / 1000
         deadline = Deadline(wait_s + LOOK_UP_S)
         # With many, each gets only so much that the others have their turn in the same answer.
         partition_bytes = max(POLL_BYTES_MIN, poll_bytes // min(len(offsets), 4))
         request = requests.fetch_many(
-            offsets, max_bytes=poll_bytes, partition_bytes=partition_bytes, max_wait_ms=POLL_WAIT_MS
+            offsets, topic_ids, max_bytes=poll_bytes, partition_bytes=partition_bytes, max_wait_ms=POLL_WAIT_MS
         )
         async with self._cluster.polling(address, deadline) as connection:
             return await connection.request(request, self._cluster.timeout_s(deadline, wait_s))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -71,6 +72,8 @@ class SubscriptionEngine:
         """Behind what the caller was handed."""
         self.finished: dict[TopicPartition, int] = {}
         """Behind what the caller has done with."""
+        self._topic_ids: dict[str, UUID] = {}
+        """Of the topics that the positions are places in."""
         self._streams: dict[Stream, None] = {}
         self._queue: deque[Arrived] = deque()
         self._news = asyncio.Event()
@@ -311,6 +314,7 @@ class SubscriptionEngine:
         by_leader: dict[Address, list[TopicPartition]] = {}
         for where in self.positions:
             if where not in covered:
+                await self._asking.cluster.same_topic(where.topic, self._topic_ids.get(where.topic), deadline)
                 leader = await self._asking.cluster.leader(where.topic, where.partition, deadline)
                 by_leader.setdefault(leader, []).append(where)
         for address, places in by_leader.items():
@@ -339,6 +343,7 @@ class SubscriptionEngine:
         for topic in self._settings.topics:
             find = partial(self._asking.cluster.topic, topic, deadline)
             view = await self._asking.retrying(find, deadline, topic)
+            self._topic_ids.setdefault(topic, view.topic_id)
             numbers = [row.number for row in view.partitions] if chosen is None else chosen
             places += [TopicPartition(topic, number) for number in numbers]
         return places
