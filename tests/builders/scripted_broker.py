@@ -252,11 +252,13 @@ class ScriptedCluster:
     async def on_produce(self, node: int, request: Any, refusal: ErrorCode | None) -> Any:
         (topic,) = request.topic_data
         (part,) = topic.partition_data
-        log = self.topics[topic.name][part.index]
+        log = dict(enumerate(self.topics.get(topic.name, ()))).get(part.index)
         code, offset = refusal, -1
-        if code is None and log.leader != node:
+        if log is None:
+            code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif code is None and log.leader != node:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if code is None:
+        elif code is None:
             code, offset = log.append(bytes(part.records))
         if request.acks == 0:
             return None

@@ -390,8 +390,13 @@ class Chunk:
         return self.timestamps if isinstance(self.timestamps, int) else self.timestamps[index]
 
     def drop_rows(self) -> None:
-        """All of it is encoded: receipts need none of this, and may be kept for long."""
-        self.values = self.keys = self.headers = self.partitions = self.hashes = None
+        """All of it is encoded: receipts need none of this, and may be kept for long.
+
+        What decides for a partition may be needed again, until all of it is settled.
+        """
+        self.values = self.keys = self.headers = None
+        if self.unsettled == 0:
+            self.partitions = self.hashes = None
         if self.table is not None:
             self.table = True
 

@@ -43,10 +43,11 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
     with chunk.desk.lock:
         if batch.is_shown and batch.encoded is not None:
             return
+        ids = None
         if has_ids(batch):
             identity, sequence = NOBODY, -1
             if batch.ids is None:
-                batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
+                ids = batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
         is_same = (identity, sequence) == (batch.identity, batch.base_sequence)
         batch.identity, batch.base_sequence = identity, sequence
         batch.is_claimed = True
@@ -55,6 +56,8 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
         chunk.unencoded -= 1
         if chunk.unencoded == 0:
             chunk.drop_rows()
+    elif ids is not None:
+        batch.encoded = _encode_records(chunk, decode_batch(batch.encoded), ids)
     elif not is_same:
         _pack_producer(batch.encoded, _PRODUCER_AT, *identity, sequence)
         _write_crc(batch.encoded)
@@ -140,15 +143,21 @@ def halves(batch: Batch) -> list[Batch]:
     return parts(batch, [range(middle), range(middle, batch.count)])
 
 
-def parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[Batch]:
-    """Batches in the place of one: each with the messages at some of its positions, and all of them with one."""
+def parts(batch: Batch, positions: Sequence[Sequence[int]], partitions: Sequence[int] | None = None) -> list[Batch]:
+    """Batches in the place of one: each with the messages at some of its positions, and all of them with one.
+
+    The batch has ids, or no number any more: a message whose id is asked for meanwhile gets one of its own, and its
+    part goes under that. `partitions` has where each goes, if not where the batch went.
+    """
+    assert batch.base_sequence < 0, "a number that somebody may be told of is not taken apart"
     records = decode_batch(batch.encoded)
     rows = batch.places()
     made: list[Batch] = []
-    for share in positions:
-        part = Batch(batch.chunk, batch.partition, [rows[at] for at in share], 0)
+    for at_part, share in enumerate(positions):
+        partition = batch.partition if partitions is None else partitions[at_part]
+        part = Batch(batch.chunk, partition, [rows[at] for at in share], 0)
         part.held_bytes = batch.held_bytes * part.count // batch.count
-        part.is_claimed = True
+        part.is_claimed = batch.ids is not None
         part.ids = None if batch.ids is None else [batch.ids[at] for at in share]
         part.encoded = _encode_records(batch.chunk, [records[at] for at in share])
         made.append(part)

@@ -184,7 +184,7 @@ class Desk:
         batch, _ = chunk.place_of(index)
         while True:
             made = self._entropy.token(_RANDOM_ID_BYTES).hex().encode()
-            if batch is None or batch.partition < 0 or chunk.is_routed(index):
+            if batch is None or chunk.is_routed(index) or not 0 <= batch.partition < chunk.partition_count:
                 return made
             if partition_for(made, chunk.partition_count) == batch.partition:
                 return made

@@ -25,7 +25,7 @@ from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
 from penstock.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
-from penstock.sdk.producing.sharing import share_columns, share_table, whole
+from penstock.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
 from penstock.sdk.retry import Deadline
 
 _LATE_S = 5.0
@@ -175,6 +175,29 @@ class Engine:
         for batch in batches:
             self._line(TopicPartition(flow.topic, batch.partition)).add(batch)
 
+    async def _move(self, batch: Batch) -> bool:
+        """Share a batch out anew whose partition the topic has no more: it was deleted, and made with fewer.
+
+        False where the partition is there, or chosen by the user, and where it would come behind later messages.
+        """
+        chunk: Chunk = batch.chunk
+        if chunk.options.in_order or is_placed(batch):
+            return False
+        try:
+            view = await self._cluster.topic(chunk.topic, chunk.deadline, auto_create=True)
+        except PenstockError:
+            return False
+        flow = self._flows[chunk.topic]
+        flow.partitions = len(view.partitions)
+        if batch.partition < flow.partitions:
+            return False
+        batches = share_anew(batch, flow.partitions, flow.turn % flow.partitions)
+        flow.turn += 1
+        flow.under_way += len(batches) - 1
+        for each in batches:
+            self._line(TopicPartition(flow.topic, each.partition)).add(each)
+        return True
+
     def _unsent(self, chunk: Chunk) -> Batch:
         """A chunk that no partition was chosen for, as a batch to be settled."""
         with self.desk.lock:
@@ -185,7 +208,7 @@ class Engine:
         line = self._lines.get(where)
         if line is None:
             route = LeaderRoute(self._asking, where)
-            line = Line(where, route, self._identities, self._asking.entropy, self._settled)
+            line = Line(where, route, self._identities, self._asking.entropy, self._settled, self._move)
             self._lines[where] = line
         return line
 

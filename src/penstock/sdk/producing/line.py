@@ -13,6 +13,7 @@ that is not good, all that are under way are waited for, and then seen through o
 - Where order is to be kept (`in_order`), batches go one by one, and none after one that failed.
 - A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead, and no other
   batch gets that number.
+- A batch that is taken apart, or goes to another partition, has its number taken back before.
 """
 
 import asyncio
@@ -98,7 +99,10 @@ class _Flying(NamedTuple):
 
 
 class Line:
-    """The queue in front of one partition. `settled` is told of each batch when its fate is known."""
+    """The queue in front of one partition. `settled` is told of each batch when its fate is known.
+
+    `move` is asked to take a batch whose partition is gone elsewhere; False where it must not.
+    """
 
     def __init__(
         self,
@@ -107,12 +111,14 @@ class Line:
         identities: Identities,
         entropy: Entropy,
         settled: Callable[[Batch, PenstockError | None], None],
+        move: Callable[[Batch], Awaitable[bool]],
     ) -> None:
         self.where = where
         self._route = route
         self._identities = identities
         self._entropy = entropy
         self._settled = settled
+        self._move = move
         self._waiting: deque[Batch] = deque()
         self._flying: deque[_Flying] = deque()
         self._alone: list[Batch] = []
@@ -239,20 +245,31 @@ class Line:
             self._alone.remove(batch)
             self._fail(batch, error)
         except PenstockError as error:
-            if error.code in TOO_LARGE and batch.count > 1 and not batch.is_shown:
-                made = halves(batch)
-                self._alone.remove(batch)
-                self._alone += made
-                for part in made:
-                    await self._settle_one(part, None)
-            else:
-                self._alone.remove(batch)
-                if not take_back(batch):
-                    self._retire(batch.identity)
-                self._fail(batch, error)
+            await self._settle_refused(batch, error)
         else:
             self._alone.remove(batch)
             self._confirm(batch, produced)
+
+    async def _settle_refused(self, batch: Batch, error: PenstockError) -> None:
+        """It is not stored. What its topic can take in another form or place is given that, the rest fails.
+
+        First its number is taken back: whoever asks for an id from then on is told none that could change.
+        """
+        is_free = take_back(batch)
+        if is_free and error.code in TOO_LARGE and batch.count > 1:
+            made = halves(batch)
+            self._alone.remove(batch)
+            self._alone += made
+            for part in made:
+                await self._settle_one(part, None)
+        elif is_free and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and await self._move(batch):
+            self._alone.remove(batch)
+            self._is_proven = False  # Should the partition ever be there again, its broker knows no number of ours.
+        else:
+            self._alone.remove(batch)
+            if not is_free:
+                self._retire(batch.identity)
+            self._fail(batch, error)
 
     async def _settle_known(self, batch: Batch, known: Mapping[int, int]) -> None:
         """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""

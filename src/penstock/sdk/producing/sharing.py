@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.model.message_id import MADE_PREFIX
+from penstock.records.batch import decode_batch
 from penstock.sdk.producing._chunk import Batch, Chunk
 from penstock.sdk.producing._sharing import shares, sorted_by_key
+from penstock.sdk.producing.batches import parts
 
 
 def whole(chunk: Chunk, partition: int) -> Batch:
@@ -52,6 +54,29 @@ def share_table(chunk: Chunk, turn: int) -> list[Batch]:
             batches.append(batch)
     chunk.assign_ordered(order, batches)
     return _with_bytes(chunk, batches)
+
+
+def is_placed(batch: Batch) -> bool:
+    """Whether the user has chosen a partition for all of its messages."""
+    chunk: Chunk = batch.chunk
+    if chunk.partitions is None or chunk.table is not None:
+        return chunk.partitions is not None
+    return all(chunk.partitions[row] is not None for row in batch.places())
+
+
+def share_anew(batch: Batch, partition_count: int, turn: int) -> list[Batch]:
+    """The batches in the place of one that was encoded, for so many partitions."""
+    chunk: Chunk = batch.chunk
+    rows = batch.places()
+    keys = [record.key for record in decode_batch(batch.encoded)]
+    with chunk.desk.lock:
+        partitions, hashes, ids = (
+            None if column is None else [column[row] for row in rows]
+            for column in (chunk.partitions, chunk.hashes, chunk.ids)
+        )
+        chunk.partition_count = partition_count
+        found = shares(batch.count, partitions, hashes, keys, ids, partition_count, turn)
+        return parts(batch, list(found.values()), list(found))
 
 
 def _with_bytes(chunk: Chunk, batches: list[Batch]) -> list[Batch]:

@@ -1,0 +1,131 @@
+"""Batches that cannot stay as they are, too large for their topic or to a partition that is gone: no message is stored
+twice, and an id that was told stays what it is."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from builders.engines import Put
+from builders.scripted_broker import Late, Refuse, Scene, play
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import ID_HEADER
+from penstock.sdk.producing import line
+from penstock.sdk.producing._chunk import Batch, Receipt
+from penstock.sdk.producing._sharing import partition_for
+from penstock.sdk.producing.batches import halves
+
+PARTITIONS = 8
+
+
+async def put_to_all(put: Put) -> None:
+    """So that all partitions have an identity that is proven, and several batches may be under way in each."""
+    for number in range(PARTITIONS):
+        await put("t", b"", partition=number)
+
+
+@pytest.mark.parametrize("gone_first", [False, True])
+@pytest.mark.parametrize("column", [None, "key", "hash"])
+def test_what_nobody_chose_a_partition_for_goes_to_one_that_is_there(column: str | None, gone_first: bool) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", PARTITIONS)
+        put = Put(scene, batch_count=2)
+        await put_to_all(put)
+        if gone_first:
+            del scene.cluster.topics["t"]
+        else:
+            scene.cluster.topic("t", 1)
+        receipts = []
+        for number in range(40):
+            deciding: dict[str | None, Any] = {"key": b"k%d" % number, "hash": number}
+            given = {} if column is None else {column: deciding[column]}
+            receipts.append(put("t", b"%d" % number, **given))
+        places = [await receipt for receipt in receipts]
+        assert {place.partition for place in places} == {0}
+        assert sorted(place.offset for place in places) == list(range(40))
+        (log,) = scene.cluster.topics["t"]
+        assert [log.values[place.offset] for place in places] == [b"%d" % number for number in range(40)]
+        assert put.engine.intake.held_bytes == 0
+
+    play(body)
+
+
+def test_keys_decide_among_the_partitions_that_are_there() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", PARTITIONS)
+        put = Put(scene)
+        await put_to_all(put)
+        scene.cluster.topic("t", 3)
+        keys = [b"k%d" % number for number in range(50)]
+        moved = await put.many("t", [b"a"] * 50, keys=keys)
+        before = [partition_for(key, PARTITIONS) for key in keys]
+        expected = [was if was < 3 else partition_for(key, 3) for key, was in zip(keys, before, strict=True)]
+        assert [place.partition for place in moved] == expected
+
+    play(body)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_partition_that_the_user_chose_is_not_exchanged_for_another(in_order: bool) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", PARTITIONS)
+        put = Put(scene, in_order=in_order)
+        await put_to_all(put)
+        scene.cluster.topic("t", 1)
+        chosen = [put("t", b"a", partition=5), put("t", b"b", partition=0)]
+        with pytest.raises(PenstockError, match="has no partition 5; it has 0 to 0"):
+            await chosen[0]
+        assert (await chosen[1]).partition == 0
+        assert scene.cluster.topics["t"][0].values == [b"b"]
+
+    play(body)
+
+
+def test_a_message_whose_place_was_told_as_part_of_its_id_goes_nowhere_else() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", 2)
+        put = Put(scene)
+        for number in range(2):
+            await put("t", b"", partition=number)
+        scene.cluster.then("Produce", Late(1.0), Late(1.0))
+        receipts = [put("t", b"v", hash=number) for number in range(2)]
+        await asyncio.sleep(0.1)
+        told = [receipt.message_id for receipt in receipts]
+        assert all(each.startswith(b"~") for each in told)
+        scene.cluster.topic("t", 1)
+        with pytest.raises(PenstockError, match="no partition 1"):
+            await receipts[1]
+        assert [receipt.message_id for receipt in receipts] == told
+
+    play(body)
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        receipts: list[Receipt] = []
+        told: list[bytes] = []
+
+        def halved(batch: Batch) -> list[Batch]:
+            if asked == "before":
+                told.append(receipts[3].message_id)
+            made = halves(batch)
+            if asked == "after":
+                told.append(receipts[3].message_id)
+            return made
+
+        monkeypatch.setattr(line, "halves", halved)
+        await put("t", b"first")
+        scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
+        receipts += [put("t", b"%d" % number) for number in range(4)]
+        await receipts[3]
+        assert [receipts[3].message_id] == told
+        (log,) = scene.cluster.topics["t"]
+        assert log.values == [b"first", b"0", b"1", b"2", b"3"]
+        assert (ID_HEADER, told[0]) in log.records[4].headers
+        assert receipts[0].message_id.startswith(b"~")
+
+    play(body)
