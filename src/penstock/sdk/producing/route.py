@@ -11,7 +11,7 @@ from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.core import Request
 from penstock.sdk.producing._chunk import Batch
 from penstock.sdk.producing.batches import mark
-from penstock.sdk.producing.line import Posted
+from penstock.sdk.producing.line import Answer, Posted
 from penstock.sdk.retry import Deadline
 
 
@@ -49,7 +49,13 @@ class LeaderRoute:
             connection.room.add_done_callback(lambda _: when_room())
             return None
         deadline: Deadline = batch.chunk.deadline
-        return Posted(connection, connection.post(self._request(connection, batch), self._cluster.timeout_s(deadline)))
+        answer = connection.post(self._request(connection, batch), self._cluster.timeout_s(deadline))
+        answer.add_done_callback(self._forget_if_failed)
+        return Posted(connection, answer)
+
+    def _forget_if_failed(self, answer: Answer) -> None:
+        if answer.exception() is not None or isinstance(answer.result(), PenstockError):
+            self._cluster.forget(self._where.topic)
 
     def _request(self, connection: Connection, batch: Batch) -> Request[Produced]:
         """Puts, which message ids travel in; Produce for brokers that have nothing else, and keep no ids."""
