@@ -10,8 +10,10 @@ from random import Random
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
-from penstock.sdk.putting import PutError
+from penstock.sdk.producing.failures import OutcomeUnknownError
+from penstock.sdk.producing.options import Options
 from penstock.testing.workload import PUT_TIMEOUT_S, Book
 
 NAME = "churn"
@@ -39,19 +41,23 @@ class Churn:
     """What a topic's setting was confirmed to be."""
 
     async def run(self) -> None:
-        for number in range(self.topics):
-            name = f"topic-{NAME}-{number}"
-            if await self._create(name):
-                for _ in range(self.random.randint(0, 3)):
-                    await self._put(TopicPartition(name, 0))
-                if self.random.random() < 0.5:
-                    await self._grow(name)
-                    await self._alter(name)
-                if self.random.random() < 0.6:
-                    await self._delete(name)
-                else:
-                    self.kept.append(name)
-            await asyncio.sleep(_PAUSE_S * self.random.random())
+        async with self.client.producer(Options(timeout_s=PUT_TIMEOUT_S)) as producer:
+            for number in range(self.topics):
+                await self._run_topic(f"topic-{NAME}-{number}", producer)
+                await asyncio.sleep(_PAUSE_S * self.random.random())
+
+    async def _run_topic(self, name: str, producer: AsyncProducer) -> None:
+        if not await self._create(name):
+            return
+        for _ in range(self.random.randint(0, 3)):
+            await self._put(TopicPartition(name, 0), producer)
+        if self.random.random() < 0.5:
+            await self._grow(name)
+            await self._alter(name)
+        if self.random.random() < 0.6:
+            await self._delete(name)
+        else:
+            self.kept.append(name)
 
     async def problems(self) -> list[str]:
         """What the cluster's list of topics says that it should not."""
@@ -108,18 +114,15 @@ class Churn:
         self.book.note("deleted", name)
         self.deleted.append(name)
 
-    async def _put(self, partition: TopicPartition) -> None:
+    async def _put(self, partition: TopicPartition, producer: AsyncProducer) -> None:
         value = f"<{NAME}/{partition}/{self.random.getrandbits(64)}>".encode()
         history = self.book.history
         write = history.ask_write(NAME, partition, [value])
         try:
-            places = await self.client.put(partition.topic, [value], partition=0, timeout_s=PUT_TIMEOUT_S)
-        except PutError as error:
-            if error.outcome_unknown:
-                history.abandoned(write, str(error))
-            else:
-                history.refused(write, str(error))
+            place = await producer.put(partition.topic, value, partition=0)
+        except OutcomeUnknownError as error:
+            history.abandoned(write, str(error))
         except PenstockError as error:
             history.refused(write, str(error))
         else:
-            history.stored(write, places[0].offset)
+            history.stored(write, place.offset)

@@ -11,8 +11,10 @@ from random import Random
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.record import Record
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
-from penstock.sdk.putting import PutError
+from penstock.sdk.producing.failures import OutcomeUnknownError
+from penstock.sdk.producing.options import Options
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.plan import TablePlan
 from penstock.testing.workload import PUT_TIMEOUT_S, Book
@@ -57,9 +59,10 @@ class Table:
         if not self.plan.writes:
             return
         await self._create(client)
-        for number in range(self.plan.writes):
-            await self._put(client, number)
-            await asyncio.sleep(2 * self.plan.pause_s * self.random.random())
+        async with client.producer(Options(compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S)) as producer:
+            for number in range(self.plan.writes):
+                await self._put(producer, number)
+                await asyncio.sleep(2 * self.plan.pause_s * self.random.random())
 
     async def read(self, client: WireClient) -> None:
         """Read the whole topic again and again, until cancelled."""
@@ -96,7 +99,7 @@ class Table:
                     return
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _put(self, client: WireClient, number: int) -> None:
+    async def _put(self, producer: AsyncProducer, number: int) -> None:
         random = self.random
         name = b"%d" % random.randrange(self.plan.keys)
         filler = random.randbytes(random.randint(0, _VALUE_BYTES_MAX))
@@ -104,17 +107,14 @@ class Table:
         key = self._keys.setdefault(name, _Key())
         key.sent.append(value)
         try:
-            places = await client.put(
-                TOPIC, [value], keys=[name], compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S
-            )
-        except PutError as error:
-            self.book.note("table put failed", error.code.name, int(error.outcome_unknown))
-            if error.outcome_unknown:
-                key.in_doubt.append(value)
+            place = await producer.put(TOPIC, value, name)
+        except OutcomeUnknownError as error:
+            self.book.note("table put in doubt", error.code.name)
+            key.in_doubt.append(value)
         except PenstockError as error:
             self.book.note("table put refused", error.code.name)
         else:
-            self.book.note("table put", places[0].offset)
+            self.book.note("table put", place.offset)
             key.current = value
 
     async def _read_whole(self, client: WireClient) -> list[Record]:

@@ -7,8 +7,10 @@ from random import Random
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
-from penstock.sdk.putting import PutError
+from penstock.sdk.producing.failures import UnstoredError
+from penstock.sdk.producing.options import Options
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.history import FinalLog, History
 from penstock.testing.plan import ProducerPlan, ReaderPlan, TopicPlan
@@ -76,38 +78,30 @@ class Producer:
 
     async def run(self) -> None:
         """All batches, in as many lanes as planned."""
-        async with asyncio.TaskGroup() as group:
+        options = Options(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
+        async with self._client.producer(options) as producer, asyncio.TaskGroup() as group:
             for number in range(self._plan.lanes):
-                group.create_task(self._run_lane(), name=f"{self._plan.name} lane {number}")
+                group.create_task(self._run_lane(producer), name=f"{self._plan.name} lane {number}")
 
-    async def _run_lane(self) -> None:
+    async def _run_lane(self, producer: AsyncProducer) -> None:
         while self._left > 0:
             self._left -= 1
-            await self._put(self._random.choice(self._partitions))
+            await self._put(producer, self._random.choice(self._partitions))
             if self._plan.pause_s:
                 await asyncio.sleep(2 * self._plan.pause_s * self._random.random() * self._plan.lanes)
 
-    async def _put(self, partition: TopicPartition) -> None:
+    async def _put(self, producer: AsyncProducer, partition: TopicPartition) -> None:
         values = self._values.make(partition)
         history, note = self._book.history, self._book.note
         write = history.ask_write(self._plan.name, partition, values)
         try:
-            places = await self._client.put(
-                partition.topic,
-                values,
-                partition=partition.partition,
-                compression=self._plan.compression,
-                timeout_s=PUT_TIMEOUT_S,
-            )
-        except PutError as error:
-            note("put failed", self._plan.name, str(partition), error.code.name, int(error.outcome_unknown))
-            if error.outcome_unknown:
+            places = await producer.put_many(partition.topic, values, partition=partition.partition)
+        except UnstoredError as error:
+            note("put failed", self._plan.name, str(partition), error.code.name, error.in_doubt)
+            if error.in_doubt:
                 history.abandoned(write, str(error))
             else:
                 history.refused(write, str(error))
-        except PenstockError as error:
-            note("put refused", self._plan.name, str(partition), error.code.name)
-            history.refused(write, str(error))
         else:
             note("put", self._plan.name, str(partition), places[0].offset, len(values))
             # A batch that the broker found too large went in parts, and others may have written in between.
