@@ -16,11 +16,11 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 
+from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode
 from penstock.records.batch import decode_batch
 from penstock.records.header import read_header, stamp
 from penstock.records.record import Record
-from penstock.sdk.client import WireClient
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_entropy import SimulatedEntropy
@@ -350,10 +350,10 @@ class Scene:
         self.loop = loop
         self.network = SimulatedNetwork(loop, Random(1))
         self.cluster = ScriptedCluster(loop, self.network, nodes)
-        self.clients: list[WireClient] = []
+        self.clients: list[WritingClient] = []
 
-    def client(self, bootstrap: str = "broker1:9092", **settings: Any) -> WireClient:
-        client = WireClient(
+    def client(self, bootstrap: str = "broker1:9092", **settings: Any) -> WritingClient:
+        client = WritingClient(
             bootstrap,
             network=self.network.host("client"),
             clock=SimulatedClock(self.loop),

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
+from builders.writing_client import WritingClient
 from penstock.model.names import TopicPartition
 from penstock.node.node import Node
 from penstock.node.settings import Settings
 from penstock.records.record import Message
 from penstock.sdk.aio.client import AsyncClient
 from penstock.sdk.aio.consumer import AsyncConsumer
-from penstock.sdk.client import WireClient
 
 SETTINGS = Settings(data=("/data",), host=HOST)
 TOPIC = "orders"
@@ -23,7 +23,7 @@ LONG_S = 120.0
 class Ground:
     """A broker with a topic, somebody who writes, and a client to read with."""
 
-    def __init__(self, machine: SimulatedMachine, node: Node, writer: WireClient, client: AsyncClient) -> None:
+    def __init__(self, machine: SimulatedMachine, node: Node, writer: WritingClient, client: AsyncClient) -> None:
         self.machine = machine
         self.network = machine.network
         self.node = node

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from builders.writing_client import WritingClient
 from penstock.catalog.memory import MemoryCatalog
 from penstock.node.node import Node
 from penstock.node.settings import Settings
 from penstock.sdk.aio.client import AsyncClient, connect_async
-from penstock.sdk.client import WireClient
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_entropy import SimulatedEntropy
@@ -45,9 +45,9 @@ class SimulatedMachine:
         await node.start()
         return node
 
-    async def client(self, host: str = "client") -> WireClient:
+    async def client(self, host: str = "client") -> WritingClient:
         network = self.network.host(host)
-        return await WireClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+        return await WritingClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
 
     async def connect(self, host: str = "client") -> AsyncClient:
         """The public client."""

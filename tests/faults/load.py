@@ -13,7 +13,9 @@ from confluent_kafka import Message as KafkaMessage
 from faults.record import SharedHistory
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
+from penstock.sdk.producing.options import Options
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.testing.history import FinalLog, Write
 
@@ -101,17 +103,17 @@ class SdkWriter(Worker):
 
     async def _run(self) -> None:
         number = 0
-        async with WireClient(self.bootstrap) as client:
+        async with WireClient(self.bootstrap) as client, client.producer(Options(timeout_s=PATIENCE_S)) as producer:
             while not self.stopping.is_set():
                 count = 1 + number % 5
                 values = [b"%s/%d" % (self.name.encode(), number + i) for i in range(count)]
                 number += count
-                await self._put(client, self.history.ask_write(self.name, self.partition, values))
+                await self._put(producer, self.history.ask_write(self.name, self.partition, values))
 
-    async def _put(self, client: WireClient, write: Write) -> None:
+    async def _put(self, producer: AsyncProducer, write: Write) -> None:
         topic, partition = self.partition
         try:
-            places = await client.put(topic, write.values, partition=partition, timeout_s=PATIENCE_S)
+            places = await producer.put_many(topic, write.values, partition=partition)
         except PenstockError as error:
             self.history.abandoned(write, str(error))
         else:

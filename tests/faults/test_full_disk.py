@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import pytest
 
+from builders.writing_client import WritingClient
 from faults.load import create_topic, final_logs
 from faults.record import SharedHistory
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import encode_batch
-from penstock.sdk.client import WireClient
 from penstock.testing.real_broker import RealBroker
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ def give_space(broker: RealBroker) -> None:
     limit_files(broker, resource.RLIM_INFINITY)
 
 
-def ask(broker: RealBroker, work: Callable[[WireClient], Awaitable[T]]) -> T:
+def ask(broker: RealBroker, work: Callable[[WritingClient], Awaitable[T]]) -> T:
     async def whole() -> T:
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             return await work(client)
 
     return asyncio.run(whole())
@@ -44,7 +44,7 @@ def ask(broker: RealBroker, work: Callable[[WireClient], Awaitable[T]]) -> T:
 def write_some(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str, count: int) -> None:
     """Batches of two messages that are acknowledged."""
 
-    async def write(client: WireClient) -> None:
+    async def write(client: WritingClient) -> None:
         for number in range(count):
             entry = history.ask_write(mark, where, [b"%s/%d/%d" % (mark.encode(), number, i) for i in range(2)])
             places = await client.put(where.topic, entry.values, partition=where.partition)
@@ -56,7 +56,7 @@ def write_some(broker: RealBroker, history: SharedHistory, where: TopicPartition
 def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str) -> PenstockError:
     """What a write is answered while there is no space. It is in one attempt, so that it is the broker's answer."""
 
-    async def write(client: WireClient) -> PenstockError:
+    async def write(client: WritingClient) -> PenstockError:
         entry = history.ask_write(mark, where, [mark.encode() * 2000])
         batch = encode_batch(entry.values, timestamps=int(time.time() * 1000))
         try:

@@ -1,20 +1,22 @@
-"""A client near the wire: one request, one answer, for topics, writing, reading and offsets.
+"""A client near the wire: for who looks at batches, offsets and single answers themselves, as programs rarely do.
+
+The command line asks with it, since it shows what is stored as it is stored; the simulation does, since it writes down
+each question and its answer, and numbers batches of its own. Programs have `penstock.connect`. What writes and reads
+for good is the same in both: `producer` and `consumer` here are the public ones.
 
 Every operation has a deadline; within it, what may be retried is retried, at whichever broker is right by then. Only
 the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
-from penstock.records.record import RecordHeader
 from penstock.sdk import requests
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.consumer import AsyncConsumer
@@ -31,13 +33,9 @@ from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
 from penstock.sdk.home import Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
-from penstock.sdk.producer import Producer, Rows
 from penstock.sdk.producing.options import ALL, Options
 from penstock.sdk.producing.route import ask_identity
-from penstock.sdk.putting import Place, Putting, choose_partitions
 from penstock.sdk.retry import Deadline
-
-T = TypeVar("T")
 
 
 class WireClient(Idle):
@@ -62,8 +60,6 @@ class WireClient(Idle):
         )
         cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
         super().__init__(Asking(cluster, self._entropy), self._home.clock)
-        self._producer = Producer(self._send_batch, partial(ask_identity, self._asking), self._entropy)
-        self._turn = int.from_bytes(self._entropy.token(2), "big")
 
     @classmethod
     async def connect(
@@ -75,7 +71,7 @@ class WireClient(Idle):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         connection: ConnectionSettings | None = None,
-    ) -> "WireClient":
+    ) -> Self:
         """A client that has reached a broker; the seeds are tried until `timeout_s` is over, or each of them once."""
         client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=connection)
         try:
@@ -99,40 +95,6 @@ class WireClient(Idle):
 
     # Writing.
 
-    async def put(
-        self,
-        topic: str,
-        values: Sequence[bytes | None],
-        *,
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Iterable[RecordHeader] | None] | None = None,
-        timestamps_ms: Sequence[int] | int | None = None,
-        partition: int | None = None,
-        compression: str = "none",
-        acks: int = ALL,
-        timeout_s: float = OPERATION_TIMEOUT_S,
-    ) -> list[Place]:
-        """Store messages, each once however often it had to be sent, and tell where they are.
-
-        A key decides the partition; messages without one go, per call, to one partition after the other. PutError
-        when not all are confirmed in time; it says which are, and whether the rest is known not to be there. `acks`
-        of 1 or 0 are weaker: nothing in doubt is sent again, and with 0 nobody says that anything was stored.
-        """
-        if not values:
-            return []
-        deadline = Deadline(timeout_s)
-        times = self._clock.wall_ms() if timestamps_ms is None else timestamps_ms
-        rows = Rows(values, keys, headers, times)
-        if partition is None:
-            view = await self._asking.retrying(
-                lambda: self._cluster.topic(topic, deadline, auto_create=True), deadline, topic
-            )
-            chosen = choose_partitions(rows, len(view.partitions), self._turn)
-            self._turn += 1
-        else:
-            chosen = [partition] * len(rows)
-        return await Putting(self._producer, topic, compression, acks, deadline).run(rows, chosen)
-
     async def produce(
         self,
         topic: str,
@@ -146,7 +108,17 @@ class WireClient(Idle):
 
         A ConnectionLostError leaves open whether it was stored.
         """
-        return await self._send_batch(TopicPartition(topic, partition), batch, acks, Deadline(timeout_s))
+        deadline = Deadline(timeout_s)
+        where = TopicPartition(topic, partition)
+        try:
+            address = await self._cluster.leader(topic, partition, deadline, auto_create=True)
+            connection = await self._cluster.to(address, deadline)
+            request = requests.produce(where, batch, acks=acks, timeout_ms=self._cluster.broker_timeout_ms(deadline))
+            produced = await connection.request(request, self._cluster.timeout_s(deadline))
+        except PenstockError:
+            self._cluster.forget(topic)
+            raise
+        return produced if acks else Produced(-1, -1, -1)
 
     async def producer_identity(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ProducerIdentity:
         """A new identity, for batches that the caller numbers itself and sends with `produce`."""
@@ -193,18 +165,3 @@ class WireClient(Idle):
     def consumer(self, topics: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """What the public client's consumer is, with connections of its own; to be closed before this."""
         return AsyncConsumer(AsyncPortal(), self._home, topics, **options)
-
-    # How it is done.
-
-    async def _send_batch(
-        self, where: TopicPartition, batch: bytes | bytearray, acks: int, deadline: Deadline
-    ) -> Produced:
-        try:
-            address = await self._cluster.leader(where.topic, where.partition, deadline, auto_create=True)
-            connection = await self._cluster.to(address, deadline)
-            request = requests.produce(where, batch, acks=acks, timeout_ms=self._cluster.broker_timeout_ms(deadline))
-            produced = await connection.request(request, self._cluster.timeout_s(deadline))
-        except PenstockError:
-            self._cluster.forget(where.topic)
-            raise
-        return produced if acks else Produced(-1, -1, -1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.client import WireClient
 from penstock.sdk.partitioner import partition_for
 from penstock.testing.real_broker import RealBroker
 
@@ -25,11 +25,11 @@ def test_librdkafka_meets_the_same_partitions_when_it_is_told_to(broker: RealBro
     keys = [b"key-%d" % number for number in range(200)]
 
     async def create() -> None:
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             await client.create_topic("shared", partitions=7)
 
     async def read() -> dict[bytes | None, int]:
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             found = {}
             for partition in range(7):
                 for record in (await client.fetch("shared", partition, 0, max_wait_ms=100)).records:
@@ -46,7 +46,7 @@ def test_librdkafka_meets_the_same_partitions_when_it_is_told_to(broker: RealBro
 
 def test_a_position_beyond_the_end_is_waited_for_by_the_broker(broker: RealBroker) -> None:
     async def body() -> None:
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             await client.put("ahead", [b"0"])
             nothing = await client.fetch("ahead", 0, 2, max_wait_ms=10)
             assert (nothing.records, nothing.next_offset) == ([], 2)
@@ -61,7 +61,7 @@ def test_a_position_beyond_the_end_is_waited_for_by_the_broker(broker: RealBroke
 
 def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
     async def body() -> None:
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             await client.create_topic("small", settings={"max.message.bytes": "1000"})
             places = await client.put("small", [b"x" * 300] * 10)
             assert [place.offset for place in places] == list(range(10))
@@ -78,7 +78,7 @@ def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
 def test_puts_go_on_over_kills_of_the_broker_and_store_each_message_once(tmp_path: Path) -> None:
     async def write(bootstrap: str, writer: int, stop: asyncio.Event) -> list[bytes]:
         stored: list[bytes] = []
-        async with WireClient(bootstrap) as client:
+        async with WritingClient(bootstrap) as client:
             while not stop.is_set():
                 value = b"%d-%d" % (writer, len(stored))
                 await client.put("t", [value], timeout_s=PATIENCE_S)
@@ -91,11 +91,11 @@ def test_puts_go_on_over_kills_of_the_broker_and_store_each_message_once(tmp_pat
         for _ in range(3):
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.start)
-            async with WireClient(broker.bootstrap) as client:
+            async with WritingClient(broker.bootstrap) as client:
                 await client.put("t", [b"mark"], timeout_s=PATIENCE_S)
         stop.set()
         stored = await asyncio.gather(*writers)
-        async with WireClient(broker.bootstrap) as client:
+        async with WritingClient(broker.bootstrap) as client:
             found: list[bytes | None] = []
             offset = 0
             while fetched := await client.fetch("t", 0, offset, max_wait_ms=0):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builders.command import TIMEOUT_S, Command
+from builders.writing_client import WritingClient
 from penstock import __version__
-from penstock.sdk.client import WireClient
 from penstock.sdk.partitioner import partition_for
 from penstock.testing.real_broker import RealBroker
 
@@ -89,7 +89,7 @@ def timed(broker: RealBroker) -> str:
     """A topic of six messages, `0` to `5`, a second apart from the epoch on."""
 
     async def fill() -> None:
-        async with await WireClient.connect(broker.bootstrap) as client:
+        async with await WritingClient.connect(broker.bootstrap) as client:
             values = [b"%d" % number for number in range(6)]
             await client.create_topic("timed", settings={"retention.ms": "-1"})
             await client.put("timed", values, timestamps_ms=[1000 * number for number in range(6)])

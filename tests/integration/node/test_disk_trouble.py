@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from builders.command import Command
+from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.batch import encode_batch
-from penstock.sdk.client import WireClient
 from penstock.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
@@ -27,20 +27,20 @@ def health(broker: RealBroker) -> tuple[str, int]:
 
 
 async def fill(broker: RealBroker) -> None:
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         await client.create_topic("logs", partitions=1)
         for number in range(BATCHES):
             await client.put("logs", [b"%d" % number + b"." * 1000])
 
 
 async def add_topic(broker: RealBroker, name: str) -> None:
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         await client.put(name, [b"one"])
 
 
 async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
     """One attempt; what it was refused with."""
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         try:
             await client.produce("logs", 0, encode_batch([value], timestamps=1_700_000_000_000))
         except PenstockError as refused:
@@ -50,7 +50,7 @@ async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
 
 async def read_through(broker: RealBroker) -> int:
     """How many messages there are, read one after another."""
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         offset = 0
         while offset < BATCHES:
             fetched = await client.fetch("logs", 0, offset, max_wait_ms=10_000)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from builders.writing_client import WritingClient
 from penstock.node.serve import (
     EXIT_ADDRESS,
     EXIT_BY_SECOND_SIGNAL,
@@ -21,7 +22,6 @@ from penstock.node.serve import (
     EXIT_DATA_IN_USE,
     EXIT_SETTINGS,
 )
-from penstock.sdk.client import WireClient
 from penstock.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
@@ -51,12 +51,12 @@ def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 async def put(broker: RealBroker, topic: str, *values: bytes) -> None:
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         await client.put(topic, values)
 
 
 async def first_value(broker: RealBroker, topic: str) -> bytes | None:
-    async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+    async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         fetched = await client.fetch(topic, 0, 0, max_wait_ms=10_000)
         return fetched.records[0].value
 
@@ -92,7 +92,7 @@ def test_without_a_http_port_there_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_broker_cleanly_although_a_reader_waits(tmp_path: Path, number: signal.Signals) -> None:
     async def work(broker: RealBroker) -> int:
-        async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
             await client.put("orders", [b"one"])
             waiting = asyncio.create_task(client.fetch("orders", 0, 1, max_wait_ms=600_000, timeout_s=900))
             await asyncio.to_thread(until_connections, broker, 2)
@@ -251,7 +251,7 @@ def test_file_environment_and_flags_reach_the_broker(tmp_path: Path) -> None:
     environment = {"PENSTOCK_CONFIG": str(config), "PENSTOCK_DEFAULT_PARTITIONS": "3"}
 
     async def look(broker: RealBroker) -> tuple[list[int], int]:
-        async with await WireClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
+        async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
             await client.put("orders", [b"one"])
             view = await client.metadata([])
             return [*view.brokers], len((await client.describe_topic("orders")).partitions)

@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.sdk.client import WireClient
 
 ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(3_000)]
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    async def put() -> None:
-        async with WireClient(bootstrap) as client:
-            for at in range(0, len(values), 100):
-                await client.put(topic, values[at : at + 100], partition=0)
-
-    asyncio.run(put())
+    with penstock.connect(bootstrap) as client, client.producer(batch_count=100) as producer:
+        producer.put_many(topic, values, partition=0).result()
 
 
 def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:

@@ -23,8 +23,10 @@ from interop.clients.live import LoopThread, PolledMember
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind
+from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.client import WireClient
 from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.producing.options import Options
 from penstock.sdk.requests import BEGINNING, LATEST
 
 T = TypeVar("T")
@@ -54,17 +56,16 @@ class PenstockClient(AdminClient):
         assert len(chosen) in (0, len(messages)), "time stamps are given for all messages or for none"
 
         async def put(client: WireClient) -> list[int]:
-            places = await client.put(
-                topic,
-                [message.value for message in messages],
-                keys=[message.key for message in messages],
-                headers=[message.headers for message in messages],
-                timestamps_ms=chosen or None,
-                partition=partition,
-                compression=compression,
-                timeout_s=TIMEOUT_S,
-            )
-            return [place.offset for place in places]
+            async with client.producer(Options(compression=compression, timeout_s=TIMEOUT_S)) as producer:
+                places = await producer.put_many(
+                    topic,
+                    [message.value for message in messages],
+                    keys=[message.key for message in messages],
+                    headers=[message.headers for message in messages],
+                    timestamps=[time_ms / 1000 for time_ms in chosen] or None,
+                    partition=partition,
+                )
+                return list(places.offsets)
 
         return self._run(put)
 
@@ -209,7 +210,7 @@ class PenstockStream(Stream):
         self._topic = topic
         self._sent: list[Future[None]] = []
         self._thread = LoopThread()
-        self._client, self._turn = self._thread.run(self._open(bootstrap))
+        self._client, self._producer = self._thread.run(self._open(bootstrap))
 
     def send(self, messages: Sequence[Message]) -> None:
         self._sent.append(self._thread.begin(self._put(messages)))
@@ -224,13 +225,13 @@ class PenstockStream(Stream):
             self._thread.run(self._close())
             self._thread.close()
 
-    async def _open(self, bootstrap: str) -> tuple[WireClient, asyncio.Lock]:
-        return WireClient(bootstrap), asyncio.Lock()
+    async def _open(self, bootstrap: str) -> tuple[WireClient, AsyncProducer]:
+        client = WireClient(bootstrap)
+        return client, client.producer(Options(timeout_s=2 * TIMEOUT_S))
 
     async def _put(self, messages: Sequence[Message]) -> None:
-        async with self._turn:
-            values = [message.value for message in messages]
-            await self._client.put(self._topic, values, partition=0, timeout_s=2 * TIMEOUT_S)
+        await self._producer.put_many(self._topic, [message.value for message in messages], partition=0)
 
     async def _close(self) -> None:
+        await self._producer.close()
         self._client.close()

@@ -6,17 +6,17 @@ import pytest
 
 from builders.simulated_consumers import SETTINGS
 from builders.simulated_node import SimulatedMachine, simulate
+from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk import requests_admin
 from penstock.sdk.admin import TO_THE_END
 from penstock.sdk.admin_answers import ResourceKind, TopicPage
-from penstock.sdk.client import WireClient
 from penstock.sdk.core import Api
 from penstock.sdk.group_answers import CommittedOffset
 
 
-def play(story: Callable[[WireClient], Awaitable[None]]) -> None:
+def play(story: Callable[[WritingClient], Awaitable[None]]) -> None:
     async def whole(machine: SimulatedMachine) -> None:
         node = await machine.start()
         async with await machine.client() as client:
@@ -32,13 +32,13 @@ async def code_of(operation: Awaitable[object]) -> ErrorCode:
     return caught.value.code
 
 
-async def own_settings(client: WireClient, topic: str) -> dict[str, str | None]:
+async def own_settings(client: WritingClient, topic: str) -> dict[str, str | None]:
     rows = await client.admin.describe_settings(ResourceKind.TOPIC, topic)
     return {row.name: row.value for row in rows if row.is_own}
 
 
 def test_settings_are_set_and_unset_together() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", settings={"segment.ms": "5000"})
         await client.admin.alter_settings(
             ResourceKind.TOPIC, "t", {"retention.ms": "1000"}, unset=["segment.ms"], timeout_s=5
@@ -49,7 +49,7 @@ def test_settings_are_set_and_unset_together() -> None:
 
 
 def test_settings_come_with_type_source_and_what_they_are_for() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", settings={"retention.ms": "5000"})
         (row,) = await client.admin.describe_settings(ResourceKind.TOPIC, "t", ["retention.ms"])
         assert (row.name, row.value, row.type, row.source, row.is_own) == (
@@ -65,7 +65,7 @@ def test_settings_come_with_type_source_and_what_they_are_for() -> None:
 
 
 def test_a_refused_setting_leaves_the_others_as_they_were() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         chosen = {"retention.ms": "1000", "max.message.bytes": "many"}
         refused = client.admin.alter_settings(ResourceKind.TOPIC, "t", chosen)
@@ -76,7 +76,7 @@ def test_a_refused_setting_leaves_the_others_as_they_were() -> None:
 
 
 def test_settings_can_be_tried_without_being_changed() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         await client.admin.alter_settings(ResourceKind.TOPIC, "t", {"retention.ms": "1000"}, validate_only=True)
         assert await own_settings(client, "t") == {}
@@ -93,14 +93,14 @@ def test_settings_can_be_tried_without_being_changed() -> None:
     ],
 )
 def test_settings_of_what_is_not_there_are_refused(kind: ResourceKind, name: str, code: ErrorCode) -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         assert await code_of(client.admin.describe_settings(kind, name)) is code
 
     play(story)
 
 
 def test_a_topic_grows_and_a_client_that_knew_it_sees_that_at_once() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         await client.put("t", [b"x"], partition=0)
         await client.admin.create_partitions("t", 5)
@@ -112,7 +112,7 @@ def test_a_topic_grows_and_a_client_that_knew_it_sees_that_at_once() -> None:
 
 
 def test_messages_are_deleted_up_to_an_offset_or_to_the_end() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         for partition in range(2):
             await client.put("t", [b"x"] * 10, partition=partition)
@@ -125,7 +125,7 @@ def test_messages_are_deleted_up_to_an_offset_or_to_the_end() -> None:
 
 
 def test_sizes_are_told_by_directory_and_partition() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         await client.put("t", [b"x" * 1000], partition=1)
         (directory,) = await client.admin.describe_log_dirs({"t": [0, 1]})
@@ -138,7 +138,7 @@ def test_sizes_are_told_by_directory_and_partition() -> None:
 
 
 def test_the_cluster_describes_itself() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         description = await client.admin.describe_cluster()
         view = await client.metadata([])
         assert description.cluster_id == view.cluster_id
@@ -148,7 +148,7 @@ def test_the_cluster_describes_itself() -> None:
     play(story)
 
 
-async def pages(client: WireClient, limit: int) -> list[TopicPage]:
+async def pages(client: WritingClient, limit: int) -> list[TopicPage]:
     found = [await client.admin.list_topics(limit=limit)]
     while found[-1].after is not None:
         found.append(await client.admin.list_topics(limit=limit, after=found[-1].after))
@@ -165,7 +165,7 @@ def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, mo
     if not in_parts:
         monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
 
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         for name in LISTED:
             await client.create_topic(name, partitions=3)
         found = await pages(client, limit)
@@ -177,7 +177,7 @@ def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, mo
 
 
 def test_a_group_is_known_by_what_was_committed_for_it() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         first, second = TopicPartition("t", 0), TopicPartition("t", 1)
         await client.groups.commit("g", {first: CommittedOffset(3, metadata="half way"), second: CommittedOffset(5)})
@@ -195,7 +195,7 @@ def test_a_group_is_known_by_what_was_committed_for_it() -> None:
 
 
 def test_a_group_that_is_not_there_is_an_error_but_has_no_offsets() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         assert await client.groups.offsets("nobody") == {}
         assert await code_of(client.groups.describe("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
         assert await code_of(client.groups.delete("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -204,7 +204,7 @@ def test_a_group_that_is_not_there_is_an_error_but_has_no_offsets() -> None:
 
 
 def test_a_commit_for_a_partition_that_is_not_there_is_refused() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         commit = client.groups.commit("g", {TopicPartition("t", 9): CommittedOffset(1)}, timeout_s=5)
         assert await code_of(commit) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -213,7 +213,7 @@ def test_a_commit_for_a_partition_that_is_not_there_is_refused() -> None:
 
 
 def test_groups_can_be_listed_by_state() -> None:
-    async def story(client: WireClient) -> None:
+    async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         await client.groups.commit("idle", {TopicPartition("t", 0): CommittedOffset(0)})
         async with client.consumer("t", group="busy"):

@@ -18,13 +18,18 @@ BEGIN_MS = 1_700_000_000_000
 
 def test_messages_come_one_by_one_in_order_with_all_that_is_known_of_them() -> None:
     async def story(ground: Ground) -> None:
-        headers: list[Any] = [[("penstock.id", b"id-1"), ("a", None)], None]
         await ground.writer.put(
-            TOPIC, [b"1", None], keys=[b"k", None], headers=headers, timestamps_ms=BEGIN_MS, partition=0
+            TOPIC,
+            [b"1", None],
+            keys=[b"k", None],
+            headers=[[("a", None)], None],
+            timestamps_ms=BEGIN_MS,
+            partition=0,
+            message_ids=[b"id-1", None],
         )
         consumer = ground.client.consumer(TOPIC, start="beginning")
         first, second = await read(consumer, 2)
-        assert first == Message(TOPIC, 0, 0, BEGIN_MS, b"k", b"1", (("penstock.id", b"id-1"), ("a", None)))
+        assert first == Message(TOPIC, 0, 0, BEGIN_MS, b"k", b"1", (("a", None), ("penstock.id", b"id-1")))
         assert first.time == datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
         assert (first.message_id, second.message_id) == (b"id-1", None)
         assert (second.offset, second.key, second.value) == (1, None, None)

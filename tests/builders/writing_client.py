@@ -1,0 +1,44 @@
+"""A client near the wire that also writes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.sdk.client import WireClient
+from penstock.sdk.producing.engine import Engine
+from penstock.sdk.producing.lots import Places
+from penstock.sdk.producing.options import Options
+
+
+class WritingClient(WireClient):
+    """Writes as a producer does, but over the connections it asks with, and waits for each put."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._engines: dict[float, Engine] = {}
+
+    async def put(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Iterable[tuple[str, bytes | None]] | None] | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        partition: int | None = None,
+        message_ids: Sequence[bytes | None] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Places:
+        """Store the messages, and tell where they are; UnstoredError unless all are stored within the time."""
+        engine = self._engines.get(timeout_s)
+        if engine is None:
+            engine = self._engines[timeout_s] = Engine(self._asking, self._clock, Options(timeout_s=timeout_s))
+        return await engine.put_many(
+            topic,
+            values,
+            keys=keys,
+            headers=headers,
+            timestamps_ms=self._clock.wall_ms() if timestamps_ms is None else timestamps_ms,
+            partition=partition,
+            hashes=None,
+            ids=message_ids,
+        )
