@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -155,6 +156,28 @@ def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: penst
         go_on.set()
         thread.join(LONG_S)
     assert not thread.is_alive()
+
+
+def test_a_function_that_always_takes_too_long_does_not_keep_a_consumer_from_reading(
+    client: penstock.Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = fill(client, topic)
+    group = f"g-{topic}"
+    calls: list[Sequence[penstock.TopicPartition]] = []
+
+    def until_given_up(places: Sequence[penstock.TopicPartition]) -> None:
+        calls.append(places)
+        while client.groups.describe(group).members:
+            pass
+
+    options: Any = {"group": group, "start": "beginning", "on_assigned": until_given_up, "callback_timeout": 0.2}
+    with client.consumer(topic, **options) as consumer:
+        found: list[bytes] = []
+        while len(found) < len(values):
+            found += [message.value for message in consumer.poll(LONG_S)]
+    assert sorted(found) == sorted(values)
+    assert calls
+    assert "on_assigned is left out this once" in caplog.text
 
 
 def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: penstock.Client, topic: str) -> None:

@@ -5,6 +5,7 @@ group knows goes on by itself in the background (see `heartbeats`).
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -28,6 +29,8 @@ COMMIT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 5.0
 HANDLER_TIMEOUT_S = 300.0
 CALLBACK_TIMEOUT_S = 30.0
+
+log = logging.getLogger("penstock.sdk.consumer")
 
 _INT32_MAX = 2**31 - 1
 _TRY_AGAIN_S = 0.05
@@ -92,6 +95,10 @@ class Membership:
         self._keys: dict[TopicPartition, tuple[UUID, int]] = {}
         """What the coordinator calls the partitions that are read."""
         self._told_to_release: frozenset[TopicPartition] = frozenset()
+        self._assigned_in: int | None = None
+        """The life in which the caller is being told what is assigned to it; None while it is not."""
+        self._is_too_slow = False
+        """Whether it was given up while it was told that."""
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
 
@@ -160,6 +167,9 @@ class Membership:
         self.heartbeats.reader_is_busy(inf if limit_s is None else limit_s)
 
     def caller_is_back(self) -> None:
+        told_in, self._assigned_in = self._assigned_in, None
+        if told_in is not None and told_in != self.core.lives and self.heartbeats.is_given_up:
+            self._is_too_slow = True
         self.heartbeats.reader_is_back()
 
     def finish(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -207,8 +217,20 @@ class Membership:
             return None
         core.own(frozenset(key for where, key in named.items() if where in readers))
         self.heartbeats.soon()
-        news = tuple(sorted([*taken, *regained]))
-        return Change(ChangeKind.ASSIGNED, news) if news and self._rules.tells else None
+        return self._assigned(tuple(sorted([*taken, *regained])))
+
+    def _assigned(self, places: tuple[TopicPartition, ...]) -> Change | None:
+        """Told, unless that lost the caller its partitions the last time: it would again, and nothing would be read."""
+        if not places or not self._rules.tells:
+            return None
+        if self._is_too_slow:
+            self._is_too_slow = False
+            names = ", ".join(map(str, places))
+            limit_s = self._rules.callback_timeout_s
+            log.error("%s: on_assigned is left out this once, for it took longer than %g s before", names, limit_s)
+            return None
+        self._assigned_in = self.core.lives
+        return Change(ChangeKind.ASSIGNED, places)
 
     async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
         """The assigned partitions by their topics' names; those of a topic we have not heard of are left for later."""
