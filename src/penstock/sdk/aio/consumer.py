@@ -282,8 +282,8 @@ class AsyncConsumer(AsyncFace):
         try:
             if self.topics:
                 await self.start()
-        except BaseException:
-            await self.close()
+        except BaseException as error:
+            await super().__aexit__(type(error), error, None)
             raise
         return self
 
@@ -291,7 +291,7 @@ class AsyncConsumer(AsyncFace):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        await self.close()
+        await super().__aexit__(kind, error, trace)
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

@@ -131,8 +131,8 @@ class AsyncIterators(AsyncFace):
         await super().__aenter__()
         try:
             await self._do(self._engine.start())
-        except BaseException:
-            await self.close()
+        except BaseException as error:
+            await super().__aexit__(type(error), error, None)
             raise
         return self
 
@@ -140,4 +140,4 @@ class AsyncIterators(AsyncFace):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        await self.close()
+        await super().__aexit__(kind, error, trace)

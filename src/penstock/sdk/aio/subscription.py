@@ -165,8 +165,8 @@ class AsyncSubscription(AsyncFace):
         await super().__aenter__()
         try:
             await self.start()
-        except BaseException:
-            await self.close()
+        except BaseException as error:
+            await super().__aexit__(type(error), error, None)
             raise
         return self
 
@@ -174,4 +174,4 @@ class AsyncSubscription(AsyncFace):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        await self.close()
+        await super().__aexit__(kind, error, trace)

@@ -283,8 +283,8 @@ class Consumer(Face):
         try:
             if self.topics:
                 self.start()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            super().__exit__(type(error), error, None)
             raise
         return self
 
@@ -292,7 +292,7 @@ class Consumer(Face):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        self.close()
+        super().__exit__(kind, error, trace)
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

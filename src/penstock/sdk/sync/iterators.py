@@ -132,8 +132,8 @@ class Iterators(Face):
         super().__enter__()
         try:
             self._do(self._engine.start())
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            super().__exit__(type(error), error, None)
             raise
         return self
 
@@ -141,4 +141,4 @@ class Iterators(Face):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        self.close()
+        super().__exit__(kind, error, trace)

@@ -166,8 +166,8 @@ class Subscription(Face):
         super().__enter__()
         try:
             self.start()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            super().__exit__(type(error), error, None)
             raise
         return self
 
@@ -175,4 +175,4 @@ class Subscription(Face):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_done = error is None  # Otherwise what is in work may be half done.
-        self.close()
+        super().__exit__(kind, error, trace)

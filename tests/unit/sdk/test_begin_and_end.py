@@ -1,4 +1,4 @@
-"""The first that is asked of a reader starts it, and takes no longer than it may; a start that fails is heard of."""
+"""How readers begin and end: the first question starts one, in its time, and what fails is heard of."""
 
 import asyncio
 from typing import Any
@@ -71,5 +71,32 @@ def test_a_reader_can_be_closed_while_it_starts_and_after_a_start_that_nobody_wa
             assert not await each.poll(0)
             await asyncio.sleep(wait_s)
             await each.close()
+
+    play(story)
+
+
+async def within(each: Any, ending: BaseException) -> None:
+    async with each:
+        raise ending
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "missing"])
+@pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
+def test_a_failure_to_close_is_a_note_to_what_ended_the_block_and_does_not_hide_it(
+    kind: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(ground: Ground) -> None:
+        each = reader(ground, kind, topic)
+        close = each._engine.close
+
+        async def close_and_fail(*args: Any, **options: Any) -> None:
+            await close(*args, **options)
+            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "nobody is there to hear it")
+
+        monkeypatch.setattr(each._engine, "close", close_and_fail)
+        with pytest.raises(ValueError if topic == TOPIC else PenstockError) as caught:
+            await within(each, ValueError("the caller's own"))
+        assert "NETWORK_EXCEPTION" not in str(caught.value)
+        assert "nobody is there to hear it" in caught.value.__notes__[0]
 
     play(story)
