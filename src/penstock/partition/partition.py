@@ -300,8 +300,8 @@ class Partition(Readable):
         try:
             await self.workers.run(write)
         except OSError as error:
-            if ids is not None:
-                ids.failed()
+            if ids is not None and saving is not None:
+                ids.failed(saving)
             if not self.is_closed:
                 _log.warning("a snapshot could not be written", extra={"partition": str(self), "why": str(error)})
             return False

@@ -175,9 +175,11 @@ class IdIndex:
             self.added += 1
         self._budget.trim()
 
-    def failed(self) -> None:
+    def failed(self, saving: Saving) -> None:
         """It could not be written: memory keeps it, as much as it may hold."""
         self._is_failing = True
+        if saving.run is not None:
+            self._gone.append(saving.run)  # The list on disk may name it; the next one does not.
         before = len(self._saving) + len(self._recent)
         if self._saving:
             self._recent = self._saving | self._recent

@@ -11,6 +11,7 @@ store a message a second time.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -19,6 +20,7 @@ from penstock.partition.ids.keys import KEY_BYTES, Entry, Place
 from penstock.records.checksum import crc32c
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.files import OpenFiles
+from penstock.storage.removal import remove_all
 
 BLOCK_ENTRIES = 128
 _PLACE = struct.Struct(">qi")
@@ -146,6 +148,7 @@ class RunWriter:
         self.count = 0
         self.filter = Filter.empty(keys_max)
         self._disk = disk
+        self._path = path
         self._file = disk.open(path, create=True)
         self._file.truncate(0)
         self._position = 0
@@ -163,6 +166,12 @@ class RunWriter:
         self._put([_sealed(bytes(self.filter.data))])
         self._file.flush()
         self._file.close()
+
+    def discard(self) -> None:
+        """Give it up, and the room that it takes; nobody may have named it yet. What resists is left for a start."""
+        with suppress(OSError):
+            self._file.close()
+            remove_all(self._disk, [self._path])
 
     def _write(self, data: bytes, *, whole_blocks: bool) -> None:
         size = BLOCK_ENTRIES * ENTRY_BYTES

@@ -30,8 +30,12 @@ class Saving(NamedTuple):
         disk, path = self.log.files.disk, self.log.path
         if self.run is not None:
             writer = RunWriter(disk, self.run.path, len(self.entries))
-            writer.add(packed(self.entries.items()))
-            _finish(writer, self.run)
+            try:
+                writer.add(packed(self.entries.items()))
+                _finish(writer, self.run)
+            except OSError:
+                writer.discard()
+                raise
             # Before it is named, since of two names that are not flushed any one may be lost.
             disk.flush_directory(path)
         self.log.save_snapshot(NAME, self.covered, self.pack())
@@ -51,12 +55,18 @@ async def write_merged(
 ) -> bool:
     """Make `run` of several, step by step in workers; False when `is_over` told to give up. Raises OSError."""
     writer = await workers.run(partial(RunWriter, disk, run.path, run.count))
-    steps = merge(runs, writer)
-    while await workers.run(partial(_step, steps)):
-        if is_over():
-            return False
-    await workers.run(partial(_finish, writer, run))
-    await workers.run(partial(disk.flush_directory, run.path.rpartition("/")[0]))
+    is_whole = False
+    try:
+        steps = merge(runs, writer)
+        while await workers.run(partial(_step, steps)):
+            if is_over():
+                return False
+        await workers.run(partial(_finish, writer, run))
+        await workers.run(partial(disk.flush_directory, run.path.rpartition("/")[0]))
+        is_whole = True
+    finally:
+        if not is_whole:
+            await workers.run(writer.discard)
     return True
 
 

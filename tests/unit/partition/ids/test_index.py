@@ -1,6 +1,7 @@
 """What a partition knows of ids: held against a dictionary through saves, restarts, kills, time and cut logs."""
 
 import asyncio
+import errno
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.partition.state import ProducerLimits
 from penstock.storage.store import FlushPolicy
+from penstock.testing.simulated_disk import Operation
 
 WINDOW_MS = 80_000
 SLACK_MS = WINDOW_MS // 8 + 1
@@ -24,6 +26,11 @@ HAPPENINGS = {"ids": 9, "made": 5, "retry": 5, "plain": 2, "time": 4, "save": 3,
 """What may happen to a partition, and how often that is."""
 
 TINY = ProducerLimits(ids=IdLimits(window_ms=WINDOW_MS, in_memory_each=4))
+
+
+def no_room_for_runs(operation: Operation) -> None:
+    if operation.kind == "write" and operation.path.endswith(".run"):
+        raise OSError(errno.ENOSPC, "no room")
 
 
 def never() -> bool:
@@ -172,6 +179,35 @@ def test_an_id_answers_its_place_when_its_message_is_gone() -> None:
             assert await put_ids(partition, b"b") == [1]
             partition = events(await site.restart(killed=killed, limits=TINY))
         assert await read_all(partition) == []
+
+    Site().run(story)
+
+
+def test_a_disk_that_is_full_is_not_filled_with_attempts_to_save() -> None:
+    async def story(site: Site) -> None:
+        partition = await begun(site)
+        for number in range(3):
+            await put_ids(partition, b"%d" % number)
+            await partition.save_ids()
+        await put_ids(partition, b"3")
+        before = id_files(site, partition)
+        assert len(before) == 4
+        site.disk.before = no_room_for_runs
+        for _ in range(5):
+            await partition.save_ids()
+            assert id_files(site, partition) == before
+        site.disk.before = None
+        await partition.save_ids()
+        after = id_files(site, partition)
+        site.disk.before = no_room_for_runs
+        for _ in range(5):
+            with pytest.raises(OSError, match="no room"):
+                await partition.merge_ids(never)
+            assert id_files(site, partition) == after
+        site.disk.before = None
+        await partition.merge_ids(never)
+        assert len(id_files(site, partition)) == 2
+        assert await put_ids(partition, *(b"%d" % number for number in range(4))) == [0, 1, 2, 3]
 
     Site().run(story)
 
