@@ -59,7 +59,8 @@ class AsyncProducer(AsyncFace):
         or one of your own, a message that is there already is not stored again: its first place is the answer.
 
         PRODUCER_FULL while as much is held as may be: at once on the producer's own event loop, where `room()` can be
-        awaited, and in other threads when waiting for room took too long.
+        awaited, and in other threads when waiting for room took too long. MESSAGE_TOO_LARGE, at once, for a message
+        that is larger than all that may be held.
         """
         if self._life.over is not None:
             raise self._life.refusal()

@@ -7,8 +7,8 @@ any thread, under the intake's one lock; once sealed a chunk takes no more rows 
 shares its rows out over batches. Invariants:
 
 - every column that is there has as many rows as the chunk;
-- `held_bytes` is what all chunks that are not settled hold, and goes beyond `max_bytes` only by a single put that is
-  larger than all of it;
+- `held_bytes` is what all chunks that are not settled hold, and goes beyond `max_bytes` only by a single `put_many`
+  that is larger than all of it;
 - a row's batch is settled once, and what the row's receipt says does not change after that.
 """
 
@@ -26,6 +26,7 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import ID_HEADER
 
 COMPILED = cython.compiled
@@ -605,7 +606,7 @@ class Intake:
         message_id: bytes | None,
         on_done: Callable[[Receipt], object] | None,
     ) -> Receipt:
-        """Add a message to its topic's open chunk."""
+        """Add a message to its topic's open chunk; MESSAGE_TOO_LARGE for one that there can never be room for."""
         size: cython.Py_ssize_t = ROW_BYTES
         index: cython.Py_ssize_t
         wake: cython.bint = False
@@ -631,6 +632,8 @@ class Intake:
             has_rest = True
         if time_ms is None:
             time_ms = self._now_ms()
+        if size + OBJECT_BYTES > self.max_bytes:
+            raise self._too_large(size + OBJECT_BYTES)
         self.lock.acquire()
         try:
             while self.refusal is not None or self._is_over(size + OBJECT_BYTES):
@@ -715,6 +718,11 @@ class Intake:
             self._make_room(size)
         finally:
             self.lock.acquire()
+
+    @cython.cfunc
+    def _too_large(self, size: cython.Py_ssize_t) -> object:
+        text = f"a message of {size} bytes, as the producer counts them, is larger than its max_bytes={self.max_bytes}"
+        return PenstockError(ErrorCode.MESSAGE_TOO_LARGE, text)
 
     @cython.cfunc
     def _begin(self, topic: str) -> Chunk:

@@ -46,6 +46,22 @@ def test_the_id_of_a_message_that_was_not_stored_is_never_that_of_another(code: 
     play(body)
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_message_that_there_can_never_be_room_for_is_refused_at_once(is_held: bool) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene, max_bytes=5_000)
+        small = [put("t", b"small")] if is_held else []
+        with pytest.raises(PenstockError, match=r"a message of 5\d\d\d bytes, .* its max_bytes=5000") as refused:
+            put("t", b"v" * 5_000)
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        for receipt in small:
+            await receipt
+        assert len(await put.many("t", [b"v" * 5_000])) == 1
+        assert put.engine.intake.held_bytes == 0
+
+    play(body)
+
+
 @pytest.mark.parametrize("wrong", ["0", 1.5, 2**70, -(2**70)])
 @pytest.mark.parametrize("name", ["partition", "hash"])
 def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: str, wrong: Any) -> None:
