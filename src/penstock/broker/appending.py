@@ -198,7 +198,7 @@ class Waiting:
         self._later = Later()
         self._timeout_ms = max(0, timeout_ms)
         self._deadlines.add(self, self._timeout_ms / 1000)
-        for place in self.places:
+        for place in tuple(self.places):  # One whose flush is over already leaves at once.
             assert place.commit is not None
             place.commit.then(place.flushed)
         for appended in self.opening:

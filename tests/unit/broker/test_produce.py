@@ -12,10 +12,19 @@ from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
-from penstock.model.errors import ErrorCode
+from penstock.broker.appending import Deadlines, Waiting
+from penstock.broker.request import Later
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.partition.appended import Appended
+from penstock.storage.commit import Commit
 from penstock.storage.store import FlushPolicy
 from penstock.wire.framing import read_correlation_id
-from penstock.wire.produce import parse_produce_response, write_produce_request
+from penstock.wire.produce import (
+    ProduceResult,
+    parse_produce_response,
+    write_produce_request,
+    write_produce_response,
+)
 
 EVERY_VERSION = range(3, 14)
 
@@ -54,6 +63,25 @@ def test_requests_of_one_connection_are_appended_while_the_first_waits_for_its_f
         assert offsets == list(range(50))
 
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+
+
+def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        partition = broker.partitions.get("events", 0)
+        assert partition is not None
+        waiting, results = Waiting(write_produce_response, 9, Deadlines()), list[ProduceResult]()
+        waiting.results.append(("events", results))
+        for error in (None, PenstockError(ErrorCode.KAFKA_STORAGE_ERROR), None):
+            flush = Commit()
+            flush.settle(error)
+            waiting.add(results, partition, Appended(0, 0, flush, False), -1)
+        later = waiting.result(-1, 60_000)
+        assert isinstance(later, Later)
+        assert later.is_done
+        assert [result.error for result in results] == [0, ErrorCode.KAFKA_STORAGE_ERROR.number, 0]
+
+    serve(tmp_path, story)
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
