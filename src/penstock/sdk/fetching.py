@@ -10,6 +10,7 @@ from penstock.records.header import each_batch
 from penstock.records.record import Record
 from penstock.sdk import requests
 from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.arguments import INT32_MAX, INT64_MAX, check_number
 from penstock.sdk.asking import Asking
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Attempts, Deadline
@@ -58,6 +59,8 @@ async def get(
     With nothing there yet, and at a place that is not reached, `max_wait_ms` are waited for something to come. A place
     before the beginning is OFFSET_OUT_OF_RANGE, which says where the partition begins.
     """
+    check_number("offset", offset, -INT64_MAX, INT64_MAX)
+    check_number("max_bytes", max_bytes, 0, INT32_MAX)
     if offset < 0:
         raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
     cluster = asking.cluster
@@ -66,7 +69,7 @@ async def get(
 
     async def poll() -> T:
         address = await cluster.leader(*where, deadline)
-        left_ms = int(wait.left_s * 1000)
+        left_ms = min(int(wait.left_s * 1000), INT32_MAX)
         request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
         async with cluster.polling(address, deadline) as connection:
             answer = await connection.request(request, cluster.timeout_s(deadline, left_ms / 1000))

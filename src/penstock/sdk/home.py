@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock import __version__
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
 from penstock.model.roles import PRODUCER_GROUP_MAX, Role
 from penstock.sdk.address import Address
+from penstock.sdk.arguments import check_text
 from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.drift import DriftWatch
@@ -82,17 +82,3 @@ class Home:
         if self._watching is not None:
             self._watching.cancel()
         self._asking.cluster.close()
-
-
-def check_text(name: str, given: object, least: int, most: int) -> None:
-    """INVALID_SETTING for what cannot be said to a broker: no text, not so many characters, or half a character."""
-    if not isinstance(given, str):
-        problem = "it must be str"
-    elif not least <= len(given) <= most:
-        problem = f"it has {len(given)} characters, {least} to {most} are allowed"
-    elif any("\ud800" <= each <= "\udfff" for each in given):
-        problem = "it cannot be written as UTF-8"
-    else:
-        return
-    shown = repr(given) if len(repr(given)) < 60 else f"{repr(given)[:60]}..."
-    raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={shown}: {problem}")

@@ -275,6 +275,17 @@ def test_a_consumer_without_topics_is_good_for_getting_only() -> None:
         (TOPIC, {"start": -1}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"start": {0: True}}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"start": datetime(2024, 1, 1)}, ErrorCode.INVALID_SETTING),  # noqa: DTZ001 - that is what is wrong
+        (TOPIC, {"start": 2**70}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"start": {"a": 1}}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"start": {(TOPIC, "a"): 1}}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"partitions": 5}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"partitions": ["a"]}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"group": 5}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"group": "g", "instance_id": 5}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"group": "g", "assignor": 5}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"auto_commit": "x"}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"handler_timeout": -1}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"prefetch_bytes": "x"}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"values": 7}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"prefetch_bytes": 1}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"group": "g", "stop": "latest"}, ErrorCode.INVALID_SETTING),
@@ -286,6 +297,24 @@ def test_what_cannot_be_read_is_refused_at_once(topics: Any, options: dict[str, 
         with pytest.raises(PenstockError) as caught:
             ground.client.consumer(topics, **options)
         assert caught.value.code is code
+        if code is ErrorCode.INVALID_SETTING:
+            assert [*options][-1] in str(caught.value)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("offset", "options", "named"),
+    [(2**70, {}, "offset"), ("5", {}, "offset"), (0, {"max_bytes": 10**12}, "max_bytes")],
+)
+def test_a_place_that_no_broker_could_be_asked_for_is_refused_by_name(
+    offset: Any, options: dict[str, Any], named: str
+) -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.consumer() as consumer:
+            with pytest.raises(PenstockError, match=f"{named}=") as caught:
+                await consumer.get(TOPIC, 0, offset, **options)
+            assert caught.value.code is ErrorCode.INVALID_SETTING
 
     play(story)
 

@@ -200,7 +200,15 @@ def test_the_loop_joins_by_itself_and_wants_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [({"start": "middle"}, "start"), ({"in_flight": -1}, "in_flight")], ids=str
+    ("options", "named"),
+    [
+        ({"start": "middle"}, "start"),
+        ({"in_flight": -1}, "in_flight"),
+        ({"client_id": 5}, "client_id=5"),
+        ({"max_messages": 2**40}, "max_messages="),
+        ({"max_bytes": "x"}, "max_bytes='x'"),
+    ],
+    ids=str,
 )
 def test_an_option_that_makes_no_sense_is_named(options: dict[str, Any], named: str) -> None:
     async def story(ground: Ground) -> None:

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk import requests
+from penstock.sdk.arguments import INT64_MAX
 from penstock.sdk.asking import Asking
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Deadline
@@ -44,6 +45,8 @@ class Places:
                 raise _no_place(name, hint, '"beginning", "latest", an offset, a dict of offsets or a time are')
             self._question = _NAMED[hint]
         elif isinstance(hint, Mapping):
+            for key in hint:
+                _check_partition(key, name)
             self._offsets = {key: _checked(offset, name) for key, offset in hint.items()}  # type: ignore[assignment]
         elif isinstance(hint, int):
             self._offset = _checked(hint, name)
@@ -77,9 +80,15 @@ class Places:
 
 
 def _checked(offset: object, name: str) -> int:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-        raise _no_place(name, offset, "offsets are whole numbers from 0 on")
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= INT64_MAX:
+        raise _no_place(name, offset, f"offsets are whole numbers from 0 to {INT64_MAX}")
     return offset
+
+
+def _check_partition(key: object, name: str) -> None:
+    number = key[1] if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) else key
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise _no_place(name, key, "partitions are given by number, or by topic and number")
 
 
 def _no_place(name: str, given: object, why: str) -> PenstockError:

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.arguments import INT64_MAX, NAME_MAX, check_number, check_partitions, check_text
 from penstock.sdk.consuming.decoding import Values
 from penstock.sdk.consuming.health import Health
 from penstock.sdk.consuming.hints import Hint, Places
@@ -76,8 +77,8 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
     stop = options.get("stop")
     partitions = options.get("partitions")
     prefetch_bytes = options.get("prefetch_bytes", PREFETCH_BYTES)
-    if prefetch_bytes < POLL_BYTES_MIN:
-        raise _invalid(f"prefetch_bytes={prefetch_bytes!r}: at least {POLL_BYTES_MIN} are needed")
+    check_number("prefetch_bytes", prefetch_bytes, POLL_BYTES_MIN, INT64_MAX)
+    check_partitions(partitions)
     group = _group_rules(times, options)
     if group is not None and (stop is not None or partitions is not None):
         raise _invalid("in a group the group decides what is read; stop and partitions are for consumers without one")
@@ -93,18 +94,24 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
 
 
 def _group_rules(times: Times, options: ConsumerOptions) -> GroupRules | None:
-    group_id = options.get("group")
-    if group_id is None:
-        return None
+    """None without a group; what is said of it is held against the same rules all the same."""
+    group_id, instance_id, assignor = options.get("group"), options.get("instance_id"), options.get("assignor")
+    for name, text in (("group", group_id), ("instance_id", instance_id), ("assignor", assignor)):
+        if text is not None:
+            check_text(name, text, 1, NAME_MAX)
     auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
     handler_timeout = options.get("handler_timeout", HANDLER_TIMEOUT_S)
+    auto_commit_s = None if auto_commit is None else times.span_s(auto_commit, "auto_commit")
+    handler_timeout_s = None if handler_timeout is None else times.span_s(handler_timeout, "handler_timeout")
+    if group_id is None:
+        return None
     return GroupRules(
         group_id,
-        None if auto_commit is None else times.span_s(auto_commit, "auto_commit"),
-        None if handler_timeout is None else times.span_s(handler_timeout, "handler_timeout"),
+        auto_commit_s,
+        handler_timeout_s,
         times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
-        options.get("instance_id"),
-        options.get("assignor"),
+        instance_id,
+        assignor,
         tells=any(options.get(name) is not None for name in ("on_assigned", "on_revoked", "on_lost")),
     )
 

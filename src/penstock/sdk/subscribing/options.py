@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict
 
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_partitions, check_text
 from penstock.sdk.consuming.decoding import Values
 from penstock.sdk.consuming.hints import Hint, Places
 from penstock.sdk.requests import LATEST
@@ -83,16 +84,23 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
         text = f'when_gone={gone!r}: "beginning", "latest" and "error" are possible'
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
     auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
+    group_id = options.get("group")
+    if group_id is not None:
+        check_text("group", group_id, 1, NAME_MAX)
+    window = Window(
+        options.get("window_messages", WINDOW_MESSAGES),
+        options.get("window_bytes", WINDOW_BYTES),
+        options.get("share_percent", SHARE_PERCENT),
+    )
+    for name, number in zip(("window_messages", "window_bytes", "share_percent"), window, strict=True):
+        check_number(name, number, 0, INT32_MAX)
+    check_partitions(options.get("partitions"))
     return EngineSettings(
         topics,
         options.get("partitions"),
         Places(options.get("start", "latest"), times, "start", LATEST),
-        options.get("group"),
-        Window(
-            options.get("window_messages", WINDOW_MESSAGES),
-            options.get("window_bytes", WINDOW_BYTES),
-            options.get("share_percent", SHARE_PERCENT),
-        ),
+        group_id,
+        window,
         _GONE[gone],
         None if auto_commit is None else times.span_s(auto_commit, "auto_commit"),
     )

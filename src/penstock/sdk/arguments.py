@@ -1,0 +1,40 @@
+"""What users say, held against what brokers can be told: INVALID_SETTING names the argument and what is wrong."""
+
+from collections.abc import Iterable
+
+from penstock.model.errors import ErrorCode, PenstockError
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+NAME_MAX = 8191
+"""So many characters have room in a string of the protocol, whatever they are; brokers may allow fewer, and say so."""
+
+
+def check_text(name: str, given: object, least: int, most: int) -> None:
+    """INVALID_SETTING for what cannot be said to a broker: no text, not so many characters, or half a character."""
+    if not isinstance(given, str):
+        problem = "it must be str"
+    elif not least <= len(given) <= most:
+        problem = f"it has {len(given)} characters, {least} to {most} are allowed"
+    elif any("\ud800" <= each <= "\udfff" for each in given):
+        problem = "it cannot be written as UTF-8"
+    else:
+        return
+    shown = repr(given) if len(repr(given)) < 60 else f"{repr(given)[:60]}..."
+    raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={shown}: {problem}")
+
+
+def check_number(name: str, given: object, least: int, most: int) -> None:
+    """INVALID_SETTING for what is no whole number, or none within these bounds."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={given!r}: it must be a whole number")
+    if not least <= given <= most:
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={given!r}: {least} to {most} are possible")
+
+
+def check_partitions(given: object) -> None:
+    """INVALID_SETTING for what is no choice of partitions; None is all of them."""
+    if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"partitions={given!r}: numbers of partitions are expected")
+    for number in given or ():
+        check_number("partitions", number, 0, INT32_MAX)
