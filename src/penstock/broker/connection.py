@@ -314,6 +314,9 @@ class Connection(asyncio.BufferedProtocol):
     def _done(self, pending: _Pending) -> None:
         if not self._pending:
             return  # The connection is over.
+        if pending.later.error is not None:
+            self.fail(pending.later.error)
+            return
         if pending is self._pending[0]:
             self._settle()
             self._go_on()

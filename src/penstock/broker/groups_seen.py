@@ -39,8 +39,11 @@ def answer_later(groups: Groups, command: GroupCommand, kind: type[A], encode: C
     later = Later()
 
     def reply(answer: Answer) -> None:
-        assert isinstance(answer, kind), f"{command} was answered with {answer}"
-        later.finish(encode(answer))
+        try:
+            assert isinstance(answer, kind), f"{command} was answered with {answer}"
+            later.finish(encode(answer))
+        except Exception as error:
+            later.fail(error)
 
     later.on_hurry(groups.ask(command, reply))
     return later

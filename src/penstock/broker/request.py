@@ -65,11 +65,13 @@ class Later:
     Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
     """
 
-    __slots__ = ("_hurry", "_start", "_when_done", "answer", "is_done")
+    __slots__ = ("_hurry", "_start", "_when_done", "answer", "error", "is_done")
 
     def __init__(self, hurry: Callable[[], None] | None = None) -> None:
         """`hurry` is called when nobody will wait any longer: it should call `finish` with what is there."""
         self.answer: Answer | None = None
+        self.error: Exception | None = None
+        """Why there is no answer, if it ended in a failure that nobody expected."""
         self.is_done = False
         self._hurry = hurry
         self._when_done: Callable[[], None] | None = None
@@ -94,6 +96,11 @@ class Later:
         self._hurry = self._when_done = self._start = None
         if when_done is not None:
             when_done()
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer, so the connection ends: those behind it could not be answered either."""
+        self.error = error
+        self.finish(None)
 
     def on_hurry(self, hurry: Callable[[], None]) -> None:
         """As in the constructor, for what is known only after the work was begun."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from builders.batches import batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
+from penstock.broker.handlers import group_members
 from penstock.broker.handlers.iter import WAIT_S_MAX
 from penstock.broker.iterators_seen import TOKEN_BYTES_MAX, Seal
 from penstock.groups.settings import GroupSettings
@@ -337,3 +338,18 @@ def test_what_iterators_commit_is_what_offset_fetch_tells(tmp_path: Path) -> Non
         assert [(each["partition_index"], each["committed_offset"]) for each in topic["partitions"]] == [(0, 2)]
 
     told(story, tmp_path)
+
+
+def test_a_client_whose_answer_cannot_be_written_is_hung_up_on_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise RuntimeError("a bug")
+
+    async def story(broker: ServedBroker) -> None:
+        monkeypatch.setattr(group_members, "_encode", broken)
+        with pytest.raises((EOFError, ConnectionError)):
+            await Client(await broker.peer()).join()
+
+    serve(tmp_path, story)
+    assert "a request failed unexpectedly; its connection is closed" in caplog.messages
