@@ -228,6 +228,16 @@ def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPart
     return Request(LIST_OFFSETS, lambda version: _encode(LIST_OFFSETS, version, fields), decode)
 
 
+def checked_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Settings by name, as text; INVALID_SETTING for those that are anything else."""
+    for key, value in settings.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise PenstockError(
+                ErrorCode.INVALID_SETTING, f"settings: {key!r}: {value!r}: names and values must be str"
+            )
+    return settings
+
+
 def create_topic(
     name: str, partitions: int, replication_factor: int, settings: Mapping[str, str], timeout_ms: int
 ) -> Request[UUID]:
@@ -236,7 +246,7 @@ def create_topic(
         "name": name,
         "num_partitions": partitions,
         "replication_factor": replication_factor,
-        "configs": [{"name": key, "value": value} for key, value in settings.items()],
+        "configs": [{"name": key, "value": value} for key, value in checked_settings(settings).items()],
     }
     fields = {"topics": [topic], "timeout_ms": timeout_ms}
 

@@ -20,7 +20,7 @@ from penstock.sdk.admin_answers import (
 )
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Api, Request
-from penstock.sdk.requests import topic_view
+from penstock.sdk.requests import checked_settings, topic_view
 from penstock.wire.messages import read_response, write_request
 
 DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
@@ -86,7 +86,8 @@ def alter_settings(
     kind: ResourceKind, name: str, chosen: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
 ) -> Request[None]:
     """Set some and unset others, all or none of them."""
-    configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in chosen.items()]
+    settings = checked_settings(chosen)
+    configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in settings.items()]
     configs += [{"name": key, "config_operation": _DELETE, "value": None} for key in unset]
     resource = {"resource_type": kind.value, "resource_name": name, "configs": configs}
 

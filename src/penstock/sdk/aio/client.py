@@ -205,13 +205,13 @@ class AsyncClient(AsyncFace):
         options = Options(
             batch_bytes=batch_bytes,
             batch_count=batch_count,
-            linger_s=self._span_s(linger),
+            linger_s=self._span_s(linger, "linger"),
             compression=compression,
             level=compression_level,
             acks=acks,
             max_bytes=max_bytes,
             timeout_s=self._span_s(timeout),
-            room_timeout_s=self._span_s(room_timeout),
+            room_timeout_s=self._span_s(room_timeout, "room_timeout"),
         )
         return self._call(lambda: make_producer(self._portal, self._home, group, options))
 

@@ -82,8 +82,8 @@ class AsyncPart:
         self._life.check()
         return self._portal.call(make)
 
-    def _span_s(self, timeout: Time) -> float:
-        return self._home.times.span_s(timeout)
+    def _span_s(self, span: Time, name: str = "timeout") -> float:
+        return self._home.times.span_s(span, name)
 
     @property
     def closed(self) -> bool:

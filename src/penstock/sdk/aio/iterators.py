@@ -96,7 +96,7 @@ class AsyncIterators(AsyncFace):
 
         ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
         """
-        return await self._do(self._engine.read(iterator, self._span_s(wait)))
+        return await self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
     async def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> Commit:
         """So many of its messages were read, or all: the group goes on behind them. With the next iterator, if the

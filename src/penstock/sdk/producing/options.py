@@ -37,13 +37,16 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "batch_count", "max_bytes"):
-            if getattr(self, name) < 1:
-                raise _wrong(name, getattr(self, name), "it must be at least 1")
+            given = getattr(self, name)
+            if not isinstance(given, int) or given < 1:
+                raise _wrong(name, given, "it must be a whole number, at least 1")
         for name in ("linger_s", "timeout_s", "room_timeout_s"):
             if getattr(self, name) < 0:
                 raise _wrong(name, getattr(self, name), "it must not be negative")
         if self.acks not in (ALL, 0, 1):
             raise _wrong("acks", self.acks, "it must be -1 (all), 1 or 0")
+        if not isinstance(self.compression, str):
+            raise _wrong("compression", self.compression, "it must be str; 'none' is for none")
         try:
             Compression.named(self.compression)
         except ValueError as error:
