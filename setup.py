@@ -13,7 +13,7 @@ from setuptools.command.build_ext import build_ext
 RECORDS = Path("src", "penstock", "records")
 PRODUCING = Path("src", "penstock", "sdk", "producing")
 MODULES = (
-    *(RECORDS / name for name in ("_encode.py", "_decode.py", "_keys.py", "produced.py")),
+    *(RECORDS / name for name in ("_encode.py", "_decode.py", "_keys.py", "message.py", "produced.py")),
     *(PRODUCING / name for name in ("_chunk.py", "_sharing.py")),
 )
 COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
@@ -54,7 +54,7 @@ def extensions() -> list[Extension]:
         Extension(
             ".".join(module.with_suffix("").parts[1:]),
             [str(module)],
-            depends=[str(RECORDS / "_python.pxd")],
+            depends=[str(RECORDS / name) for name in ("_python.pxd", "message.pxd")],
             extra_compile_args=COMPILE_ARGS,
         )
         for module in MODULES

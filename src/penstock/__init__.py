@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from penstock.model.errors import ErrorCode as ErrorCode
     from penstock.model.errors import PenstockError as PenstockError
     from penstock.model.names import TopicPartition as TopicPartition
-    from penstock.records.record import Message as Message
+    from penstock.records.message import Message as Message
     from penstock.sdk.aio.client import AsyncClient as AsyncClient
     from penstock.sdk.aio.client import connect_async as connect_async
     from penstock.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
@@ -49,7 +49,7 @@ _HOMES = {
     "GroupIterator": "penstock.sdk.iterating.requests",
     "IteratorBatch": "penstock.sdk.iterating.requests",
     "Iterators": "penstock.sdk.sync.iterators",
-    "Message": "penstock.records.record",
+    "Message": "penstock.records.message",
     "Metrics": "penstock.sdk.metrics",
     "OutcomeUnknownError": "penstock.sdk.producing.failures",
     "PenstockError": "penstock.model.errors",

@@ -9,7 +9,7 @@ from builders.writing_client import WritingClient
 from penstock.model.names import TopicPartition
 from penstock.node.node import Node
 from penstock.node.settings import Settings
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.aio.client import AsyncClient
 from penstock.sdk.aio.consumer import AsyncConsumer
 

@@ -32,16 +32,17 @@ The parts, from what is needed most to what is needed least:
 - `compaction`: a batch with fewer records, or with none;
 - `checksum`: CRC-32C;
 - `compression`: within bounds that no hostile batch gets past;
-- `_encode`, `_decode`, `_keys`: the codec itself. Each of these, and `produced`, is one source that runs compiled
-  (`COMPILED`) or plain, with the same results.
+- `message`: a message as a consumer hands it out;
+- `_encode`, `_decode`, `_keys`: the codec itself. Each of these, `message` and `produced`, is one source that runs
+  compiled (`COMPILED`) or plain, with the same results.
 
 Whatever is wrong with a batch that came from outside is a `CorruptBatch`, found within the time and the memory that the
 size of the batch and the caller's limit allow.
 """
 
-from penstock.records import _decode, _encode, _keys, produced
+from penstock.records import _decode, _encode, _keys, message, produced
 
-COMPILED: bool = _decode.COMPILED and _encode.COMPILED and _keys.COMPILED and produced.COMPILED
+COMPILED: bool = all(module.COMPILED for module in (_decode, _encode, _keys, message, produced))
 """Whether the codec runs as compiled code; if not, everything works, slower."""
 
 __all__ = ["COMPILED"]

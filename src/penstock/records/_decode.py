@@ -22,7 +22,7 @@ except ImportError:  # Cython is needed to compile, not to run.
 from penstock.records import header as _header
 from penstock.records.checksum import crc32c
 from penstock.records.header import CorruptBatch
-from penstock.records.record import Message, Record
+from penstock.records.record import Record
 
 Bytes = bytes | bytearray | memoryview
 
@@ -42,6 +42,9 @@ if cython.compiled:
         has_short_crc32c,
         short_crc32c,
     )
+    from cython.cimports.penstock.records.message import Message
+else:
+    from penstock.records.message import Message
 
 COMPILED = cython.compiled
 
@@ -52,7 +55,6 @@ INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _header.RECORD_BYTES_MIN)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
-MESSAGE = cython.declare(type, Message)
 
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, _header.HEADER_BYTES)
 LENGTH_END = cython.declare(cython.Py_ssize_t, _header.LENGTH_END)
@@ -279,9 +281,9 @@ class Reader:
     def headers(self) -> tuple:
         """All headers of the record; a key that is not UTF-8 is shown with replacement characters, as Java does."""
         count: cython.Py_ssize_t = self.header_count()
-        headers: list = []
         if count == 0:
             return ()
+        headers: list = []
         self.spend(count, HEADER_OBJECT_BYTES)
         for _ in range(count):
             key = self.take(self.header_key_size()).decode("utf-8", "replace")
@@ -347,43 +349,53 @@ def _untracked(made: tuple) -> tuple:
 
 @cython.cfunc
 @cython.inline
-def _made(
-    place: tuple | None, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple
-) -> Record | Message:
-    """A `Record`, or a `Message` where `place` has its topic and partition, made as `tuple.__new__` would make it.
+def _record(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple) -> Record:
+    """Made as `tuple.__new__` would make it.
 
     Nothing in it can refer back to it, so the garbage collector need not look at it again and again while millions are
     being made.
     """
     if cython.compiled:
-        first: cython.Py_ssize_t = 0
-        if place is None:
-            made = PyType_GenericAlloc(RECORD, 5)
-        else:
-            made = PyType_GenericAlloc(MESSAGE, 7)
-            topic = place[0]
-            Py_INCREF(topic)
-            PyTuple_SET_ITEM(made, 0, topic)
-            partition = place[1]
-            Py_INCREF(partition)
-            PyTuple_SET_ITEM(made, 1, partition)
-            first = 2
+        made = PyType_GenericAlloc(RECORD, 5)
         PyObject_GC_UnTrack(cython.cast(cython.p_void, made))
         Py_INCREF(offset)
-        PyTuple_SET_ITEM(made, first, offset)
+        PyTuple_SET_ITEM(made, 0, offset)
         Py_INCREF(timestamp)
-        PyTuple_SET_ITEM(made, first + 1, timestamp)
+        PyTuple_SET_ITEM(made, 1, timestamp)
         Py_INCREF(key)
-        PyTuple_SET_ITEM(made, first + 2, key)
+        PyTuple_SET_ITEM(made, 2, key)
         Py_INCREF(value)
-        PyTuple_SET_ITEM(made, first + 3, value)
+        PyTuple_SET_ITEM(made, 3, value)
         Py_INCREF(headers)
-        PyTuple_SET_ITEM(made, first + 4, headers)
+        PyTuple_SET_ITEM(made, 4, headers)
         return made
     else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
-        if place is None:
-            return Record(offset, timestamp, key, value, headers)
-        return Message(place[0], place[1], offset, timestamp, key, value, headers)
+        return Record(offset, timestamp, key, value, headers)
+
+
+@cython.cfunc
+@cython.inline
+def _message(
+    topic: str,
+    partition: object,
+    offset: cython.longlong,
+    timestamp: cython.longlong,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple,
+) -> Message:
+    if cython.compiled:
+        made: Message = Message.__new__(Message)
+        made._topic = topic
+        made._partition = partition
+        made._offset = offset
+        made._timestamp = timestamp
+        made._key = key
+        made._value = value
+        made._headers = headers
+        return made
+    else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
+        return Message(topic, partition, offset, timestamp, key, value, headers)
 
 
 @cython.cfunc
@@ -418,6 +430,10 @@ def _decode(
     timestamp: cython.longlong
     last: cython.longlong = base_timestamp
     time: object = base_timestamp if append_timestamp is None else append_timestamp
+    appended: cython.bint = append_timestamp is not None
+    append: cython.longlong = 0 if append_timestamp is None else append_timestamp
+    topic: str = "" if place is None else place[0]
+    partition: object = None if place is None else place[1]
     _check_count(count, reader._end - reader._start)
     reader.spend(count, RECORD_OBJECT_BYTES)
     for _ in range(count):
@@ -428,10 +444,14 @@ def _decode(
         value = reader.blob()
         headers = reader.headers()
         reader.close_record()
-        if timestamp != last and append_timestamp is None:  # Neighbours mostly have the same, and share the number.
+        if place is not None:
+            timestamp = append if appended else timestamp
+            records.append(_message(topic, partition, offset, timestamp, key, value, headers))
+            continue
+        if timestamp != last and not appended:  # Neighbours mostly have the same, and share the number.
             last = timestamp
             time = timestamp
-        records.append(_made(place, offset, time, key, value, headers))
+        records.append(_record(offset, time, key, value, headers))
     return reader.finish()
 
 

@@ -26,7 +26,8 @@ from penstock.records.header import (
     each_batch,
     read_header,
 )
-from penstock.records.record import Message, Record, RecordHeader
+from penstock.records.message import Message
+from penstock.records.record import Record, RecordHeader
 
 T = TypeVar("T")
 

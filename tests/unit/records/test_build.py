@@ -44,9 +44,9 @@ def test_it_is_told_whether_the_codec_is_compiled() -> None:
 def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cython", None)
     folder = Path(str(records.__file__)).parent
-    names = ("_encode", "_decode", "_keys", "produced")
-    encode, decode, keys, produced = (load(f"without{name}", folder / f"{name}.py") for name in names)
-    assert not any(module.COMPILED for module in (encode, decode, keys, produced))
+    names = ("_encode", "_decode", "_keys", "produced", "message")
+    encode, decode, keys, produced, message = (load(f"without{name}", folder / f"{name}.py") for name in names)
+    assert not any(module.COMPILED for module in (encode, decode, keys, produced, message))
     made = encode.encode_records([b"value", None], [None, b"key"], None, [5, 3], 5, None, HEADER_BYTES)
     found, _ = decode.decode_records(made[HEADER_BYTES:], 2, 0, 1, 5, None, 1000)
     assert found == [(0, 5, None, b"value", ()), (1, 3, b"key", None, ())]

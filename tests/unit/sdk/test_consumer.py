@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, every, place, play, read, values
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.consuming.health import Doing
 
 BEGIN_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.consuming.decoding import UndecodableError, Values, decoder
 
 
@@ -44,7 +44,7 @@ def message(value: bytes | None) -> Message:
 def test_a_value_is_what_was_made_of_its_bytes(values: Values, data: bytes | None, expected: Any) -> None:
     decode = decoder(values)
     assert decode is not None
-    assert decode(message(data)) == message(None)._replace(value=expected)
+    assert decode(message(data)) == message(None).with_value(expected)
 
 
 @pytest.mark.parametrize(("values", "data"), [(str, b"\xff"), ("json", b"{"), (Order, b"{}"), (int, b"x")])

@@ -13,7 +13,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
 from penstock.records.header import CorruptBatch
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.aio.subscription import AsyncSubscription
 from penstock.sdk.consuming.decoding import UndecodableError
 from penstock.sdk.retry import FEW_ATTEMPTS

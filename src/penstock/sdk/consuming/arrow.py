@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -50,15 +51,23 @@ def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
     rows = records.num_rows
     if not rows:
         return None
-    zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    topics, partitions = _places(topic, partition, 1 << (rows - 1).bit_length())
     return pa.RecordBatch.from_arrays(
         [
-            pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
-            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            topics.slice(0, rows),
+            partitions.slice(0, rows),
             *(records.column(field.name) for field in SCHEMA if field.name not in ("topic", "partition")),
         ],
         schema=SCHEMA,
     )
+
+
+@lru_cache(maxsize=16)
+def _places(topic: str, partition: int, rows: int) -> tuple[pa.Array, pa.Array]:
+    """The columns that are the same in every row; record batches of one partition share them."""
+    zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    topics = pa.DictionaryArray.from_arrays(zeros, pa.array([topic]))
+    return topics, pa.repeat(pa.scalar(partition, pa.int32()), rows)
 
 
 def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.records.record import Message
+from penstock.records.message import Message
 
 
 class Batch(NamedTuple):

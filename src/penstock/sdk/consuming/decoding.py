@@ -11,7 +11,7 @@ from typing import Any, get_origin
 import msgspec
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.record import Message
+from penstock.records.message import Message
 
 Decode = Callable[[Message], Message]
 Values = str | type | UnionType | Callable[[bytes], Any] | None
@@ -46,7 +46,7 @@ def decoder(values: Values) -> Decode | None:
         if message.value is None:
             return message
         try:
-            return message._replace(value=make(message.value))
+            return message.with_value(make(message.value))
         except Exception as error:
             raise UndecodableError(message, error) from error
 

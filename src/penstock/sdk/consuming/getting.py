@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
 from penstock.sdk.fetching import get

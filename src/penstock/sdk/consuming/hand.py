@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.consuming.decoding import Decode
 from penstock.sdk.consuming.reader import Portion
 

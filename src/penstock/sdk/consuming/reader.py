@@ -8,7 +8,7 @@ from uuid import UUID
 
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Api, Request

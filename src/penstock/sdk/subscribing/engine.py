@@ -20,7 +20,7 @@ from uuid import UUID
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
 from penstock.sdk.groups import Coordinators, Groups

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder

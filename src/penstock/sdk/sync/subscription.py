@@ -9,7 +9,7 @@ from typing import Self, Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
-from penstock.records.record import Message
+from penstock.records.message import Message
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home

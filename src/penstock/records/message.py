@@ -1,0 +1,144 @@
+"""A message as a consumer hands it out.
+
+One source, two lives, as the codec (`_decode`): compiled, the codec sets the fields in C, and numbers are made when
+somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+try:
+    import cython
+except ImportError:  # Cython is needed to compile, not to run.
+    from penstock.records import _uncompiled as cython
+
+from penstock.records.record import ID_HEADER, RecordHeader
+
+COMPILED: bool = cython.compiled
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@cython.no_gc
+@cython.final
+@cython.cclass
+class Message:
+    """One message as a consumer hands it out: where it lies, when it was written, and what it says.
+
+    `timestamp` is in milliseconds since 1970. `value` is bytes, or what the consumer was told to make of them; a null
+    key or value is None.
+
+    It cannot be changed, and otherwise behaves as the tuple of its fields: it can be unpacked, sliced, compared with
+    another and with a tuple, hashed where its value can be, and pickled. Compiled, the garbage collector does not know
+    it: a value of the user's own must not refer back to its message, or both stay.
+    """
+
+    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+    __match_args__ = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: Any,
+        headers: tuple[RecordHeader, ...] = (),
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._offset = offset
+        self._timestamp = timestamp
+        self._key = key
+        self._value = value
+        self._headers = headers
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def partition(self) -> int:
+        return self._partition
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @property
+    def timestamp(self) -> int:
+        return self._timestamp
+
+    @property
+    def key(self) -> bytes | None:
+        return self._key
+
+    @property
+    def value(self) -> Any:
+        return self._value
+
+    @property
+    def headers(self) -> tuple[RecordHeader, ...]:
+        return self._headers
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp, in UTC; the nearest that a `datetime` can hold for one beyond the year 9999 or before 1."""
+        try:
+            return _EPOCH + timedelta(milliseconds=self._timestamp)
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC) if self._timestamp > 0 else datetime.min.replace(tzinfo=UTC)
+
+    @property
+    def message_id(self) -> bytes | None:
+        """The id under which its writer stored it; None where the writer gave none."""
+        for key, value in self._headers:
+            if key == ID_HEADER:
+                return value
+        return None
+
+    def with_value(self, value: Any) -> Message:
+        """The same message with another value."""
+        return Message(self._topic, self._partition, self._offset, self._timestamp, self._key, value, self._headers)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (
+            self._topic,
+            self._partition,
+            self._offset,
+            self._timestamp,
+            self._key,
+            self._value,
+            self._headers,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fields())
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, place: int | slice) -> Any:
+        return self._fields()[place]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Message, tuple)):
+            return self._fields() == tuple(other)
+        return NotImplemented
+
+    def __lt__(self, other: Message) -> bool:
+        return self._fields() < tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        fields = zip(Message.__match_args__, self._fields(), strict=True)
+        return f"Message({', '.join(f'{name}={value!r}' for name, value in fields)})"
+
+    def __reduce__(self) -> tuple[type[Message], tuple[Any, ...]]:
+        return Message, self._fields()
