@@ -44,6 +44,8 @@ class Contender:
     rival: str = ""
     least: float = 0.0
     """How many times as fast as its rival it is to be; 0: nobody has set a target."""
+    beside: str = ""
+    """Another to compare it with, to which no target is held."""
     module: str = "bench.sdk.writing"
 
     @property
@@ -67,9 +69,9 @@ CONTENDERS = (
     Contender(AIOKAFKA, "aiokafka", share=0.1),
     Contender("put and await, asyncio", "put-async", rival=AIOKAFKA, least=3.0),
     Contender(CONSUME, "confluent-many", module=READING),
-    Contender("poll of many", "poll", rival=CONSUME, least=5.0, module=READING),
+    Contender("poll of many", "poll", rival=CONSUME, least=5.0, beside=POLL, module=READING),
     Contender("poll of many, uncompiled", "poll", plain=True, share=0.2, rival=CONSUME, module=READING),
-    Contender("poll as Arrow", "arrow", share=3.0, rival=CONSUME, least=20.0, module=READING),
+    Contender("poll as Arrow", "arrow", share=3.0, rival=CONSUME, least=20.0, beside=POLL, module=READING),
     Contender("poll as Arrow, uncompiled", "arrow", plain=True, share=0.2, rival=CONSUME, module=READING),
     Contender(POLL, "confluent-each", share=0.5, module=READING),
     Contender("one by one", "each", rival=POLL, least=1.0, module=READING),
@@ -90,7 +92,11 @@ def main() -> int:
     arguments = _parse()
     load_before = os.getloadavg()[0]
     chosen = [each for each in CONTENDERS if arguments.only in each.title or each.title == arguments.only]
-    chosen += [each for each in CONTENDERS if each not in chosen and each.title in {one.rival for one in chosen}]
+    chosen += [
+        each
+        for each in CONTENDERS
+        if each not in chosen and each.title in {name for one in chosen for name in (one.rival, one.beside)}
+    ]
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         peer = Penstock(Path(directory))
         peer.prepare()
@@ -109,7 +115,7 @@ def main() -> int:
         f"- {Penstock(Path()).version()}; uvloop {version('uvloop')}, PyArrow {version('pyarrow')}",
         f"- confluent-kafka {version('confluent-kafka')}, aiokafka {version('aiokafka')} with its extension",
         "",
-        "Median (smallest to largest) of the rounds; a ratio is taken within a round:",
+        "Median (smallest to largest) of the rounds; a ratio is taken within a round, the target is held to the first:",
         "",
         *table(found),
         "",
@@ -174,11 +180,16 @@ def table(found: Mapping[Contender, Sequence[Sample]]) -> list[str]:
             spread([sample.cpu_s for sample in samples]),
         ]
         if each.rival in by_title:
-            pairs = zip(samples, by_title[each.rival], strict=True)
-            ratios = [ours.rate / theirs.rate for ours, theirs in pairs]
-            cells += [f"{spread(ratios)} × {each.rival.partition(',')[0]}", *_verdict(each, ratios)]
+            ratios = _ratios(samples, by_title[each.rival])
+            beside = by_title.get(each.beside)
+            other = "" if beside is None else f"; {spread(_ratios(samples, beside))} × {each.beside}"
+            cells += [f"{spread(ratios)} × {each.rival}{other}", *_verdict(each, ratios)]
         lines.append(f"| {' | '.join([*cells, *[''] * (6 - len(cells))])} |")
     return lines
+
+
+def _ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
+    return [one.rate / other.rate for one, other in zip(ours, theirs, strict=True)]
 
 
 def _verdict(contender: Contender, ratios: Sequence[float]) -> list[str]:

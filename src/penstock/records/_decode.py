@@ -56,6 +56,15 @@ RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _header.RECORD_BYTES_MIN)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
 
+# What can be wrong about a number, said in a way that needs no interpreter.
+LENGTH = cython.declare(cython.uint, 0)
+RECORD_LENGTH = cython.declare(cython.uint, 1)
+HEADER_COUNT = cython.declare(cython.uint, 2)
+_WHAT = ("a length of", "a record length of", "a header count of")
+
+# With so many records in a batch, columns are made without the interpreter's lock: whoever receives goes on meanwhile.
+UNLOCKED_RECORDS_MIN = cython.declare(cython.Py_ssize_t, 100)
+
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, _header.HEADER_BYTES)
 LENGTH_END = cython.declare(cython.Py_ssize_t, _header.LENGTH_END)
 CRC_START = cython.declare(cython.Py_ssize_t, _header.CRC_START)
@@ -106,6 +115,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def varint(self) -> cython.longlong:
         """A number of up to 32 bits."""
@@ -113,6 +123,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def varlong(self) -> cython.longlong:
         """A number of up to 64 bits."""
@@ -120,6 +131,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.boundscheck(False)  # `_position + 1 < _limit <= _end`, and `_end` is where the data ends.
     @cython.exceptval(-2, check=True)
     def _number(self, bits: cython.int) -> cython.longlong:
@@ -139,6 +151,7 @@ class Reader:
         return self._long_number(bits)
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def _long_number(self, bits: cython.int) -> cython.longlong:
         value: cython.ulonglong = 0
@@ -146,32 +159,45 @@ class Reader:
         shift: cython.int = 0
         while True:
             if self._position >= self._limit:
-                raise CorruptBatch(f"a field runs over the end of its record at byte {self._place()}")
+                return self._runs_over()
             byte = self._data[self._position]
             self._position += 1
             if shift + 7 > bits and byte >> (bits - shift):
-                raise CorruptBatch(f"a number has more than {bits} bits at byte {self._place()}")
+                return self._too_long(bits)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
             shift += 7
 
     @cython.cfunc
+    @cython.with_gil
+    @cython.exceptval(-2, check=True)
+    def _runs_over(self) -> cython.longlong:
+        raise CorruptBatch(f"a field runs over the end of its record at byte {self._place()}")
+
+    @cython.cfunc
+    @cython.with_gil
+    @cython.exceptval(-2, check=True)
+    def _too_long(self, bits: cython.int) -> cython.longlong:
+        raise CorruptBatch(f"a number has more than {bits} bits at byte {self._place()}")
+
+    @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def size(self) -> cython.Py_ssize_t:
         """The length of the bytes that follow, known to be there; -1 for null."""
         size: cython.longlong = self._number(32)
         if size < -1 or size > self._limit - self._position:
-            return self._wrong("a length of", size)
+            return self._wrong(LENGTH, size)
         return size
 
     @cython.cfunc
+    @cython.with_gil
     @cython.exceptval(-2, check=True)
-    def _wrong(self, what: str, number: cython.longlong) -> cython.Py_ssize_t:
-        raise CorruptBatch(
-            f"{what} {number} is given where {self._limit - self._position} bytes are left, at byte {self._place()}"
-        )
+    def _wrong(self, what: cython.uint, number: cython.longlong) -> cython.Py_ssize_t:
+        left = self._limit - self._position
+        raise CorruptBatch(f"{_WHAT[what]} {number} is given where {left} bytes are left, at byte {self._place()}")
 
     @cython.cfunc
     @cython.inline
@@ -197,6 +223,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def open_record(self) -> cython.int:
         """Enter the next record: its length bounds what is read until `close_record`."""
@@ -204,12 +231,13 @@ class Reader:
         self._limit = self._end
         length = self._number(32)
         if length < RECORD_BYTES_MIN - 1 or length > self._end - self._position:
-            self._wrong("a record length of", length)
+            self._wrong(RECORD_LENGTH, length)
         self._limit = self._position + length
         self._position += 1
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def close_record(self) -> cython.int:
         """Leave the record, which must have been read to its end."""
@@ -217,12 +245,14 @@ class Reader:
             self._left_over()
 
     @cython.cfunc
+    @cython.with_gil
     @cython.exceptval(-1, check=False)
     def _left_over(self) -> cython.int:
         raise CorruptBatch(f"a record goes on after its last field at byte {self._place()}")
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def header_count(self) -> cython.Py_ssize_t:
         """How many headers follow; never more than can be there."""
@@ -232,11 +262,12 @@ class Reader:
         return self._some_headers()
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def _some_headers(self) -> cython.Py_ssize_t:
         count: cython.longlong = self._number(32)
         if count < 0 or count > (self._limit - self._position) // HEADER_BYTES_MIN:
-            return self._wrong("a header count of", count)
+            return self._wrong(HEADER_COUNT, count)
         return count
 
     @cython.cfunc
@@ -250,6 +281,7 @@ class Reader:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-2, check=True)
     def skip_blob(self) -> cython.Py_ssize_t:
         """Pass over the bytes that follow, or null; gives how many they are."""
@@ -260,6 +292,7 @@ class Reader:
         return size
 
     @cython.cfunc
+    @cython.with_gil
     @cython.exceptval(-2, check=True)
     def skip_header_key(self) -> cython.Py_ssize_t:
         """Pass over a header's key; gives how many bytes it takes once it is UTF-8."""
@@ -300,6 +333,7 @@ class Reader:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(-2, check=True)
 def _moved(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
     """A record's time, which must be one."""
@@ -309,6 +343,7 @@ def _moved(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
+@cython.with_gil
 @cython.exceptval(-2, check=True)
 def _beyond_time(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
     raise CorruptBatch(f"a record's time is {delta} ms from {base}, which is beyond all time")
@@ -323,6 +358,7 @@ def _check_count(count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> cyt
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(-2, check=True)
 def _offset_delta(reader: Reader, last_offset_delta: cython.longlong) -> cython.longlong:
     """A record's place in the batch, which must be within it."""
@@ -333,6 +369,7 @@ def _offset_delta(reader: Reader, last_offset_delta: cython.longlong) -> cython.
 
 
 @cython.cfunc
+@cython.with_gil
 @cython.exceptval(-2, check=True)
 def _beyond_batch(delta: cython.longlong, last_offset_delta: cython.longlong) -> cython.longlong:
     raise CorruptBatch(f"a record's offset delta {delta} is not within 0 and {last_offset_delta}")
@@ -535,9 +572,29 @@ class Sizes:
         base_timestamp: cython.longlong,
     ) -> cython.int:
         """Check a batch body, and add what it takes."""
-        headers: cython.Py_ssize_t
         _check_count(count, reader._end - reader._start)
-        for _ in range(count):
+        if count < UNLOCKED_RECORDS_MIN:
+            self._measure(reader, count, last_offset_delta, base_timestamp)
+        else:
+            with cython.nogil:
+                self._measure(reader, count, last_offset_delta, base_timestamp)
+        self.rows += count
+        return reader.finish()
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _measure(
+        self,
+        reader: Reader,
+        count: cython.Py_ssize_t,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+    ) -> cython.int:
+        headers: cython.Py_ssize_t
+        record: cython.Py_ssize_t
+        header: cython.Py_ssize_t
+        for record in range(count):  # noqa: B007 - C variables have names.
             reader.open_record()
             _moved(base_timestamp, reader.varlong())
             _offset_delta(reader, last_offset_delta)
@@ -545,12 +602,11 @@ class Sizes:
             self.value_bytes += reader.skip_blob()
             headers = reader.header_count()
             self.headers += headers
-            for _ in range(headers):
+            for header in range(headers):  # noqa: B007
                 self.header_key_bytes += reader.skip_header_key()
                 self.header_value_bytes += reader.skip_blob()
             reader.close_record()
-        self.rows += count
-        return reader.finish()
+        return 0
 
     def add(
         self,
@@ -561,6 +617,13 @@ class Sizes:
     ) -> None:
         """Those of a batch body, which is checked."""
         self.measure(Reader(data), count, last_offset_delta, base_timestamp)
+
+
+@cython.cfunc
+@cython.with_gil
+@cython.exceptval(-1, check=False)
+def _changed() -> cython.int:
+    raise AssertionError("the batch changed while it was read")
 
 
 @cython.final
@@ -596,6 +659,7 @@ class BinaryColumn:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def push(self, reader: Reader) -> cython.int:
         """Move the bytes that come next, or null, into the next row."""
@@ -609,6 +673,7 @@ class BinaryColumn:
             self._offsets[self._row] = self._used
 
     @cython.cfunc
+    @cython.with_gil
     @cython.exceptval(-1, check=False)
     def push_text(self, reader: Reader) -> cython.int:
         """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
@@ -621,10 +686,11 @@ class BinaryColumn:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _push_bytes(self, reader: Reader, size: cython.Py_ssize_t) -> cython.int:
         if size > len(self._data) - self._used or size > reader._limit - reader._position:
-            raise AssertionError("the batch changed while it was read")
+            return _changed()
         if size > 0:
             if cython.compiled:
                 memcpy(cython.address(self._data[self._used]), cython.address(reader._data[reader._position]), size)
@@ -634,6 +700,7 @@ class BinaryColumn:
             self._used += size
         self._row += 1
         self._offsets[self._row] = self._used
+        return 0
 
 
 @cython.final
@@ -696,20 +763,41 @@ class Columns:
         base_timestamp: cython.longlong,
         append_timestamp: int | None,
     ) -> cython.int:
-        row: cython.Py_ssize_t = self._row
         append: cython.longlong = 0 if append_timestamp is None else append_timestamp
         appended: cython.bint = append_timestamp is not None
+        if count < UNLOCKED_RECORDS_MIN:
+            return self._fill(reader, count, base_offset, last_offset_delta, base_timestamp, appended, append)
+        with cython.nogil:
+            self._fill(reader, count, base_offset, last_offset_delta, base_timestamp, appended, append)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _fill(
+        self,
+        reader: Reader,
+        count: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+        appended: cython.bint,
+        append_timestamp: cython.longlong,
+    ) -> cython.int:
+        row: cython.Py_ssize_t = self._row
         timestamp: cython.longlong
         headers: cython.Py_ssize_t
-        for _ in range(count):
+        record: cython.Py_ssize_t
+        header: cython.Py_ssize_t
+        for record in range(count):  # noqa: B007 - C variables have names.
             reader.open_record()
             timestamp = _moved(base_timestamp, reader.varlong())
-            self._timestamps[row] = append if appended else timestamp
+            self._timestamps[row] = append_timestamp if appended else timestamp
             self._offsets[row] = base_offset + _offset_delta(reader, last_offset_delta)
             self.keys.push(reader)
             self.values.push(reader)
             headers = reader.header_count()
-            for _ in range(headers):
+            for header in range(headers):  # noqa: B007
                 self.header_keys.push_text(reader)
                 self.header_values.push(reader)
             self._headers += headers

@@ -16,7 +16,23 @@ def cfunc(thing: T) -> T:
     return thing
 
 
-cclass = final = inline = no_gc = cfunc
+cclass = final = inline = no_gc = with_gil = cfunc
+
+
+class _NoGil:
+    """Decorates functions, and is entered."""
+
+    def __call__(self, thing: T) -> T:
+        return thing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+nogil = _NoGil()
 
 
 def boundscheck(on: bool) -> Callable[[T], T]:
