@@ -32,7 +32,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/consuming/health.py": (),
         "sdk/consuming/batch.py": (),
         "sdk/consuming/decoding.py": ("UndecodableError",),
-        "records/record.py": ("Message",),
+        "records/message.py": ("Message",),
     },
     "groups": {"sdk/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
     "producer": {

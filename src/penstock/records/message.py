@@ -28,9 +28,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Message:
     """One message as a consumer hands it out: where it lies, when it was written, and what it says.
 
-    `timestamp` is in milliseconds since 1970. `value` is bytes, or what the consumer was told to make of them; a null
-    key or value is None.
-
     It cannot be changed, and otherwise behaves as the tuple of its fields: it can be unpacked, sliced, compared with
     another and with a tuple, hashed where its value can be, and pickled. Compiled, the garbage collector does not know
     it: a value of the user's own must not refer back to its message, or both stay.
@@ -59,30 +56,37 @@ class Message:
 
     @property
     def topic(self) -> str:
+        """Of which topic it is."""
         return self._topic
 
     @property
     def partition(self) -> int:
+        """In which of the topic's partitions it lies."""
         return self._partition
 
     @property
     def offset(self) -> int:
+        """Its place in the partition."""
         return self._offset
 
     @property
     def timestamp(self) -> int:
+        """When it was written, in milliseconds since 1970."""
         return self._timestamp
 
     @property
     def key(self) -> bytes | None:
+        """What decides its partition; None where it has none."""
         return self._key
 
     @property
     def value(self) -> Any:
+        """What it says: bytes, or what the consumer was told to make of them; None for a null value."""
         return self._value
 
     @property
     def headers(self) -> tuple[RecordHeader, ...]:
+        """Names and values that travel with it, in the order of its writer."""
         return self._headers
 
     @property
