@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.partitioner import partition_for
+from penstock.sdk.producing._sharing import partition_for
 from penstock.testing.real_broker import RealBroker
 
 PATIENCE_S = 90.0

@@ -11,7 +11,7 @@ import pytest
 from builders.command import TIMEOUT_S, Command
 from builders.writing_client import WritingClient
 from penstock import __version__
-from penstock.sdk.partitioner import partition_for
+from penstock.sdk.producing._sharing import partition_for
 from penstock.testing.real_broker import RealBroker
 
 

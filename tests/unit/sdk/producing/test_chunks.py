@@ -9,22 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.message_id import as_message_id
-from penstock.sdk.partitioner import murmur2 as plain_murmur2
-from penstock.sdk.partitioner import partition_for as plain_partition_for
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
-from penstock.sdk.producing._sharing import murmur2, partition_for, shares
+from penstock.sdk.producing._sharing import partition_for, shares
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.sharing import runs
 
 
 def intake() -> Intake:
     return Intake(RLock(), None, Options(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
-
-
-@given(st.binary(max_size=40), st.integers(1, 10_000))
-def test_the_hash_is_the_one_that_the_java_client_uses(data: bytes, partitions: int) -> None:
-    assert murmur2(data) == plain_murmur2(data)
-    assert partition_for(data, partitions) == plain_partition_for(data, partitions)
 
 
 optional_bytes = st.none() | st.binary(max_size=5)
@@ -74,9 +66,9 @@ def test_rows_are_shared_out_completely_in_order_and_by_the_first_rule_that_appl
             elif hashes[row] is not None:
                 assert partition == hashes[row] % count
             elif keys[row] is not None:
-                assert partition == plain_partition_for(keys[row], count)
+                assert partition == partition_for(keys[row], count)
             elif ids[row] is not None:
-                assert partition == plain_partition_for(ids[row], count)
+                assert partition == partition_for(ids[row], count)
             else:
                 assert partition == turn
 

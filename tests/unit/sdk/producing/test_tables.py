@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from builders.engines import Put
 from builders.scripted_broker import Refuse, Scene, play
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.partitioner import partition_for
-from penstock.sdk.producing._sharing import sorted_by_key
+from penstock.sdk.producing._sharing import partition_for, sorted_by_key
 
 ROWS = st.lists(
     st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=30)), min_size=1, max_size=60
