@@ -66,7 +66,7 @@ def test_messages_that_failed_are_a_note_to_what_ended_the_block_and_do_not_hide
         client.create_topic("sync-orders", exist_ok=True)
     with pytest.raises(ValueError, match="the caller's own") as caught:
         fail(penstock_bootstrap)
-    assert "1 messages were not confirmed" in caught.value.__notes__[0]
+    assert "1 message was not confirmed" in caught.value.__notes__[0]
 
 
 def test_a_message_is_put_and_awaited(penstock_bootstrap: str) -> None:

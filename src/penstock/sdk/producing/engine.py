@@ -20,7 +20,7 @@ from penstock.model.names import TopicPartition, check_topic_name
 from penstock.sdk.asking import Asking
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake
 from penstock.sdk.producing.desk import Desk, log
-from penstock.sdk.producing.failures import UnstoredError
+from penstock.sdk.producing.failures import UnstoredError, unconfirmed
 from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
 from penstock.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
 from penstock.sdk.producing.options import Options
@@ -222,7 +222,7 @@ class Engine:
         self._asking.metrics.count(outcome, batch.count, {"topic": chunk.topic})
         if error is not None:
             self._failed.append(batch)
-            log.warning("%d messages to %s were not confirmed: %s", batch.count, chunk.topic, error)
+            log.info("%s: %s: %s", chunk.topic, unconfirmed(batch.count), error)  # A receipt or a flush tells as well.
         chunk.unsettled -= 1
         if chunk.unsettled == 0:
             del self._unsettled[chunk]

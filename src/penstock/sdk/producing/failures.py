@@ -42,6 +42,11 @@ def perhaps_stored(error: PenstockError) -> bool:
     return isinstance(error, ConnectionLostError) or error.code in _PERHAPS_STORED
 
 
+def unconfirmed(count: int) -> str:
+    """That so many messages were not, as a sentence."""
+    return "1 message was not confirmed" if count == 1 else f"{count} messages were not confirmed"
+
+
 class UnstoredError(PenstockError):
     """Messages that nobody has asked after were not confirmed. `count` of them; `in_doubt` of these may be stored."""
 
@@ -49,7 +54,9 @@ class UnstoredError(PenstockError):
         self.count = sum(count for count, _ in failures)
         self.in_doubt = sum(count for count, error in failures if isinstance(error, OutcomeUnknownError))
         first = failures[0][1]
-        text = f"{self.count} messages were not confirmed"
-        if self.in_doubt:
+        text = unconfirmed(self.count)
+        if self.in_doubt == self.count:
+            text += ", but may have been stored"
+        elif self.in_doubt:
             text += f", {self.in_doubt} of which may have been stored"
         super().__init__(first.code, f"{text}; the first: {first.detail}")

@@ -267,7 +267,7 @@ def test_flushing_waits_for_everything_and_tells_what_nobody_has_asked_after() -
         assert stored.done()
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
         put("t", b"b")
-        with pytest.raises(UnstoredError, match="1 messages were not confirmed") as caught:
+        with pytest.raises(UnstoredError, match="1 message was not confirmed") as caught:
             await put.engine.flush(10)
         assert (caught.value.count, caught.value.in_doubt, caught.value.code) == (1, 0, ErrorCode.INVALID_RECORD)
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
@@ -275,7 +275,7 @@ def test_flushing_waits_for_everything_and_tells_what_nobody_has_asked_after() -
         asked = put("t", b"d")
         with pytest.raises(PenstockError):
             await asked
-        with pytest.raises(UnstoredError, match="1 messages"):
+        with pytest.raises(UnstoredError, match="1 message was"):
             await put.engine.flush(10)
         await put.engine.flush(10)
 

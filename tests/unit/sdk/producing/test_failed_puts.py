@@ -46,6 +46,22 @@ def test_the_id_of_a_message_that_was_not_stored_is_never_that_of_another(code: 
     play(body)
 
 
+@pytest.mark.parametrize(("count", "text"), [(1, "t: 1 message was not"), (2, "t: 2 messages were not")])
+def test_a_failure_that_its_receipt_tells_is_no_warning(
+    caplog: pytest.LogCaptureFixture, count: int, text: str
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
+        with pytest.raises(PenstockError, match="INVALID_RECORD"):
+            await Put(scene).many("t", [b"v"] * count)
+
+    with caplog.at_level("INFO", "penstock.sdk.producer"):
+        play(body)
+    (record,) = [each for each in caplog.records if each.name == "penstock.sdk.producer"]
+    assert (record.levelname, record.getMessage()[: len(text)]) == ("INFO", text)
+
+
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_message_that_there_can_never_be_room_for_is_refused_at_once(is_held: bool) -> None:
     async def body(scene: Scene) -> None:
