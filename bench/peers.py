@@ -125,7 +125,7 @@ class Penstock(Peer):
             *("--data", str(self.directory / "data")),
             *("--host", "127.0.0.1"),
             *("--kafka-port", str(self.port)),
-            *("--http-port", str(unused_port())),
+            *("--operator-port", str(unused_port())),
             *("--flush", "always" if flush_always else "os"),
         ]
 

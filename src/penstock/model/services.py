@@ -6,7 +6,10 @@ NO_PORT = -1
 
 
 class Service(NamedTuple):
-    """One service. `kind` is kafka, http, grpc, console, catalog, spark-master or pipeline; `port` may be NO_PORT."""
+    """One service. `kind` is kafka, operator, http, grpc, console, catalog, spark-master or pipeline.
+
+    `port` may be NO_PORT.
+    """
 
     kind: str
     node_id: int

@@ -48,7 +48,7 @@ T = TypeVar("T")
 GRACE_S = 0.4
 """How long requests under way may take to be answered when the broker stops."""
 
-HTTP_OFF = -1
+OPERATOR_OFF = -1
 
 
 def no_metrics() -> Iterable[Metric]:
@@ -74,7 +74,7 @@ class Node:
     ) -> None:
         self.settings = settings
         self.kafka_port = settings.kafka_port
-        self.http_port = settings.http_port
+        self.operator_port = settings.operator_port
         self._clock = clock
         self._disk = disk
         self._network = network
@@ -132,7 +132,7 @@ class Node:
         )
         listener = Listener(table, self._clock, memory, self._workers)
         self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
-        await self._open_http(self._operator)
+        await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
         listening = await _listen(
             "kafka_port",
@@ -200,15 +200,15 @@ class Node:
         self._open.push_async_callback(groups.stop)
         return groups
 
-    async def _open_http(self, operator: Operator) -> None:
-        if self.settings.http_port == HTTP_OFF:
+    async def _open_operator(self, operator: Operator) -> None:
+        if self.settings.operator_port == OPERATOR_OFF:
             return
-        host, port = self.settings.host, self.settings.http_port
-        http = OperatorPort(operator.pages())
-        await _listen("http_port", host, port, http.start(self._network, host, port))
-        self._open.callback(http.stop)
-        self.http_port = http.port
-        self._announce("http", http.port, "metrics at /metrics, health at /health, readiness at /ready")
+        host, port = self.settings.host, self.settings.operator_port
+        pages = OperatorPort(operator.pages())
+        await _listen("operator_port", host, port, pages.start(self._network, host, port))
+        self._open.callback(pages.stop)
+        self.operator_port = pages.port
+        self._announce("operator", pages.port, "metrics at /metrics, health at /health, readiness at /ready")
 
     def _announce(self, kind: str, port: int, detail: str) -> None:
         settings = self.settings

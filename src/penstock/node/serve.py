@@ -202,8 +202,8 @@ def _announce(settings: Settings, node: Node, took_s: float) -> None:
         f"  echo hello | kcat -P -b {address} -t greetings",
         f"  kcat -C -b {address} -t greetings -e",
     ]
-    if node.http_port > 0:
-        lines.append(f"  curl http://{host}:{node.http_port}/metrics")
+    if node.operator_port > 0:
+        lines.append(f"  curl http://{host}:{node.operator_port}/metrics")
     lines += ["", "Ctrl-C stops it."]
     try:
         if sys.stdout is None:

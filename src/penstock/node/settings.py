@@ -41,9 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="Name under which clients reach this broker; empty: the address it listens on.")
     ] = ""
     kafka_port: Annotated[int, _PORT, Meta(ge=0, description="Port of the Kafka protocol; 0: any that is free.")] = 9092
-    http_port: Annotated[
+    operator_port: Annotated[
         int, _PORT, Meta(ge=-1, description="Port of /metrics, /health and /ready; 0: any that is free, off: none.")
-    ] = 8080
+    ] = 9644
     flush: Annotated[
         Literal["always", "interval", "os"],
         Meta(description="When an acknowledgement may leave: after a flush to disk, or before one."),
@@ -259,7 +259,7 @@ def _read_text(field: Field, text: str) -> object:
                 raise ValueError("expected true or false")
             return text.lower() in _TRUE
         case "whole" | "port":
-            if field.name == "http_port" and text == "off":
+            if field.name == "operator_port" and text == "off":
                 return -1
             try:
                 return int(text)

@@ -33,7 +33,7 @@ class ServiceMap(NamedTuple):
     leaders: Mapping[TopicPartition, Leader]
 
     def of_kind(self, kind: str) -> tuple[Service, ...]:
-        """Where services of this kind run: kafka, http, grpc, console, catalog, spark-master or pipeline."""
+        """Where services of this kind run: kafka, operator, http, grpc, console, catalog, spark-master or pipeline."""
         return tuple(service for service in self.services if service.kind == kind)
 
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 START_TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
 DEFAULTS: dict[str, object] = {
-    "http_port": "off",
+    "operator_port": "off",
     "group_initial_rebalance_delay_ms": 0,
     "consumer_assignment_interval_ms": 0,
     "offsets_partitions": 1,

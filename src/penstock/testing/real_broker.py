@@ -45,7 +45,7 @@ class RealBroker:
         self.flush = flush
         self.extra_args = tuple(extra_args)
         self.port = 0
-        self.http_port = 0
+        self.operator_port = 0
         self._env = dict(env or {})
         self._log_path = self.data_dir.with_name(self.data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +95,7 @@ class RealBroker:
 
     def command(self) -> list[str]:
         """The command line."""
-        ports = ["--kafka-port", str(self.port), "--http-port", str(self.http_port)]
+        ports = ["--kafka-port", str(self.port), "--operator-port", str(self.operator_port)]
         fixed = ["serve", "--data", str(self.data_dir), "--flush", self.flush, *ports]
         return [sys.executable, "-m", "penstock.cli", *fixed, *self.extra_args]
 
@@ -116,7 +116,7 @@ class RealBroker:
             self.close()
             raise BrokerFailedError(f"the ready line is not as expected:\n{said.decode()}")
         self.port = int(ready["port"])
-        self.http_port = int(http["port"]) if http else self.http_port
+        self.operator_port = int(http["port"]) if http else self.operator_port
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """End it as an operator does (SIGTERM); its exit code."""

@@ -99,7 +99,7 @@ class World:
             data=DATA_DIRECTORIES[: self.plan.data_directories],
             host=BROKER_HOST,
             kafka_port=KAFKA_PORT,
-            http_port=-1,
+            operator_port=-1,
             flush=self.plan.flush,
             retention_ms=-1,
             segment_bytes=self.plan.segment_bytes,

@@ -20,7 +20,7 @@ def is_alive(pid: int) -> bool:
 
 def test_a_broker_keeps_its_ports_and_its_data_over_restarts(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
-        ports = (broker.port, broker.http_port)
+        ports = (broker.port, broker.operator_port)
         assert all(ports)
         Command(broker.bootstrap).succeed("put", "t", "message")
         broker.kill()
@@ -28,7 +28,7 @@ def test_a_broker_keeps_its_ports_and_its_data_over_restarts(tmp_path: Path) -> 
         broker.start()
         assert broker.stop() == 0
         broker.restart()
-        assert (broker.port, broker.http_port) == ports
+        assert (broker.port, broker.operator_port) == ports
         assert Command(broker.bootstrap).succeed("get", "t").lines == [b"message"]
         assert broker.log_text().count("is ready on") == 3
 

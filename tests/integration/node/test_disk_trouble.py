@@ -21,7 +21,7 @@ BATCHES = 40
 
 
 def health(broker: RealBroker) -> tuple[str, int]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/health", timeout=WAIT_S) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.operator_port}/health", timeout=WAIT_S) as answer:
         told = json.loads(answer.read())
     return told["status"], told["partitions_refusing_writes"]
 

@@ -31,7 +31,7 @@ METRICS_DOCUMENTED = _SERVE_PAGE.partition("| metric | meaning |")[2].partition(
 
 def page(broker: RealBroker, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.operator_port}{path}", timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:
@@ -83,8 +83,8 @@ def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
     assert value["process_resident_memory_bytes"] > 0
 
 
-def test_without_a_http_port_there_is_none(tmp_path: Path) -> None:
-    with RealBroker(tmp_path / "data", extra_args=["--http-port", "off"]) as broker:
+def test_without_a_operator_port_there_is_none(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", extra_args=["--operator-port", "off"]) as broker:
         assert "/metrics" not in broker.log_text()
         asyncio.run(put(broker, "orders", b"one"))
 
@@ -155,7 +155,7 @@ def test_what_was_stored_is_there_after_a_stop_and_after_a_kill(tmp_path: Path) 
 def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with RealBroker(data) as broker:
-        second = serve("--data", str(data), "--kafka-port", "0", "--http-port", "off")
+        second = serve("--data", str(data), "--kafka-port", "0", "--operator-port", "off")
         assert second.returncode == EXIT_DATA_IN_USE
         assert second.stdout == ""
         assert f"{data} is in use by process {broker.pid}" in second.stderr
@@ -166,7 +166,7 @@ def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_p
 def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (tmp_path / "link").symlink_to(data)
-    ports = ("--kafka-port", "0", "--http-port", "off")
+    ports = ("--kafka-port", "0", "--operator-port", "off")
     for both, said in (
         (f"{data},{data}", f"data names {data} twice"),
         (f"{data},{tmp_path / 'link'}", f"the same directory twice, as {data} and {tmp_path / 'link'}"),
@@ -178,7 +178,9 @@ def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None
 
 
 def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
-    line = f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} --kafka-port 0 --http-port off >&-"
+    line = (
+        f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} --kafka-port 0 --operator-port off >&-"
+    )
     with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stderr is not None
         try:
@@ -209,12 +211,12 @@ def test_several_data_directories_are_served_and_must_come_together(tmp_path: Pa
         assert broker.stop() == EXIT_CLEAN
     assert [path for path in (tmp_path / "one").iterdir() if path.is_dir()]
     assert [path for path in (tmp_path / "two").iterdir() if path.is_dir()]
-    alone = serve("--data", str(tmp_path / "one"), "--kafka-port", "0", "--http-port", "off")
+    alone = serve("--data", str(tmp_path / "one"), "--kafka-port", "0", "--operator-port", "off")
     assert alone.returncode != EXIT_CLEAN
     assert alone.stderr.startswith("penstock: ")
 
 
-@pytest.mark.parametrize(("flag", "other"), [("--kafka-port", "--http-port"), ("--http-port", "--kafka-port")])
+@pytest.mark.parametrize(("flag", "other"), [("--kafka-port", "--operator-port"), ("--operator-port", "--kafka-port")])
 def test_a_port_in_use_is_named_and_so_is_the_way_out(tmp_path: Path, flag: str, other: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -229,7 +231,7 @@ def test_a_port_in_use_is_named_and_so_is_the_way_out(tmp_path: Path, flag: str,
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    refused = serve("--data", str(in_the_way / "data"), "--kafka-port", "0", "--http-port", "off")
+    refused = serve("--data", str(in_the_way / "data"), "--kafka-port", "0", "--operator-port", "off")
     assert refused.returncode == 1
     assert str(in_the_way) in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -34,7 +34,7 @@ class Loaded(Struct):
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """What a broker says of itself that was ready and is stopped again."""
     data: Path = tmp_path_factory.mktemp("data")
-    flags = ["--data", str(data), "--kafka-port", "0", "--http-port", "0", "--log-level", "error"]
+    flags = ["--data", str(data), "--kafka-port", "0", "--operator-port", "0", "--log-level", "error"]
     command = [sys.executable, "-c", PROGRAM, "serve", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -18,7 +18,7 @@ def places(answer: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def test_services_are_told_as_they_come() -> None:
-    services = [Service("http", NODE_ID, HOST, 8080, "metrics")]
+    services = [Service("operator", NODE_ID, HOST, 9644, "metrics")]
 
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -26,7 +26,7 @@ def test_services_are_told_as_they_come() -> None:
         assert (answer["cluster_id"], answer["controller_id"], answer["topics"]) == (CLUSTER, NODE_ID, [])
         assert [(row["kind"], row["port"]) for row in answer["services"]] == [
             ("kafka", broker.identity.port),
-            ("http", 8080),
+            ("operator", 9644),
         ]
         services.append(Service("pipeline", -1, "spark", NO_PORT, "archive of orders"))
         answer = await peer.ask("ServiceMap", 0, {"topics": []})

@@ -16,7 +16,7 @@ ROUND_S = 60
 """More than one round of the cleaner takes."""
 
 
-SETTINGS = Settings(data=("/data",), host=HOST, http_port=-1, retention_ms=HOUR_S * 1000)
+SETTINGS = Settings(data=("/data",), host=HOST, operator_port=-1, retention_ms=HOUR_S * 1000)
 
 
 async def ends(client: WireClient, topic: str) -> tuple[int, int]:

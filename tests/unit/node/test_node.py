@@ -50,21 +50,21 @@ def with_node(settings: Settings, work: Callable[[Node], Awaitable[None]]) -> No
     asyncio.run(whole())
 
 
-def settings_for(data: Path, kafka_port: int = 0, http_port: int = -1) -> Settings:
-    return Settings(data=(str(data),), kafka_port=kafka_port, http_port=http_port)
+def settings_for(data: Path, kafka_port: int = 0, operator_port: int = -1) -> Settings:
+    return Settings(data=(str(data),), kafka_port=kafka_port, operator_port=operator_port)
 
 
 def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> None:
     async def work(node: Node) -> None:
         await node.start()
         assert node.kafka_port > 0
-        assert node.http_port > 0
-        assert node.kafka_port != node.http_port
+        assert node.operator_port > 0
+        assert node.kafka_port != node.operator_port
 
-    with_node(settings_for(tmp_path, http_port=0), work)
+    with_node(settings_for(tmp_path, operator_port=0), work)
 
 
-@pytest.mark.parametrize("taken", ["kafka_port", "http_port"])
+@pytest.mark.parametrize("taken", ["kafka_port", "operator_port"])
 def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: str) -> None:
     async def fail(node: Node) -> None:
         with pytest.raises(PenstockError) as raised:
@@ -116,7 +116,7 @@ def test_a_stop_takes_less_than_a_second_although_readers_wait() -> None:
         client.close()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    simulate(Settings(data=("/data",), host=HOST, http_port=-1), story)
+    simulate(Settings(data=("/data",), host=HOST, operator_port=-1), story)
 
 
 def test_the_brokers_settings_are_the_topics_defaults() -> None:

@@ -22,10 +22,10 @@ def test_without_any_source_the_defaults_hold() -> None:
 
 
 def test_a_flag_wins_over_the_environment_which_wins_over_the_file() -> None:
-    file = ("broker.toml", "kafka_port = 1\nhttp_port = 1\nnode_id = 1\n")
-    environment = {"PENSTOCK_KAFKA_PORT": "2", "PENSTOCK_HTTP_PORT": "2"}
+    file = ("broker.toml", "kafka_port = 1\noperator_port = 1\nnode_id = 1\n")
+    environment = {"PENSTOCK_KAFKA_PORT": "2", "PENSTOCK_OPERATOR_PORT": "2"}
     settings = load({"kafka_port": "3"}, environment, file)
-    assert (settings.kafka_port, settings.http_port, settings.node_id) == (3, 2, 1)
+    assert (settings.kafka_port, settings.operator_port, settings.node_id) == (3, 2, 1)
 
 
 def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
@@ -46,7 +46,7 @@ def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
         ("segment_bytes", "64kib", 65_536),
         ("auto_create", "no", False),
         ("auto_create", "TRUE", True),
-        ("http_port", "off", -1),
+        ("operator_port", "off", -1),
         ("flush", "os", "os"),
         ("data", "one, two", ("one", "two")),
         ("host", "0.0.0.0", "0.0.0.0"),
