@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any, overload
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import MadeId
 from penstock.sdk.producing._chunk import (
     Batch,
     Chunk,
@@ -152,6 +153,21 @@ class Places(Sequence[Place]):
         for batch, position, count in self._receipts.runs():
             base = batch.base_offset
             found.extend([-1] * count if base < 0 else range(base + position, base + position + count))
+        return found
+
+    @property
+    def message_ids(self) -> list[bytes]:
+        """Each message's id."""
+        found: list[bytes] = []
+        for batch, position, count in self._receipts.runs():
+            if batch.ids is not None:
+                found += batch.ids[position : position + count]
+            elif batch.base_sequence >= 0:
+                producer_id, epoch = batch.identity
+                first = MadeId(producer_id, epoch, batch.partition, batch.base_sequence, 0).encode()[:-1]
+                found += [b"%b%d" % (first, place) for place in range(position, position + count)]
+            else:
+                found += [self._receipts[row].message_id for row in range(len(found), len(found) + count)]
         return found
 
     def __repr__(self) -> str:
