@@ -122,6 +122,12 @@ class ErrorCode(Enum):
     ITERATOR_EXPIRED = (1033, False, "the iterator's time in flight is over; get it again")
     FENCED_ITERATOR = (1034, False, "a newer generation of the group has this partition; get an iterator again")
     ITERATOR_SETTLED = (1035, False, "the iterator was committed or issued again since")
+    NO_SUPERVISOR = (1040, False, "there is no supervisor here that could start brokers")
+    INVALID_CLUSTER = (1041, False, "a cluster cannot be made like this")
+    CLUSTER_EXISTS = (1042, False, "a cluster of this name exists already")
+    UNKNOWN_CLUSTER = (1043, False, "there is no cluster of this name here")
+    CLUSTER_NOT_STARTED = (1044, True, "brokers of the cluster did not come up")
+    GATEWAY_FULL = (1045, True, "the gateway holds as much as it may; try again in a moment")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number
