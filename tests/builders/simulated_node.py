@@ -25,34 +25,34 @@ class SimulatedMachine:
         self._random = Random(1)
         self._loop = loop
         self._settings = settings
-        self._clock = SimulatedClock(loop)
-        self._entropy = SimulatedEntropy(Random(2))
+        self.clock = SimulatedClock(loop)
+        self.entropy = SimulatedEntropy(Random(2))
         self.network = SimulatedNetwork(loop, Random(3))
-        self._catalog = MemoryCatalog(self._clock, self._entropy)
+        self._catalog = MemoryCatalog(self.clock, self.entropy)
         self.disk = SimulatedDisk()
 
     async def start(self) -> Node:
         node = Node(
             self._settings,
-            clock=self._clock,
+            clock=self.clock,
             disk=self.disk,
             network=self.network.host(HOST),
             workers=SimulatedWorkers(self._loop, self._random),
             flush_workers=SimulatedWorkers(self._loop, self._random, count=2),
             catalog=self._catalog,
-            entropy=self._entropy,
+            entropy=self.entropy,
         )
         await node.start()
         return node
 
     async def client(self, host: str = "client") -> WritingClient:
         network = self.network.host(host)
-        return await WritingClient.connect(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+        return await WritingClient.connect(f"{HOST}:9092", network=network, clock=self.clock, entropy=self.entropy)
 
     async def connect(self, host: str = "client") -> AsyncClient:
         """The public client."""
         network = self.network.host(host)
-        return await connect_async(f"{HOST}:9092", network=network, clock=self._clock, entropy=self._entropy)
+        return await connect_async(f"{HOST}:9092", network=network, clock=self.clock, entropy=self.entropy)
 
 
 def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:
