@@ -4,11 +4,13 @@ that it also is.
 Everything else about the package is said in pyproject.toml.
 """
 
+import shutil
 import warnings
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 RECORDS = Path("src", "penstock", "records")
 PRODUCING = Path("src", "penstock", "sdk", "producing")
@@ -44,6 +46,15 @@ class OptionalBuild(build_ext):
             uncompiled(problem)
 
 
+class BuildWithContract(build_py):
+    """A build that has the contract of gRPC in it, as penstock/gateway/proto, for whoever generates a client."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shutil.copytree("proto", Path(self.build_lib, "penstock", "gateway", "proto"), dirs_exist_ok=True)
+
+
 def extensions() -> list[Extension]:
     """These modules as extensions; none where Cython is missing."""
     try:
@@ -77,4 +88,4 @@ def uncompiled(problem: Exception) -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+    setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild, "build_py": BuildWithContract})

@@ -83,6 +83,7 @@ def test_a_compiler_that_fails_leaves_a_plain_codec_and_no_stale_one(
 def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_path: Path) -> None:
     source, installed = tmp_path / "source", tmp_path / "installed"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    shutil.copytree(ROOT / "proto", source / "proto")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = (sys.executable, "-m", "pip", "--quiet", "install", "--no-build-isolation", "--no-deps", "--no-index")
@@ -101,3 +102,4 @@ def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_pat
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == ["True", str(installed / "penstock" / "records" / "__init__.py")]
     assert (installed / "penstock" / "py.typed").exists()
+    assert (installed / "penstock" / "gateway" / "proto" / "penstock" / "v1" / "messages.proto").exists()
