@@ -8,6 +8,7 @@ from collections.abc import Callable
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.file_part import FilePart
 from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
+from penstock.model.waiters import Cancel, Waiters
 from penstock.model.workers import Workers
 from penstock.partition.epochs import EpochEnd, Epochs
 from penstock.partition.times import (
@@ -19,7 +20,6 @@ from penstock.partition.times import (
     NOT_FOUND,
     FoundOffset,
 )
-from penstock.partition.waiters import Cancel, Waiters
 from penstock.storage.log import Log
 
 

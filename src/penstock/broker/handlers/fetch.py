@@ -15,7 +15,7 @@ from penstock.broker.memory import Memory
 from penstock.broker.reading import SLICE, Reading, Want
 from penstock.broker.request import Answer, Later, Request, Result, Work
 from penstock.model.errors import PenstockError
-from penstock.partition.waiters import Cancel
+from penstock.model.waiters import Cancel
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
 from penstock.wire.topic_ref import TopicRef
 

@@ -19,9 +19,9 @@ from penstock.broker.push.flow import Flow, Lane, Room, Window
 from penstock.broker.push.turns import Turns
 from penstock.broker.request import Later, Work
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.waiters import Cancel
 from penstock.partition.partition import Partition
 from penstock.partition.stretches import read_stretch, read_stretch_cold
-from penstock.partition.waiters import Cancel
 from penstock.storage.reader import Stretch
 from penstock.wire.subscribe import BEGINNING, END, Delivery, write_delivery
 
