@@ -26,6 +26,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/idle.py": ("DriftInfo",),
         "sdk/drift.py": ("ClockDrift",),
         "sdk/metrics.py": ("Metrics",),
+        "sdk/watching/portion.py": ("Portion",),
     },
     "consumer": {
         "sdk/consuming/options.py": ("ConsumerOptions",),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.sdk.sync.iterators import Iterators as Iterators
     from penstock.sdk.sync.producer import Producer as Producer
     from penstock.sdk.sync.subscription import Subscription as Subscription
+    from penstock.sdk.watching.portion import Portion as Portion
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ _HOMES = {
     "PenstockError": "penstock.model.errors",
     "Place": "penstock.sdk.producing._chunk",
     "Places": "penstock.sdk.producing.lots",
+    "Portion": "penstock.sdk.watching.portion",
     "Producer": "penstock.sdk.sync.producer",
     "Receipt": "penstock.sdk.producing._chunk",
     "Receipts": "penstock.sdk.producing.lots",

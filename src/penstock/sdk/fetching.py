@@ -82,12 +82,12 @@ async def get(
         except PenstockError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            ahead = await _ahead(asking, where, offset, deadline)
+            nothing = await ahead(asking, where, offset, deadline)
             if not await attempts.pause():
-                return read(ahead, offset)
+                return read(nothing, offset)
 
 
-async def _ahead(asking: Asking, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
+async def ahead(asking: Asking, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
     """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
     start = (await asking.leaders({where: BEGINNING}, requests.list_offsets, deadline))[where].offset
     end = (await asking.leaders({where: LATEST}, requests.list_offsets, deadline))[where].offset

@@ -1,11 +1,13 @@
 """What a client and everything it makes have in common: where the brokers are, the seams, and how to ask them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
+from penstock.model.names import TopicPartition
 from penstock.model.network import Network
 from penstock.model.roles import PRODUCER_GROUP_MAX, Role
 from penstock.sdk.address import Address
@@ -17,6 +19,11 @@ from penstock.sdk.greeting import Greeting, Part
 from penstock.sdk.idle import Idle
 from penstock.sdk.life import Life
 from penstock.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics
+
+if TYPE_CHECKING:
+    from penstock.sdk.watching.engine import Watching
+    from penstock.sdk.watching.places import Position
+    from penstock.sdk.watching.portion import Limits, Portion
 
 CLIENT_ID_MAX = 249
 
@@ -44,7 +51,8 @@ class Home:
         self._version = version
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._asking = self.asking()
-        self._watching: asyncio.Task[None] | None = None
+        self._watching_clocks: asyncio.Task[None] | None = None
+        self._watching: Watching | None = None
         self.idle = Idle(self._asking, clock)
         self.times = self.idle.times
         self.life = Life("client", self._end)
@@ -57,7 +65,7 @@ class Home:
         await self.idle.reach(timeout_s)
         if watch is not None:
             await watch.check()
-            self._watching = asyncio.get_running_loop().create_task(watch.run())
+            self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
 
     def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
         """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
@@ -78,7 +86,19 @@ class Home:
 
         return Life(name, end, self.life)
 
+    async def read(
+        self, places: "Mapping[TopicPartition, Position]", limits: "Limits", wait_s: float, timeout_s: float
+    ) -> "dict[TopicPartition, Portion]":
+        """What is at these places, or comes there first; see `Watching.read`."""
+        if self._watching is None:
+            from penstock.sdk.watching.engine import Watching  # Who does not read does not wait for the import.
+
+            asking = self.asking(Role.CONSUMER)
+            self._watching = Watching(asking, self.times)
+            self.adopt("reader", asking, self._watching.close)
+        return await self._watching.read(places, limits, wait_s, timeout_s)
+
     async def _end(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._watching_clocks is not None:
+            self._watching_clocks.cancel()
         self._asking.cluster.close()

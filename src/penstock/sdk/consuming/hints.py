@@ -67,6 +67,8 @@ class Places:
                 found[where] = said
             elif self._question is not None:
                 asked[where] = self._question
+        if not asked:
+            return found
         answers = await asking.leaders(asked, requests.list_offsets, deadline)
         late = dict.fromkeys((where for where, answer in answers.items() if answer.offset < 0), LATEST)
         answers |= await asking.leaders(late, requests.list_offsets, deadline)

@@ -56,6 +56,18 @@ def commit(
     return Request(COMMIT, lambda version: [write_request(COMMIT.name, version, fields)], decode)
 
 
+def unsubscribe(subscription_id: int) -> Request[None]:
+    """Nothing of the subscription comes behind the answer."""
+
+    def decode(version: int, frame: memoryview, start: int) -> PenstockError | None:
+        answer = read_response(UNSUBSCRIBE.name, version, frame, start)
+        number = answer["error_code"]
+        return refusal(number, "the subscription", answer["error_message"]) if number else None
+
+    fields = {"subscription_id": subscription_id}
+    return Request(UNSUBSCRIBE, lambda version: [write_request(UNSUBSCRIBE.name, version, fields)], decode)
+
+
 def _by_topic(places: Mapping[TopicPartition, int], **more: Any) -> list[dict[str, Any]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), offset in places.items():

@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from penstock.sdk.sync.iterators import Iterators
     from penstock.sdk.sync.producer import Producer
     from penstock.sdk.sync.subscription import Subscription
+    from penstock.sdk.watching.places import Position
+    from penstock.sdk.watching.portion import Portion
 
 
 class Client(Face):
@@ -174,6 +176,50 @@ class Client(Face):
         """
         found = {TopicPartition(*where): when for where, when in places.items()}
         return self._do(self._engine.offsets(found, timeout_s=self._span_s(timeout)))
+
+    # Reading from places that the caller keeps.
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: "Position",
+        *,
+        max_messages: int = 500,
+        max_bytes: int = 1024 * 1024,
+        wait: Time = 0.0,
+        timeout: Time = 30.0,
+    ) -> "Portion":
+        """Messages of a partition from a place on: an offset, "beginning", "latest", or a time. Nobody keeps the place.
+
+        With nothing there yet, and at a place that is not reached, `wait` is waited for something to come; then there
+        are no messages. Many may wait at once: it costs the brokers no more than one. OFFSET_OUT_OF_RANGE for a place
+        before the beginning. Failures that pass are waited out for up to `timeout` beside the wait.
+        """
+        where = TopicPartition(topic, partition)
+        found = self.read_any(
+            {where: offset}, max_messages=max_messages, max_bytes=max_bytes, wait=wait, timeout=timeout
+        )
+        return found[where]
+
+    def read_any(
+        self,
+        places: "Mapping[TopicPartition, Position] | Mapping[tuple[str, int], Position]",
+        *,
+        max_messages: int = 500,
+        max_bytes: int = 1024 * 1024,
+        wait: Time = 0.0,
+        timeout: Time = 30.0,
+    ) -> "dict[TopicPartition, Portion]":
+        """As `read`, for several places at once: what is there of any, or what comes first of one of them.
+
+        Each place has its portion, most of them perhaps without messages; the limits are those of all together.
+        """
+        from penstock.sdk.watching.portion import Limits
+
+        limits = Limits.checked(max_messages, max_bytes)
+        found = {TopicPartition(*where): position for where, position in places.items()}
+        return self._do(self._home.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.
 

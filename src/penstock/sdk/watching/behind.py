@@ -1,0 +1,104 @@
+"""What lies further back is fetched: many questions on one connection to each broker, none of which waits there.
+
+Who waits may be answered together with others who asked the same: an answer that is a little old does no harm where
+the end is watched afterwards. Who does not wait is answered with what is there now.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.records.batch import decode_messages, each_piece
+from penstock.sdk import requests
+from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.asking import Asking
+from penstock.sdk.core import Request
+from penstock.sdk.fetching import ahead
+from penstock.sdk.retry import Deadline
+from penstock.sdk.watching.portion import Limits, Portion, from_on
+
+FETCHES_MAX = 32
+"""So many questions are under way at once; others wait for their turn."""
+
+Portions = dict[TopicPartition, Portion]
+_Places = tuple[tuple[TopicPartition, int], ...]
+_Found = Portion | PenstockError | None
+"""None: the place is out of range."""
+
+
+class Behind:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._slots = asyncio.Semaphore(FETCHES_MAX)
+        self._shared: dict[tuple[_Places, int], asyncio.Task[Portions]] = {}
+
+    async def close(self) -> None:
+        tasks = list(self._shared.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def fetch(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
+        """What is there now, about as many bytes in all as the limits allow; the first places have them first.
+
+        OFFSET_OUT_OF_RANGE for a place before the beginning; nothing for one that is not reached.
+        """
+        async with self._slots:
+            found = await self._asking.leaders(offsets, partial(_request, limits), deadline)
+        portions: Portions = {}
+        for where, portion in found.items():
+            if portion is None:
+                at = offsets[where]
+                none = await ahead(self._asking, where, at, deadline)
+                portion = Portion(*where, [], at, none.log_start_offset, none.high_watermark)
+            portions[where] = portion
+        return portions
+
+    async def share(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
+        """As `fetch`, together with all who ask the same meanwhile."""
+        key = (tuple(sorted(offsets.items())), limits.size_bytes)
+        task = self._shared.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self.fetch(offsets, limits, deadline), name="shared fetch")
+            task.add_done_callback(partial(self._answered, key))
+            self._shared[key] = task
+        try:
+            return dict(await asyncio.shield(task))
+        except PenstockError as error:
+            raise PenstockError(error.code, error.detail) from error
+
+    def _answered(self, key: tuple[_Places, int], task: "asyncio.Task[Portions]") -> None:
+        del self._shared[key]
+        if not task.cancelled():
+            task.exception()  # Marks it as seen: all who asked may be gone.
+
+
+def _request(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, _Found]]:
+    request = requests.fetch_many(
+        offsets,
+        {},
+        max_bytes=limits.size_bytes,
+        partition_bytes=max(1, limits.size_bytes // len(offsets)),
+        max_wait_ms=0,
+    )
+
+    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, _Found] | PenstockError:
+        answer = request.decode(version, frame, start)
+        if isinstance(answer, PenstockError):
+            return answer
+        return {where: _opened(where, offsets[where], found) for where, found in answer.items()}
+
+    return Request(request.api, request.encode, decode)
+
+
+def _opened(where: TopicPartition, offset: int, found: FetchedBatches | PenstockError) -> _Found:
+    if isinstance(found, PenstockError):
+        return None if found.code is ErrorCode.OFFSET_OUT_OF_RANGE else found
+    next_offset = max((end for _, end in each_piece(found.batches, offset, len(found.batches))), default=offset)
+    try:
+        messages = from_on(decode_messages(found.batches, *where), offset)
+    except PenstockError as error:
+        return PenstockError(error.code, f"{where}: {error.detail}")
+    return Portion(*where, messages, next_offset, found.log_start_offset, found.high_watermark)

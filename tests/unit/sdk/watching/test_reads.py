@@ -1,0 +1,265 @@
+"""Reads from places that the caller keeps: what is there at once, what is not when it comes, and failures by name."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.watching.engine import LINGER_S, Watching
+from penstock.sdk.watching.portion import Portion
+
+
+def watching(ground: Ground) -> Watching:
+    found = ground.client._home._watching
+    assert found is not None
+    return found
+
+
+async def begun(ground: Ground, count: int = 1) -> None:
+    """Let those who were started come to where they wait."""
+    await asyncio.sleep(1)
+    assert sum(watch.waiting for watch in watching(ground)._watches.values()) == count
+
+
+def offsets(portion: Portion) -> list[int]:
+    return [message.offset for message in portion.messages]
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"),
+    [(0, 0), (7, 7), ("beginning", 0), ("latest", 20), (20, 20), (timedelta(hours=1), 0), (4e9, 20)],
+)
+@pytest.mark.parametrize("wait", [0.0, 1.0])
+def test_a_read_gives_what_is_there_from_its_place_on(offset: Any, first: int, wait: float) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20)
+        portion = await ground.client.read(TOPIC, 0, offset, wait=wait)
+        assert values(portion.messages) == ground.written[0][first:]
+        assert offsets(portion) == list(range(first, 20))
+        assert portion._replace(messages=[]) == (TOPIC, 0, [], 20, 0, 20)
+
+    play(story)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 15])
+def test_a_place_that_is_not_reached_is_waited_for(ahead: int) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(20)
+        reading = asyncio.ensure_future(ground.client.read(TOPIC, 0, 20 + ahead, wait=60))
+        for _ in range(ahead):
+            await begun(ground)
+            await ground.write(1)
+        await begun(ground)
+        assert not reading.done()
+        await ground.write(1)
+        before_s = asyncio.get_running_loop().time()
+        portion = await reading
+        assert asyncio.get_running_loop().time() - before_s < 0.1
+        assert (values(portion.messages), portion.next_offset) == (ground.written[0][-1:], 21 + ahead)
+
+    play(story)
+
+
+@pytest.mark.parametrize("offset", [10, 12])
+@pytest.mark.parametrize("wait", [0.0, 7.0])
+def test_a_wait_without_news_ends_with_nothing(offset: int, wait: float) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        before_s = asyncio.get_running_loop().time()
+        assert await ground.client.read(TOPIC, 0, offset, wait=wait) == (TOPIC, 0, [], offset, 0, 10)
+        assert wait <= asyncio.get_running_loop().time() - before_s < wait + 0.5
+
+    play(story)
+
+
+def test_a_read_keeps_to_its_limits_and_the_next_goes_on_behind_it() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(100)
+        found: list[bytes] = []
+        offset = 0
+        while len(found) < 100:
+            portion = await ground.client.read(TOPIC, 0, offset, max_messages=7)
+            assert len(portion.messages) == min(7, 100 - len(found))
+            found += values(portion.messages)
+            offset = portion.next_offset
+        assert found == ground.written[0]
+        by_bytes = await ground.client.read(TOPIC, 0, 10, max_bytes=8)
+        assert offsets(by_bytes) == [10, 11, 12, 13]
+        assert offsets(await ground.client.read(TOPIC, 0, 10, max_bytes=1)) == [10]
+
+    play(story)
+
+
+def test_what_came_a_moment_ago_is_read_from_memory_within_the_limits() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 5, wait=60))
+        await begun(ground)
+        for _ in range(10):
+            await ground.write(10)
+        assert values((await waiting).messages)[0] == ground.written[0][5]
+        await asyncio.sleep(0.5)
+        ground.network.block("reader")  # Whatever comes now comes from memory.
+        found: list[bytes] = []
+        offset = 5
+        while len(found) < 100:
+            portion = await ground.client.read(TOPIC, 0, offset, max_messages=13)
+            assert len(portion.messages) == min(13, 100 - len(found))
+            found += values(portion.messages)
+            offset = portion.next_offset
+        assert found == ground.written[0][5:]
+        ground.network.unblock("reader")
+
+    play(story)
+
+
+def test_a_read_that_does_not_wait_sees_every_message_that_was_acknowledged_before() -> None:
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 1_000, wait=600))
+        await begun(ground)
+        for number in range(50):
+            await ground.write(1)
+            assert values((await ground.client.read(TOPIC, 0, number)).messages) == ground.written[0][number:]
+        waiting.cancel()
+
+    play(story)
+
+
+@pytest.mark.parametrize("wait", [0.0, 5.0])
+def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        await ground.client.admin.delete_records({place(): 4})
+        with pytest.raises(PenstockError, match=r"the first message that is has offset 4") as refused:
+            await ground.client.read(TOPIC, 0, 3, wait=wait)
+        assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await ground.client.read(TOPIC, 0, 4, wait=wait)).log_start_offset == 4
+
+    play(story)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("nothing", 0), (TOPIC, 7)])
+@pytest.mark.parametrize("wait", [0.0, 5.0])
+def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: float) -> None:
+    async def story(ground: Ground) -> None:
+        with pytest.raises(PenstockError) as refused:
+            await ground.client.read(topic, partition, 0, wait=wait)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"offset": -1},
+        {"offset": "end"},
+        {"offset": None},
+        {"offset": {0: 1}},
+        {"offset": [1]},
+        {"partition": -1},
+        {"max_messages": 0},
+        {"max_bytes": 0},
+        {"wait": -1},
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    async def story(ground: Ground) -> None:
+        with pytest.raises(PenstockError, match=next(iter(wrong))) as refused:
+            await ground.client.read(TOPIC, **({"partition": 0, "offset": 0} | wrong))
+        assert refused.value.code is ErrorCode.INVALID_SETTING
+
+    play(story)
+
+
+def test_a_topic_that_is_deleted_while_somebody_waits_is_told_at_once() -> None:
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
+        await begun(ground)
+        await ground.client.delete_topic(TOPIC)
+        with pytest.raises(PenstockError) as refused:
+            await asyncio.wait_for(waiting, LONG_S)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+def test_a_topic_that_is_made_again_is_read_anew() -> None:
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
+        await begun(ground)
+        await ground.write(3)
+        assert values((await waiting).messages) == ground.written[0]
+        await ground.client.delete_topic(TOPIC)
+        await ground.client.create_topic(TOPIC)
+        await ground.writer.put(TOPIC, [b"new"], partition=0)
+        assert values((await ground.client.read(TOPIC, 0, 0)).messages) == [b"new"]
+
+    play(story)
+
+
+def test_the_first_of_several_places_that_has_something_ends_the_wait() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(2, (0, 1, 2))
+        at = {place(number): 2 for number in range(3)}
+        waiting = asyncio.ensure_future(ground.client.read_any(at, wait=600))
+        await begun(ground, 3)
+        await ground.write(1, (1,))
+        found = await waiting
+        assert {where.partition: portion.next_offset for where, portion in found.items()} == {0: 2, 1: 3, 2: 2}
+        assert values(found[place(1)].messages) == ground.written[1][2:]
+        await begun(ground, 0)
+
+    play(story, partitions=3)
+
+
+@pytest.mark.parametrize(("limits", "most"), [({"max_messages": 10}, 10), ({"max_bytes": 30}, 30)])
+def test_several_places_share_the_limits_and_nobody_is_left_out_for_good(limits: dict[str, int], most: int) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(50, (0, 1, 2))
+        at = {place(number): 0 for number in range(3)}
+        found: dict[int, list[bytes]] = {number: [] for number in range(3)}
+        while found != ground.written:
+            portions = await ground.client.read_any(at, **limits)
+            assert 0 < sum(len(portion.messages) for portion in portions.values()) <= most
+            for where, portion in portions.items():
+                found[where.partition] += values(portion.messages)
+                at[where] = portion.next_offset
+            assert max(map(len, found.values())) - min(map(len, found.values())) < 50
+
+    play(story, partitions=3)
+
+
+def test_what_nobody_waits_for_any_more_is_not_watched_for_long() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.client.read(TOPIC, 0, 0, wait=1.0)
+        engine = watching(ground)
+        (link,) = engine._links.values()
+        assert len(engine._watches) == 1
+        await asyncio.sleep(LINGER_S + 2)
+        assert not engine._watches
+        assert engine._ticking is None
+        connection = link._connection
+        assert connection is not None
+        assert connection.closed
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
+        await begun(ground)
+        await ground.write(1)
+        assert values((await waiting).messages) == ground.written[0]
+
+    play(story)
+
+
+def test_a_closed_client_ends_every_wait() -> None:
+    async def story(ground: Ground) -> None:
+        waiting = [asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600)) for _ in range(3)]
+        await begun(ground, 3)
+        await ground.client.close()
+        ended: Sequence[Any] = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [error.code for error in ended] == [ErrorCode.CLIENT_CLOSED] * 3
+
+    play(story)
