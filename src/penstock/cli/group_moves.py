@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from penstock.cli.failures import usage_error
 from penstock.cli.group_progress import Bounds, Move, clamped
 from penstock.cli.positions import TARGETS, Beginning, Latest, Offset, Position, parse_position
-from penstock.cli.topic_sizes import extents
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.topic_sizes import extents
 
 if TYPE_CHECKING:
     from penstock.sdk.client import WireClient

@@ -98,7 +98,7 @@ def list_topics(
     """List topics by name, a page at a time, with how many messages and bytes they hold."""
     with failures_explained(as_json):
         from penstock.cli.session import connected
-        from penstock.cli.topic_sizes import topic_sizes
+        from penstock.sdk.topic_sizes import topic_sizes
 
         with connected(bootstrap, timeout) as session:
             wanted = None if everything else limit
@@ -265,7 +265,7 @@ def empty(
     with failures_explained(as_json):
         from penstock.cli.nearest import topic_expected
         from penstock.cli.session import connected
-        from penstock.cli.topic_sizes import extents
+        from penstock.sdk.topic_sizes import extents
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):
             client = session.client

@@ -3,25 +3,16 @@
 from typing import Any, NamedTuple
 
 from penstock.cli.output import counted, print_line, print_table, shown_size
-from penstock.cli.topic_sizes import Extent, bytes_by_partition, extents
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
 from penstock.sdk.admin_answers import ResourceKind, Setting
-from penstock.sdk.answers import PartitionView, TopicView
+from penstock.sdk.answers import TopicView
 from penstock.sdk.client import WireClient
-
-
-class PartitionRow(NamedTuple):
-    """A partition. `extent` is None where it is quarantined, `size_bytes` where nobody tells."""
-
-    view: PartitionView
-    extent: Extent | None
-    size_bytes: int | None
+from penstock.sdk.topic_sizes import PartitionSize, partition_sizes
 
 
 class Description(NamedTuple):
     view: TopicView
-    partitions: list[PartitionRow]
+    partitions: list[PartitionSize]
     settings: list[Setting] | None
     """None where the broker tells no settings."""
 
@@ -65,7 +56,7 @@ class Description(NamedTuple):
             print_line("All settings are at their defaults; --all-settings shows them.")
 
 
-def _cells(row: PartitionRow) -> tuple[object, ...]:
+def _cells(row: PartitionSize) -> tuple[object, ...]:
     view = row.view
     offsets = ("damaged", "damaged") if row.extent is None else row.extent
     return (
@@ -81,12 +72,7 @@ def _cells(row: PartitionRow) -> tuple[object, ...]:
 async def describe_topic(client: WireClient, name: str, timeout_s: float, *, all_settings: bool) -> Description:
     """Ask for everything; UNKNOWN_TOPIC_OR_PARTITION when there is no such topic."""
     view = await client.describe_topic(name, timeout_s=timeout_s)
-    spans = await extents(client, [view], timeout_s)
-    sizes = await bytes_by_partition(client, [view], timeout_s)
-    rows = []
-    for part in view.partitions:
-        where = TopicPartition(name, part.number)
-        rows.append(PartitionRow(part, spans.get(where), None if sizes is None else sizes.get(where, 0)))
+    rows = await partition_sizes(client, view, timeout_s)
     return Description(view, rows, await _settings(client, name, timeout_s, all_settings))
 
 

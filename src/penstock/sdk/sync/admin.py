@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin import PAGE_TOPICS, ROWS_MAX
 from penstock.sdk.admin_answers import ClusterDescription, LogDirectory, QueryResult, ResourceKind, Setting, TopicPage
+from penstock.sdk.answers import TopicView
 from penstock.sdk.home import Home
 from penstock.sdk.sync.face import Part, Portal
 from penstock.sdk.times import Time
+from penstock.sdk.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
 
 
 class Admin(Part):
@@ -64,6 +66,14 @@ class Admin(Part):
     def list_topics(self, *, limit: int = PAGE_TOPICS, after: str | None = None, timeout: Time = 30.0) -> TopicPage:
         """At most `limit` topics in the order of their names, those behind `after`; the first page without it."""
         return self._do(self._engine.list_topics(limit=limit, after=after, timeout_s=self._span_s(timeout)))
+
+    def topic_sizes(self, topics: Sequence[TopicView], *, timeout: Time = 30.0) -> list[TopicSize]:
+        """How many messages and bytes are in these topics; those that are deleted meanwhile are left out."""
+        return self._do(topic_sizes(self._home.idle, topics, self._span_s(timeout)))
+
+    def partition_sizes(self, topic: TopicView, *, timeout: Time = 30.0) -> list[PartitionSize]:
+        """Which offsets and how many bytes are in each partition of a topic."""
+        return self._do(partition_sizes(self._home.idle, topic, self._span_s(timeout)))
 
     # The cluster.
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.answers import TopicView
-from penstock.sdk.client import WireClient
+from penstock.sdk.answers import PartitionView, TopicView
+from penstock.sdk.idle import Idle
 from penstock.sdk.requests import BEGINNING, LATEST
 
 
@@ -22,9 +22,7 @@ class Extent(NamedTuple):
         return self.next - self.first
 
 
-async def extents(
-    client: WireClient, views: Sequence[TopicView], timeout_s: float
-) -> dict[TopicPartition, Extent | None]:
+async def extents(client: Idle, views: Sequence[TopicView], timeout_s: float) -> dict[TopicPartition, Extent | None]:
     """The offsets of these topics' partitions; None where one is quarantined.
 
     A topic that was deleted meanwhile has none: one such topic does not hide the others.
@@ -58,22 +56,20 @@ def _halves(views: Sequence[TopicView]) -> tuple[Sequence[TopicView], Sequence[T
     return [view._replace(partitions=view.partitions[:half])], [view._replace(partitions=view.partitions[half:])]
 
 
-async def _extents(
-    client: WireClient, views: Sequence[TopicView], timeout_s: float
-) -> dict[TopicPartition, Extent | None]:
+async def _extents(client: Idle, views: Sequence[TopicView], timeout_s: float) -> dict[TopicPartition, Extent | None]:
     places = [TopicPartition(view.name, row.number) for view in views for row in view.partitions]
     first = await client.list_offsets(dict.fromkeys(places, BEGINNING), timeout_s=timeout_s)
     last = await client.list_offsets(dict.fromkeys(places, LATEST), timeout_s=timeout_s)
     return {where: Extent(first[where].offset, last[where].offset) for where in places}
 
 
-async def _still_there(client: WireClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
+async def _still_there(client: Idle, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
     now = (await client.metadata([view.name for view in views], timeout_s=timeout_s)).topics
     return [view for view in views if view.name in now and not now[view.name].error_number]
 
 
 async def bytes_by_partition(
-    client: WireClient, views: Sequence[TopicView], timeout_s: float
+    client: Idle, views: Sequence[TopicView], timeout_s: float
 ) -> Mapping[TopicPartition, int] | None:
     """How large each partition's largest copy is; None where the broker does not tell."""
     asked = {view.name: [row.number for row in view.partitions] for view in views}
@@ -98,7 +94,7 @@ class TopicSize(NamedTuple):
     size_bytes: int | None
 
 
-async def topic_sizes(client: WireClient, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
+async def topic_sizes(client: Idle, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
     """Each topic that is still there when it is counted."""
     spans = await extents(client, views, timeout_s)
     there = [view for view in views if all(TopicPartition(view.name, row.number) in spans for row in view.partitions)]
@@ -109,4 +105,23 @@ async def topic_sizes(client: WireClient, views: Sequence[TopicView], timeout_s:
         found = [spans[where] for where in places]
         messages = None if None in found else sum(span.messages for span in found if span is not None)
         rows.append(TopicSize(view, messages, None if sizes is None else sum(sizes.get(each, 0) for each in places)))
+    return rows
+
+
+class PartitionSize(NamedTuple):
+    """A partition in one row. `extent` is None where it is quarantined, `size_bytes` where nobody tells."""
+
+    view: PartitionView
+    extent: Extent | None
+    size_bytes: int | None
+
+
+async def partition_sizes(client: Idle, view: TopicView, timeout_s: float) -> list[PartitionSize]:
+    """Each partition of a topic."""
+    spans = await extents(client, [view], timeout_s)
+    sizes = await bytes_by_partition(client, [view], timeout_s)
+    rows = []
+    for part in view.partitions:
+        where = TopicPartition(view.name, part.number)
+        rows.append(PartitionSize(part, spans.get(where), None if sizes is None else sizes.get(where, 0)))
     return rows

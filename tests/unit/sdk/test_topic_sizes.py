@@ -3,9 +3,9 @@
 import pytest
 
 from builders.scripted_broker import Refuse, Scene, play
-from penstock.cli.topic_sizes import Extent, extents, topic_sizes
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.topic_sizes import Extent, extents, topic_sizes
 
 
 def test_messages_are_counted_by_the_offsets_a_topic_spans() -> None:
