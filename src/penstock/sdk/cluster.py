@@ -190,13 +190,11 @@ class Cluster:
                 raise refusal(view.error_number, f"topic {name!r}")
         return view
 
-    async def same_topic(self, name: str, topic_id: UUID | None, deadline: Deadline) -> UUID:
-        """The topic's id; UNKNOWN_TOPIC_OR_PARTITION when it is another than this: the topic was made again."""
-        found = (await self.topic(name, deadline)).topic_id
-        if topic_id is not None and found != topic_id:
+    async def same_topic(self, name: str, topic_id: UUID, deadline: Deadline) -> None:
+        """UNKNOWN_TOPIC_OR_PARTITION when the topic's id is another than this: it was made again."""
+        if (await self.topic(name, deadline)).topic_id != topic_id:
             text = f"topic {name!r} was deleted and made again; what was read of it is no place in the new one"
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-        return found
 
     async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
         """Where the partition's leader listens."""

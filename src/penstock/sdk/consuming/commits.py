@@ -4,6 +4,7 @@ Only partitions that are the member's are in here. What it held in an earlier li
 now, and is refused before anybody is asked.
 """
 
+import asyncio
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -25,6 +26,8 @@ class Commits:
         """The life that all of this belongs to."""
         self._committed: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self._turn = asyncio.Lock()
+        """Held by the one commit at a time: a repeated earlier one would undo a later one."""
         self._coordinators = coordinators
         self._core = core
         self._heartbeats = heartbeats
@@ -43,18 +46,35 @@ class Commits:
     def finish(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.finished.update((where, offset) for where, offset in offsets.items() if where in self.finished)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is finished that the group does not know of."""
+        return any(self._committed.get(where) != offset for where, offset in self.finished.items())
+
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
         """Commit what differs from what is committed; a member whose epoch has moved on meanwhile asks with the new.
 
         FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the group has gone on without the member, UNKNOWN_TOPIC_ID when
-        the topic was deleted, and perhaps made again.
+        the topic was deleted, and perhaps made again, REQUEST_TIMED_OUT when the commit before takes all of the time.
         """
+        deadline = Deadline(timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            text = f"group {self._core.group_id!r}: the commit before this one is not answered"
+            raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+        try:
+            await self._commit(offsets, metadata, deadline)
+        finally:
+            self._turn.release()
+
+    async def _commit(self, offsets: Mapping[TopicPartition, int], metadata: str, deadline: Deadline) -> None:
         changed = {
             where: offset for where, offset in offsets.items() if metadata or self._committed.get(where) != offset
         }
         if not changed:
             return
-        deadline = Deadline(timeout_s)
         rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
         while True:
             if self.life != self._core.lives:

@@ -2,8 +2,11 @@
 
 The caller has three states. It *asks* (it is inside `messages` or `whole`), it has messages *in hand*, or it is being
 *told* of a change. Whatever it has in hand counts as finished when it asks again. Changes of what is read are followed,
-and finished offsets committed, only while it asks; when there is a reason to, messages it has not taken yet are taken
+and finished offsets committed, from when it asks on; when there is a reason to, messages it has not taken yet are taken
 back from it, so that it asks soon.
+
+Whoever asks gets an answer in the time it gave. Commits go on in the background. So does following, if it takes longer:
+until it is over, which the next who asks waits for, the caller has nothing in hand.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from penstock.sdk.consuming.options import EngineSettings
 from penstock.sdk.consuming.reader import Portion, Reader
 from penstock.sdk.consuming.reading import Reading, ReadingRules
 from penstock.sdk.consuming.source import Change, Source
+from penstock.sdk.errand import Errand
 from penstock.sdk.metrics import NO_METRICS
 from penstock.sdk.requests import LATEST
 from penstock.sdk.retry import Deadline
@@ -66,7 +70,7 @@ class ConsumerEngine:
         self._membership: Membership | None = None
         self._source: Source
         if group is None:
-            self._source = Alone(asking, self._reading, settings)
+            self._source = Alone(asking, self._reading, settings, changed=self._changed)
         else:
             self._source = self._membership = Membership(
                 asking,
@@ -81,6 +85,7 @@ class ConsumerEngine:
         self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
         self._starting = Starting(self._start, "start of a consumer")
+        self._following = Errand(self._source.follow, "change of what is read")
         self._deadline: Deadline | None = None
         self._recall: asyncio.TimerHandle | None = None
         self._is_asked = False
@@ -105,6 +110,7 @@ class ConsumerEngine:
     async def close(self, *, finish: bool = False) -> None:
         """Leave; `finish` says that the caller is done with what it has in hand."""
         await self._starting.close()
+        await self._following.close()
         self._forget_recall()
         self._source.finish(self.hand.positions() if finish else self.hand.finished())
         self.hand.give(())
@@ -130,7 +136,7 @@ class ConsumerEngine:
             if not again:
                 self._deadline = None if timeout_s is None else Deadline(timeout_s)
             if not await self._starting.wait_until(self._deadline):
-                self._source.caller_is_busy(in_callback=False)
+                self._source.caller_is_busy(None)
                 return Outcome.NOTHING
             return await self._until_given()
         finally:
@@ -142,11 +148,17 @@ class ConsumerEngine:
             failure = self._reading.take_failure()
             if failure is not None:
                 raise failure
-            change = await self._source.follow()
-            if change is not None:
-                self._go(Doing.IN_CALLBACK)
-                return change
-            await self._source.settle()
+            if self._source.is_changed or self._following.is_under_way:
+                self._do(self._waiting_for())
+                followed = await self._following.wait(self._deadline)
+                if followed is None:
+                    self._go(Doing.IDLE)
+                    return Outcome.NOTHING
+                change = followed.result()
+                if change is not None:
+                    self._go(Doing.IN_CALLBACK, change)
+                    return change
+            self._source.settle()
             if self._give():
                 self._go(Doing.IN_HANDLER)
                 return Outcome.HERE
@@ -196,9 +208,9 @@ class ConsumerEngine:
         hand.give(())
         self._source.caller_is_back()
 
-    def _go(self, doing: Doing) -> None:
+    def _go(self, doing: Doing, told: Change | None = None) -> None:
         """The caller has something to do now."""
-        self._source.caller_is_busy(in_callback=doing is Doing.IN_CALLBACK)
+        self._source.caller_is_busy(told)
         self._do(doing)
         calls_in_s = self._source.calls_in_s
         if calls_in_s is not None and len(self.hand):

@@ -22,6 +22,7 @@ from penstock.sdk.consuming.hints import Places
 from penstock.sdk.consuming.member_core import OUTSIDE, MemberCore
 from penstock.sdk.consuming.reading import Reading
 from penstock.sdk.consuming.source import Change, ChangeKind
+from penstock.sdk.errand import Errand
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.retry import Deadline
 
@@ -99,6 +100,7 @@ class Membership:
         """The life in which the caller is being told what is assigned to it; None while it is not."""
         self._is_too_slow = False
         """Whether it was given up while it was told that."""
+        self._committing = Errand(self._commit_finished, "commit of what is finished", changed)
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
 
@@ -113,6 +115,10 @@ class Membership:
         """Whether the caller should come by soon, even if it has messages left."""
         core = self.core
         return core.owned != core.target or self.commits.life != core.lives or self.heartbeats.failure is not None
+
+    @property
+    def is_changed(self) -> bool:
+        return self.wants_attention
 
     async def follow(self) -> Change | None:
         """Give up what is to be given up, then take what is to be taken; what fails for now is tried again later."""
@@ -133,14 +139,20 @@ class Membership:
             self._try_again_s = self._loop.time() + _TRY_AGAIN_S
             return None
 
-    async def settle(self) -> None:
+    def settle(self) -> None:
         """Commit what is finished, if it is time."""
+        self._committing.hear()
         interval_s = self._rules.auto_commit_s
-        if interval_s is None or self._loop.time() < self._commit_due_s:
+        if interval_s is None or self._committing.is_under_way or self._loop.time() < self._commit_due_s:
             return
         self._commit_due_s = self._loop.time() + interval_s
+        if self.commits.is_behind:
+            self._committing.begin()
+
+    async def _commit_finished(self) -> None:
+        assert self._rules.auto_commit_s is not None, "who commits by itself has said how often"
         try:
-            await self.commits.commit(self.commits.finished, interval_s)
+            await self.commits.commit(self.commits.finished, self._rules.auto_commit_s)
         except PenstockError as error:
             if not (error.code.retriable or error.code in OUTSIDE):
                 raise
@@ -152,18 +164,24 @@ class Membership:
 
     @property
     def due_in_s(self) -> float | None:
-        times_s = [] if self._rules.auto_commit_s is None else [self._commit_due_s]
+        times_s = []
+        if self._rules.auto_commit_s is not None and not self._committing.is_under_way:
+            times_s.append(self._commit_due_s)
         if self._try_again_s is not None:
             times_s.append(self._try_again_s)
         return max(0.001, min(times_s) - self._loop.time()) if times_s else None
 
     @property
     def calls_in_s(self) -> float | None:
+        if self._committing.is_under_way:  # Nobody but the caller sees to the next one.
+            return max(0.001, self._commit_due_s - self._loop.time())
         return self.due_in_s
 
-    def caller_is_busy(self, *, in_callback: bool) -> None:
+    def caller_is_busy(self, told: Change | None) -> None:
         rules = self._rules
-        limit_s = rules.callback_timeout_s if in_callback else rules.handler_timeout_s
+        limit_s = rules.handler_timeout_s if told is None else rules.callback_timeout_s
+        if told is not None and told.kind is ChangeKind.ASSIGNED:
+            self._assigned_in = self.core.lives
         self.heartbeats.reader_is_busy(inf if limit_s is None else limit_s)
 
     def caller_is_back(self) -> None:
@@ -177,6 +195,7 @@ class Membership:
 
     async def close(self) -> None:
         """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible."""
+        await self._committing.close()
         if self._rules.auto_commit_s is not None:
             try:
                 await self.commits.commit(self.commits.finished, LEAVE_TIMEOUT_S)
@@ -229,7 +248,6 @@ class Membership:
             limit_s = self._rules.callback_timeout_s
             log.error("%s: on_assigned is left out this once, for it took longer than %g s before", names, limit_s)
             return None
-        self._assigned_in = self.core.lives
         return Change(ChangeKind.ASSIGNED, places)
 
     async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
@@ -254,6 +272,7 @@ class Membership:
 
     async def _release(self, places: Sequence[TopicPartition]) -> None:
         if places and self._rules.auto_commit_s is not None:
+            await self._committing.close()  # Tried again, it could undo what the next member has committed.
             finished = self.commits.finished
             try:
                 await self.commits.commit(
@@ -284,5 +303,5 @@ class Membership:
         for where, key in places.items():
             offset = committed[where].offset if where in committed else found[where]
             self._keys[where] = key
-            self._reading.take(where, offset)
+            self._reading.take(where, offset, key[0])
             self.commits.take(where, key[0], offset, is_committed=where in committed)

@@ -27,12 +27,12 @@ class Reader:
     """Where the next fetch begins: behind all that was fetched, handed out or not."""
     handed_offset: int
     """Behind all that was handed out."""
+    topic_id: UUID
+    """Of the topic that its offsets are places in."""
     stop_offset: int | None = None
     """Where reading ends; None where it does not."""
     is_paused: bool = False
     leader: Address | None = None
-    topic_id: UUID | None = None
-    """Of the topic that its offsets are places in; None before it was heard of."""
     failures: int = 0
     """How often in a row it went wrong in a way that mostly stays."""
     high_watermark: int = -1

@@ -98,9 +98,9 @@ class Reading:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def take(self, where: TopicPartition, offset: int, stop_offset: int | None = None) -> Reader:
-        """Read this partition too."""
-        reader = self.readers[where] = Reader(where, offset, offset, stop_offset)
+    def take(self, where: TopicPartition, offset: int, topic_id: UUID, stop_offset: int | None = None) -> Reader:
+        """Read this partition too: of the topic of this id, and of no other that has its name later."""
+        reader = self.readers[where] = Reader(where, offset, offset, topic_id, stop_offset)
         self._begin_anew()
         return reader
 
@@ -201,9 +201,7 @@ class Reading:
         for reader in list(self.readers.values()):
             if reader.leader is None:
                 try:
-                    reader.topic_id = await self._cluster.same_topic(
-                        reader.where.topic, reader.topic_id, Deadline(LOOK_UP_S)
-                    )
+                    await self._cluster.same_topic(reader.where.topic, reader.topic_id, Deadline(LOOK_UP_S))
                     reader.leader = await self._cluster.leader(*reader.where, Deadline(LOOK_UP_S))
                 except PenstockError as error:
                     self._failed(reader, error)
@@ -232,7 +230,7 @@ class Reading:
 
     def _begin_round(self, address: Address, readers: list[Reader], poll_bytes: int) -> None:
         offsets = {reader.where: reader.fetch_offset for reader in readers}
-        ids = {reader.where.topic: reader.topic_id for reader in readers if reader.topic_id is not None}
+        ids = {reader.where.topic: reader.topic_id for reader in readers}
         task = asyncio.create_task(self._poll(address, offsets, ids, poll_bytes), name=f"poll of {address}")
         task.add_done_callback(lambda _: self._wake.set())
         self._rounds[address] = _Round({reader.where: reader for reader in readers}, offsets, task)

@@ -27,12 +27,18 @@ class Source(Protocol):
         """Begin; what is refused is raised."""
         ...
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something to follow."""
+        ...
+
     async def follow(self) -> Change | None:
         """Read what is to be read, and no more; a change that somebody wants to be told of. Called again until None."""
         ...
 
-    async def settle(self) -> None:
-        """Now and then, with nothing in the caller's hand: commit what is finished, for example."""
+    def settle(self) -> None:
+        """Begin, in the background, what is due: to commit what is finished, for example. What failed of it before, and
+        will not pass, is raised."""
         ...
 
     @property
@@ -50,8 +56,8 @@ class Source(Protocol):
         """When the caller should come by, though it has messages left; None for no need."""
         ...
 
-    def caller_is_busy(self, *, in_callback: bool) -> None:
-        """The caller has something to do, and will come back."""
+    def caller_is_busy(self, told: Change | None) -> None:
+        """The caller has something to do, or is being told of a change, and will come back."""
         ...
 
     def caller_is_back(self) -> None: ...

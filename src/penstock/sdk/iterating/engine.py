@@ -15,6 +15,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.asking import Asking
 from penstock.sdk.core import Request
+from penstock.sdk.errand import Errand
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.iterating import requests
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
@@ -65,6 +66,9 @@ class IteratorEngine:
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}
         self._handed: IteratorBatch | None = None
+        self._finished: tuple[IteratorBatch, int | None] | None = None
+        """A batch that is being committed, and how many of its messages: None stands for all."""
+        self._settling = Errand(self._commit_finished, "commit of a batch")
         self._ready: deque[IteratorBatch] = deque()
         self._news = asyncio.Event()
         self._starting = self._new_start()
@@ -142,9 +146,8 @@ class IteratorEngine:
         if not self._settings.topics:
             raise PenstockError(ErrorCode.INVALID_REQUEST, "no topics were named to be read; get() works without")
         deadline = None if timeout_s is None else Deadline(timeout_s)
-        if not await self._starting.wait_until(deadline):
+        if not await self._starting.wait_until(deadline) or not await self.settle(None, deadline):
             return None
-        await self.settle(None)
         try:
             async with asyncio.timeout(None if deadline is None else deadline.left_s):
                 while True:
@@ -159,13 +162,28 @@ class IteratorEngine:
         except TimeoutError:
             return None
 
-    async def settle(self, read: int | None, timeout_s: float = TIMEOUT_S) -> None:
-        """Commit so many messages of the batch that was handed out last, or all (None), if that was not done."""
+    async def settle(self, read: int | None, deadline: Deadline | None = None) -> bool:
+        """Commit so many messages of the batch that was handed out last, or all (None), if that was not done.
+
+        Whether it is over in time; it goes on when it is not, and the next call takes it up.
+        """
         batch, self._handed = self._handed, None
-        if batch is None:
-            return
+        if batch is not None:
+            self._finished = batch, read
+        if self._finished is None:
+            return True
+        settled = await self._settling.wait(deadline)
+        if settled is None:
+            return False
+        self._finished = None
+        settled.result()
+        return True
+
+    async def _commit_finished(self) -> None:
+        assert self._finished is not None, "there is a batch to commit"
+        batch, read = self._finished
         with suppress_over():
-            done = await self.commit(batch.iterator, batch.places(read), timeout_s)
+            done = await self.commit(batch.iterator, batch.places(read))
             if done.following is not None:
                 self._next[_where(batch)] = done.following
 
@@ -237,7 +255,7 @@ class IteratorEngine:
         """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
         if finish:
             with suppress(PenstockError):
-                await self.settle(None, LEAVE_S)
+                await self.settle(None, Deadline(LEAVE_S))
         if self._beating is not None:
             with suppress(PenstockError):
                 await self.leave(LEAVE_S)
@@ -245,6 +263,8 @@ class IteratorEngine:
 
     async def _stop(self) -> None:
         await self._starting.close()
+        await self._settling.close()
+        self._finished = None
         self._starting = self._new_start()
         tasks = [*self._readers.values(), *filter(None, [self._beating])]
         self._readers.clear()

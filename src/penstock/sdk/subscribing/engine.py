@@ -98,6 +98,7 @@ class SubscriptionEngine:
 
     async def _start(self) -> None:
         deadline = Deadline(START_TIMEOUT_S)
+        self._topic_ids.clear()
         self.positions = await self._starts(await self._places(deadline), deadline)
         await self._asking.retrying(partial(self._subscribe, deadline), deadline, *self._settings.topics)
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
@@ -314,7 +315,7 @@ class SubscriptionEngine:
         by_leader: dict[Address, list[TopicPartition]] = {}
         for where in self.positions:
             if where not in covered:
-                await self._asking.cluster.same_topic(where.topic, self._topic_ids.get(where.topic), deadline)
+                await self._asking.cluster.same_topic(where.topic, self._topic_ids[where.topic], deadline)
                 leader = await self._asking.cluster.leader(where.topic, where.partition, deadline)
                 by_leader.setdefault(leader, []).append(where)
         for address, places in by_leader.items():

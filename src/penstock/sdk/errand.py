@@ -1,0 +1,64 @@
+"""Work that outlives whoever waits for it: begun by the first who needs it, taken up by whoever comes next."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from penstock.sdk.retry import Deadline
+
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """Invariants: it runs at most once at a time, and is not begun anew before somebody has heard what came of it. A
+    failure is told to those who wait for it, or else to whoever comes next."""
+
+    def __init__(
+        self, run: Callable[[], Coroutine[Any, Any, T]], name: str, over: Callable[[], None] | None = None
+    ) -> None:
+        """`over` is called when it is."""
+        self._run = run
+        self._name = name
+        self._over = over
+        self._task: asyncio.Task[T] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it was begun, and nobody has heard yet what came of it."""
+        return self._task is not None
+
+    def begin(self) -> "asyncio.Task[T]":
+        """Begin it, unless it is under way."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=self._name)
+            self._task.add_done_callback(self._is_over)
+        return self._task
+
+    async def wait(self, deadline: Deadline | None = None) -> "asyncio.Task[T] | None":
+        """Begin it, unless it is under way, and wait until it is over; None when the time is first."""
+        task = self.begin()
+        if not task.done():
+            await asyncio.wait([task], timeout=None if deadline is None else deadline.left_s)
+        if not task.done():
+            return None
+        if self._task is task:
+            self._task = None
+        return task
+
+    def hear(self) -> None:
+        """If it is over: raise what it failed with, and let it be begun anew."""
+        task = self._task
+        if task is not None and task.done():
+            self._task = None
+            task.result()
+
+    async def close(self) -> None:
+        """Give it up, and its failure too."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _is_over(self, task: "asyncio.Task[T]") -> None:
+        if self._over is not None and not task.cancelled():
+            self._over()
