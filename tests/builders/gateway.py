@@ -45,4 +45,4 @@ def with_clusters(story: Callable[[Ground], Awaitable[None]], settings: Settings
             await ground.clusters.close()
             await ground.node.stop()
 
-    simulate(settings or Settings(data=("/data",), host=HOST, http_port=-1), whole)
+    simulate(settings or Settings(data=("/data",), host=HOST, operator_port=-1), whole)

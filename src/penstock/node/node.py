@@ -28,7 +28,6 @@ from penstock.model.network import Network
 from penstock.model.services import NO_PORT, Service
 from penstock.model.workers import Workers
 from penstock.node.http import OperatorPort
-from penstock.node.metrics import Metric, Source
 from penstock.node.operator import Operator
 from penstock.node.settings import Settings
 from penstock.node.shown import shown_settings
@@ -36,6 +35,7 @@ from penstock.partition.ids.limits import IdLimits
 from penstock.partition.partitions import Partitions
 from penstock.partition.setting_table import TABLE
 from penstock.partition.state import ProducerLimits
+from penstock.process.metrics import Metric, Source
 from penstock.records import COMPILED
 from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk

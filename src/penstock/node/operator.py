@@ -9,9 +9,9 @@ from penstock.broker.listener import Listener
 from penstock.groups.coordinator import Coordinator
 from penstock.model.clock import Clock
 from penstock.node.http import Page, Response, text_response
-from penstock.node.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
+from penstock.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from penstock.records import COMPILED
 
 REFUSED_LATELY_S = 30.0

@@ -8,10 +8,9 @@ import gc
 import logging
 import os
 import shlex
-import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,33 +22,20 @@ from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import TcpNetwork
 from penstock.model.workers import ThreadWorkers
-from penstock.node import logs
 from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
-from penstock.node.process import open_as_many_files_as_allowed, process_metrics, segment_files_max
 from penstock.node.settings import Settings
+from penstock.process import logs
+from penstock.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
+from penstock.process.figures import open_as_many_files_as_allowed, process_metrics, segment_files_max
+from penstock.process.loop import EVERY_ADDRESS, loop_factory, reachable_host, say_ready
+from penstock.process.signals import watch_signals
 from penstock.storage.local_disk import LocalDisk
 
 log = logging.getLogger(__name__)
 
-EXIT_CLEAN = 0
-EXIT_FAILED = 1
-EXIT_SETTINGS = 2
-EXIT_DATA_IN_USE = 3
-EXIT_ADDRESS = 4
-EXIT_BY_SECOND_SIGNAL = 130
-
-_EXIT_CODES = {
-    ErrorCode.INVALID_SETTING: EXIT_SETTINGS,
-    ErrorCode.DATA_DIRECTORY_IN_USE: EXIT_DATA_IN_USE,
-    ErrorCode.ADDRESS_UNAVAILABLE: EXIT_ADDRESS,
-}
-
 CATALOG_FILE = "catalog.sqlite"
 DISK_THREADS = 4
-EVERY_ADDRESS = ("", "0.0.0.0", "::")
-REPEATED_SIGNAL_S = 0.5
-"""Supervisors, `timeout` and terminals tend to signal a process and its group: so close together, two are one."""
 
 
 def run(settings: Settings) -> int:
@@ -60,23 +46,14 @@ def run(settings: Settings) -> int:
     keep_freed_memory()
     files_max = segment_files_max(open_as_many_files_as_allowed())
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_serve(settings, _in_full(settings), files_max))
     except PenstockError as problem:
         sys.stderr.write(f"penstock: {problem.detail}\n")
-        return _EXIT_CODES.get(problem.code, EXIT_FAILED)
+        return exit_code(problem)
     except OSError as problem:
         sys.stderr.write(f"penstock: cannot start: {problem}\n")
         return EXIT_FAILED
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        log.warning("uvloop is not installed; the broker is slower without it")
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 def _in_full(settings: Settings) -> Settings:
@@ -122,7 +99,7 @@ async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
         open_files_max=files_max,
     )
     stopping = asyncio.Event()
-    _watch_signals(stopping)
+    watch_signals(stopping)
     try:
         if await _start_unless(stopping, node):
             _settle_memory()
@@ -152,28 +129,6 @@ async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
         stop.cancel()
 
 
-def _watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S) -> None:
-    """The first signal stops the broker; another one ends it at once, unless it came within `repeated_s`."""
-    loop = asyncio.get_running_loop()
-    first_s = 0.0
-
-    def caught(name: str) -> None:
-        nonlocal first_s
-        if stopping.is_set():
-            if loop.time() - first_s < repeated_s:
-                return
-            # The data is safe at any moment; only the next start has to look at a little more of it.
-            sys.stderr.write("penstock: stopped at once by a second signal\n")
-            sys.stderr.flush()
-            os._exit(EXIT_BY_SECOND_SIGNAL)
-        log.info("stopping", extra={"signal": name})
-        first_s = loop.time()
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, caught, number.name)
-
-
 def _advertised_host(settings: Settings) -> str:
     if settings.advertised_host:
         return settings.advertised_host
@@ -190,7 +145,7 @@ def _settle_memory() -> None:
 
 def _announce(settings: Settings, node: Node, took_s: float) -> None:
     """Say on standard output that clients may come, and what to try."""
-    host = "127.0.0.1" if settings.host in EVERY_ADDRESS else settings.host
+    host = reachable_host(settings.host)
     address = f"{host}:{node.kafka_port}"
     lines = [
         f"Penstock {__version__} is ready on {address} after {took_s:.2f} s"
@@ -205,14 +160,7 @@ def _announce(settings: Settings, node: Node, took_s: float) -> None:
     if node.operator_port > 0:
         lines.append(f"  curl http://{host}:{node.operator_port}/metrics")
     lines += ["", "Ctrl-C stops it."]
-    try:
-        if sys.stdout is None:
-            raise OSError("standard output is closed")
-        sys.stdout.write("\n".join(lines) + "\n")
-        sys.stdout.flush()
-    except OSError as problem:
-        # Nobody reads it; that is no reason not to serve.
-        log.warning("the ready line could not be written", extra={"why": str(problem)})
+    say_ready(lines)
 
 
 def _command() -> str:

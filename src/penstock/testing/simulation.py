@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.model.errors import PenstockError
-from penstock.node.logs import fields_of
+from penstock.process.logs import fields_of
 from penstock.testing.checker import Promises, check
 from penstock.testing.plan import FaultKind, Flush, Plan, draw_plan
 from penstock.testing.simulated_loop import SimulatedLoop, SimulationStuckError, described

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.writing_client import WritingClient
-from penstock.node.serve import (
+from penstock.process.exits import (
     EXIT_ADDRESS,
     EXIT_BY_SECOND_SIGNAL,
     EXIT_CLEAN,
@@ -115,10 +115,10 @@ def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
     """A process that gets a signal, does not end by it, and then does `then`."""
     program = (
         "import asyncio, os, signal\n"
-        "from penstock.node.serve import _watch_signals\n"
+        "from penstock.process.signals import watch_signals\n"
         "async def hang():\n"
         "    stopping = asyncio.Event()\n"
-        f"    _watch_signals(stopping{watch})\n"
+        f"    watch_signals(stopping{watch})\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    await stopping.wait()\n"
         f"{then}"

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.node.metrics import Metric, counter, gauge, render
+from penstock.process.metrics import Metric, counter, gauge, render
 
 
 def test_prometheus_reads_back_what_was_rendered() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.node.logs import ConsoleLines, JsonLines, configure
+from penstock.process.logs import ConsoleLines, JsonLines, configure
 
 
 def record(message: str, *, error: bool = False, **fields: object) -> logging.LogRecord:

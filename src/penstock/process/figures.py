@@ -5,7 +5,7 @@ import os
 import resource
 from collections.abc import Iterable
 
-from penstock.node.metrics import Metric, gauge
+from penstock.process.metrics import Metric, gauge
 
 log = logging.getLogger(__name__)
 
