@@ -109,7 +109,7 @@ class CountedBroker:
         for _ in range(WARM_UP):
             await step()
         counted = await self._count_work(step)
-        counted[table.CALLS] = await _count_calls(step)
+        counted[table.CALLS] = await count_calls(step)
         counted |= await self._count_blocks(step)
         counted[table.MEMORY_PEAK] = await _count_memory(step)
         return counted
@@ -159,7 +159,7 @@ class CountedBroker:
             peer.hang_up()
 
 
-async def _count_calls(step: Step) -> float:
+async def count_calls(step: Step) -> float:
     """Calls that Penstock's code makes or receives: of Python's functions and of compiled ones."""
     counts: list[int] = []
     for _ in range(PASSES):

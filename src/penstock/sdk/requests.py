@@ -23,7 +23,7 @@ from penstock.sdk.answers import (
     refusal,
 )
 from penstock.sdk.core import API_VERSIONS, Api, Request, VersionRange, Versions
-from penstock.wire.fetch import TOPIC_IDS_FROM, FetchPartition
+from penstock.wire.fetch import FetchPartition
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import Buffer
 from penstock.wire.messages import read_response, write_request
@@ -160,49 +160,6 @@ def fetch(
         return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
     return Request(FETCH, encode, decode)
-
-
-def fetch_many(
-    places: Mapping[TopicPartition, int],
-    topic_ids: Mapping[str, UUID],
-    *,
-    max_bytes: int,
-    partition_bytes: int,
-    max_wait_ms: int,
-) -> Request[dict[TopicPartition, FetchedBatches | PenstockError]]:
-    """Read several partitions of one leader, each from its offset on; the broker waits while none has anything.
-
-    From a broker that knows ids, and where all topics have one, what is asked for is the topic of that id and no other.
-    """
-    rows: dict[str, list[FetchPartition]] = {}
-    for where, offset in places.items():
-        rows.setdefault(where.topic, []).append(FetchPartition(where.partition, offset, partition_bytes))
-    names = {topic_ids.get(name, NO_TOPIC_ID): name for name in rows}
-    api = FETCH if NO_TOPIC_ID in names else FETCH_BY_ID
-
-    def encode(version: int) -> list[Buffer]:
-        by_id = version >= TOPIC_IDS_FROM
-        topics = [(topic_ids[name] if by_id else name, parts) for name, parts in rows.items()]
-        return [write_fetch_request(version, topics, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes)]
-
-    def decode(
-        version: int, frame: memoryview, start: int
-    ) -> dict[TopicPartition, FetchedBatches | PenstockError] | PenstockError:
-        answer = parse_fetch_response(version, frame, start)
-        if answer.error:
-            return refusal(answer.error, "reading")
-        found: dict[TopicPartition, FetchedBatches | PenstockError] = {}
-        for topic, parts in answer.topics:
-            for row in parts:
-                where = TopicPartition(topic if isinstance(topic, str) else names.get(topic, ""), row.partition)
-                found[where] = FetchedBatches(
-                    row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records))
-                )
-                if row.error:
-                    found[where] = refusal(row.error, f"reading {where} at offset {places.get(where)}")
-        return found
-
-    return Request(api, encode, decode)
 
 
 def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, ListedOffset | PenstockError]]:

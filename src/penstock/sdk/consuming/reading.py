@@ -11,7 +11,7 @@ Runs by itself from `start` to `close`; what it brings is taken with `next_porti
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -23,6 +23,7 @@ from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.reader import Portion, Reader
+from penstock.sdk.consuming.sessions import FetchSession, Found, Poll
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 
@@ -33,8 +34,6 @@ POLL_BYTES_MIN = 64 * 1024
 LOOK_UP_S = 10.0
 
 log = logging.getLogger("penstock.sdk.consumer")
-
-_Answer = dict[TopicPartition, FetchedBatches | PenstockError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class _Round:
 
     readers: Mapping[TopicPartition, Reader]
     offsets: Mapping[TopicPartition, int]
-    task: "asyncio.Task[_Answer]"
+    task: "asyncio.Task[Found]"
 
 
 @dataclass(slots=True)
@@ -78,6 +77,7 @@ class Reading:
         self._rules = rules
         self._portions: deque[Portion] = deque()
         self._rounds: dict[Address, _Round] = {}
+        self._sessions: defaultdict[Address, FetchSession] = defaultdict(FetchSession)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
@@ -236,17 +236,15 @@ class Reading:
         self._rounds[address] = _Round({reader.where: reader for reader in readers}, offsets, task)
 
     async def _poll(
-        self, address: Address, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID], poll_bytes: int
-    ) -> _Answer:
+        self, address: Address, offsets: Mapping[TopicPartition, int], topic_ids: dict[str, UUID], poll_bytes: int
+    ) -> Found:
         wait_s = POLL_WAIT_MS / 1000
         deadline = Deadline(wait_s + LOOK_UP_S)
         # With many, each gets only so much that the others have their turn in the same answer.
         partition_bytes = max(POLL_BYTES_MIN, poll_bytes // min(len(offsets), 4))
-        request = requests.fetch_many(
-            offsets, topic_ids, max_bytes=poll_bytes, partition_bytes=partition_bytes, max_wait_ms=POLL_WAIT_MS
-        )
+        poll = Poll(offsets, topic_ids, poll_bytes, partition_bytes, POLL_WAIT_MS)
         async with self._cluster.polling(address, deadline) as connection:
-            return await connection.request(request, self._cluster.timeout_s(deadline, wait_s))
+            return await self._sessions[address].poll(poll, connection, self._cluster.timeout_s(deadline, wait_s))
 
     async def _take_in(self, done: _Round) -> None:
         try:

@@ -1,0 +1,54 @@
+"""What a consumer's poll costs the consumer itself, when there is much that it reads and little that is new."""
+
+import asyncio
+from itertools import count
+from typing import TypeVar, cast
+from uuid import UUID
+
+from budgets import table
+from budgets.counting import count_calls
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.connection import Connection
+from penstock.sdk.consuming.sessions import FetchSession, Poll
+from penstock.sdk.core import Request
+from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, write_fetch_response
+
+T = TypeVar("T")
+
+TOPIC, TOPIC_ID = "orders", UUID(int=7)
+MANY = 1_000
+_NEWS = write_fetch_response(TOPIC_IDS_FROM, [(TOPIC_ID, [Fetched(5, 0, 1, 1, 0)])], session_id=9)
+
+
+class HandConnection:
+    """Whatever is asked, one partition has news; `asked_bytes` is how long the last question was."""
+
+    def __init__(self) -> None:
+        self.asked_bytes = 0
+        self._answer = memoryview(b"".join(cast(list[bytes], _NEWS)))
+
+    async def request(self, request: Request[T], timeout_s: float) -> T:
+        self.asked_bytes = sum(map(len, request.encode(TOPIC_IDS_FROM)))
+        answer = request.decode(TOPIC_IDS_FROM, self._answer, 0)
+        assert not isinstance(answer, PenstockError)
+        return answer
+
+
+def test_a_poll_of_many_partitions_costs_what_has_changed() -> None:
+    async def story() -> None:
+        connection, session = HandConnection(), FetchSession()
+        offsets = {TopicPartition(TOPIC, number): 0 for number in range(MANY)}
+        numbers = count(1)
+
+        async def step() -> int:
+            nonlocal offsets
+            offsets = offsets | {TopicPartition(TOPIC, 5): next(numbers)}
+            poll = Poll(offsets, {TOPIC: TOPIC_ID}, 2**20, 2**16, 5_000)
+            return len(await session.poll(poll, cast(Connection, connection), 1.0))
+
+        await step()
+        calls = await count_calls(step)
+        table.check(table.POLL_MANY, {table.REQUEST_BYTES: connection.asked_bytes, table.CALLS: calls})
+
+    asyncio.run(story())
