@@ -50,7 +50,7 @@ class Poller:
         deadline = Deadline(TIMEOUT_S)
         address = await self._cluster.leader(TOPIC, 0, deadline)
         if not self._ids:
-            self._ids = {TOPIC: await self._cluster.same_topic(TOPIC, None, deadline)}
+            self._ids = {TOPIC: (await self._cluster.topic(TOPIC, deadline)).topic_id}
         poll = Poll({place(number): offset for number, offset in offsets.items()}, self._ids, 2**20, 2**16, wait_ms)
         async with self._cluster.polling(address, deadline) as connection:
             noted = cast(Connection, NotedConnection(connection, self.fetches))

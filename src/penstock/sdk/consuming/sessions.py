@@ -79,8 +79,7 @@ class FetchSession:
     async def poll(self, poll: Poll, connection: Connection, timeout_s: float) -> Found:
         """What there is, or why not, of partitions that have something new; raises as `connection.request` does."""
         if self._is_polling or len(poll.offsets) < SESSION_PARTITIONS_MIN:
-            without = _Step(NO_SESSION, _WITHOUT, poll.offsets)
-            return (await connection.request(_request(poll, without), timeout_s))[1]
+            return await connection.request(without_session(poll), timeout_s)
         self._is_polling = True
         try:
             return await self._go_on(poll, connection, timeout_s)
@@ -109,6 +108,17 @@ class FetchSession:
             return _Step(self._id, _FIRST, offsets)
         named = {where: offset for where, offset in offsets.items() if asked.get(where) != offset}
         return _Step(self._id, self._epoch, named, sorted(asked.keys() - offsets.keys()), ids)
+
+
+def without_session(poll: Poll) -> Request[Found]:
+    """A poll of which the broker keeps nothing."""
+    request = _request(poll, _Step(NO_SESSION, _WITHOUT, poll.offsets))
+
+    def decode(version: int, frame: memoryview, start: int) -> Found | PenstockError:
+        answer = request.decode(version, frame, start)
+        return answer if isinstance(answer, PenstockError) else answer[1]
+
+    return Request(request.api, request.encode, decode)
 
 
 def _request(poll: Poll, step: _Step) -> Request[tuple[int, Found]]:

@@ -11,9 +11,9 @@ from functools import partial
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece
-from penstock.sdk import requests
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.sessions import Poll, without_session
 from penstock.sdk.core import Request
 from penstock.sdk.fetching import ahead
 from penstock.sdk.retry import Deadline
@@ -76,13 +76,8 @@ class Behind:
 
 
 def _request(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, _Found]]:
-    request = requests.fetch_many(
-        offsets,
-        {},
-        max_bytes=limits.size_bytes,
-        partition_bytes=max(1, limits.size_bytes // len(offsets)),
-        max_wait_ms=0,
-    )
+    partition_bytes = max(1, limits.size_bytes // len(offsets))
+    request = without_session(Poll(offsets, {}, limits.size_bytes, partition_bytes, max_wait_ms=0))
 
     def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, _Found] | PenstockError:
         answer = request.decode(version, frame, start)
