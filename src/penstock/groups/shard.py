@@ -109,6 +109,8 @@ class Shard:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._loading: asyncio.Task[None] | None = None
+        self._deleted: dict[str, None] = {}
+        """Topics that were deleted while there was no machine to be told."""
         self._retry_s = RETRY_FIRST_S
         self._is_closed = False
 
@@ -164,10 +166,13 @@ class Shard:
         return partial(self._hurry, token)
 
     def topics_deleted(self, names: Sequence[str]) -> None:
-        """These topics are gone, and so is what was committed for them."""
+        """These topics are gone, and so is what was committed for them. What is being loaded hears of it then: by that
+        time they may have been made again."""
         machine = self._machine
         if machine is not None:
             self._run(lambda now: machine.topics_deleted(names, now))
+        elif not self._is_closed:
+            self._deleted.update(dict.fromkeys(names))
 
     def _hurry(self, token: Token) -> None:
         asked = self._asked.pop(token, None)
@@ -332,7 +337,8 @@ class Shard:
         self._durable_appends = self._appends
         self._machine = machine
         self._run(lambda now: effects)
-        if gone := machine.topics_gone():
+        deleted, self._deleted = self._deleted, {}
+        if gone := list(deleted | dict.fromkeys(machine.topics_gone())):
             self.topics_deleted(gone)
 
     # Time.

@@ -303,7 +303,13 @@ SUBSCRIBE = Call(
         "window_bytes": "i",
         "share_percent": "b",
         "otherwise": "q",
-        "topics": [{"name": "str", "partitions": [{"partition": "i", "offset": "q", "leader_epoch": "i"}]}],
+        "topics": [
+            {
+                "name": "str",
+                "topic_id": "uuid",
+                "partitions": [{"partition": "i", "offset": "q", "leader_epoch": "i"}],
+            }
+        ],
     },
     {
         **_FAILURE,

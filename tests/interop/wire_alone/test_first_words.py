@@ -117,7 +117,7 @@ def subscribe(topic: str) -> Fields:
         "window_bytes": 1 << 20,
         "share_percent": 50,
         "otherwise": -3,
-        "topics": [{"name": topic, "partitions": partitions}],
+        "topics": [{"name": topic, "topic_id": bytes(16), "partitions": partitions}],
     }
 
 

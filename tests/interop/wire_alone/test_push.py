@@ -30,7 +30,7 @@ class Subscriber:
                 "window_bytes": 1 << 20,
                 "share_percent": share_percent,
                 "otherwise": -2,
-                "topics": [{"name": topic, "partitions": partitions}],
+                "topics": [{"name": topic, "topic_id": bytes(16), "partitions": partitions}],
             },
         )
         answer = connection.receive(SUBSCRIBE, self.id)

@@ -356,8 +356,10 @@ def test_what_was_committed_for_a_topic_goes_with_it() -> None:
     run_groups(story)
 
 
-@pytest.mark.parametrize("loading", [False, True])
-def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note(loading: bool) -> None:
+@pytest.mark.parametrize(("loading", "made_again"), [(False, False), (True, False), (True, True)])
+def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note(
+    loading: bool, made_again: bool
+) -> None:
     async def story(site: GroupSite) -> None:
         await site.commit(5)
         await site.groups.stop()
@@ -366,11 +368,16 @@ def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note
             await site.stop()
             await site.start()
             assert site.groups.figures().loading
-        await site.partitions.delete(EVENTS)
+        async with site.groups._turn:  # Nothing is loaded meanwhile.
+            await site.partitions.delete(EVENTS)
+            if made_again:
+                await site.partitions.create(EVENTS, 4)
         if not loading:
             await site.restart()
         await site.loaded()
         assert await site.committed() == {}
+        if made_again:
+            return
         await site.partitions.create(EVENTS, 4)
         assert await site.committed() == {}
 

@@ -7,6 +7,8 @@ import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, place, play, read, values
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.consuming.hints import Places
+from penstock.sdk.subscribing.stream import Stream
 
 
 async def make_anew(ground: Ground, count: int) -> None:
@@ -53,6 +55,80 @@ def test_a_group_begins_at_its_start_in_the_new_topic(in_hand: int) -> None:
             assert found[-20:] == ground.written[0]
             assert consumer.position(TOPIC, 0) == 20
         assert gone == [place()]
+        assert await ground.committed() == {0: 20}
+
+    play(story)
+
+
+def test_a_subscription_does_not_read_on_in_a_topic_that_was_made_again_while_it_subscribed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(ground: Ground) -> None:
+        subscribe = Stream.open
+
+        async def subscribe_late(self: Stream, *args: Any) -> None:
+            monkeypatch.setattr(Stream, "open", subscribe)
+            await make_anew(ground, 20)
+            await subscribe(self, *args)
+
+        await ground.write(10)
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            assert values(await subscription.poll(LONG_S)) == ground.written[0]
+            monkeypatch.setattr(Stream, "open", subscribe_late)
+            ground.network.cut("reader")
+            for _ in range(2):
+                with pytest.raises(PenstockError, match="made again") as caught:
+                    await subscription.poll(LONG_S)
+                assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+@pytest.mark.parametrize("group", [None, GROUP])
+def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_before_it_is_read(
+    group: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(ground: Ground) -> None:
+        find = Places.find
+
+        async def find_then_make_anew(self: Places, *args: Any) -> Any:
+            monkeypatch.setattr(Places, "find", find)
+            found = await find(self, *args)
+            await make_anew(ground, 20)
+            return found
+
+        await ground.write(10)
+        if group is not None:
+            async with ground.client.consumer(TOPIC, start="beginning", group=group) as consumer:
+                await read(consumer, 10)
+        monkeypatch.setattr(Places, "find", find_then_make_anew)
+        consumer = ground.client.consumer(TOPIC, start="beginning" if group else "latest", group=group)
+        async with consumer:
+            if group is None:
+                with pytest.raises(PenstockError, match="made again"):
+                    await consumer.poll(LONG_S)
+            else:
+                assert values(await read(consumer, 20)) == ground.written[0]
+
+    play(story)
+
+
+@pytest.mark.parametrize("in_hand", [False, True])
+def test_iterators_begin_anew_in_the_new_topic(in_hand: bool) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
+            assert await iterators.poll(LONG_S) is not None
+            if not in_hand:
+                assert await iterators.poll(0.5) is None
+                assert await ground.committed() == {0: 10}
+            await make_anew(ground, 20)
+            found: list[bytes] = []
+            async with asyncio.timeout(LONG_S):
+                while len(found) < 20:
+                    batch = await iterators.poll()
+                    found += [] if batch is None else values(batch.messages)
+            assert found == ground.written[0]
         assert await ground.committed() == {0: 20}
 
     play(story)

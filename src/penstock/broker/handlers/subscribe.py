@@ -4,6 +4,8 @@ The group's offsets are asked for only where a place is to be the group's. A par
 row and left out; with none left there is no subscription.
 """
 
+from uuid import UUID
+
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.groups_seen import Groups, answer_to
 from penstock.broker.push.flow import Window
@@ -13,6 +15,7 @@ from penstock.broker.request import Answer, Request, Result, Work
 from penstock.groups.answers import Offsets
 from penstock.groups.commands import FetchOffsets
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import NO_TOPIC_ID
 from penstock.partition.partition import Partition
 from penstock.wire.messages import read_request
 from penstock.wire.reader import Fields
@@ -30,7 +33,9 @@ class SubscribeHandler:
     def __call__(self, request: Request) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = {
-            (topic["name"], each["partition"]): each for topic in fields["topics"] for each in topic["partitions"]
+            (topic["name"], each["partition"]): {"topic_id": topic["topic_id"], **each}
+            for topic in fields["topics"]
+            for each in topic["partitions"]
         }
         group_id = fields["group_id"]
         at_group = tuple(place for place, each in wanted.items() if each["offset"] == COMMITTED)
@@ -79,8 +84,18 @@ class SubscribeHandler:
         subscription.add(feeds)
         return write_delivery(rows)
 
+    def _partition(self, topic: str, number: int, topic_id: UUID) -> Partition:
+        """By its topic's name, or by its id where one is given; the name is then to be that topic's."""
+        if topic_id == NO_TOPIC_ID:
+            return find_partition(self._partitions, topic, number)
+        partition = find_partition(self._partitions, topic_id, number)
+        if partition.topic != topic:
+            text = f"the topic {topic_id} is {partition.topic!r}, and not {topic!r}"
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, text)
+        return partition
+
     def _feed(self, place: Place, wanted: Fields, committed: int | None, otherwise: int) -> Feed:
-        partition = find_partition(self._partitions, *place)
+        partition = self._partition(*place, wanted["topic_id"])
         partition.check_leader_epoch(wanted["leader_epoch"])
         offset = wanted["offset"]
         if offset == COMMITTED:

@@ -6,6 +6,7 @@ is dropped, and its messages come again, to whoever has the partition then.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,11 @@ OVER = frozenset(
     }
 )
 """What becomes of iterators in the normal course of things: the client asks for another."""
+
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""What becomes of them when their topic was deleted. Asking for another tells whether it was made again."""
+
+log = logging.getLogger("penstock.sdk.iterators")
 
 
 class EngineSettings(NamedTuple):
@@ -182,8 +188,13 @@ class IteratorEngine:
     async def _commit_finished(self) -> None:
         assert self._finished is not None, "there is a batch to commit"
         batch, read = self._finished
-        with suppress_over():
+        try:
             done = await self.commit(batch.iterator, batch.places(read))
+        except PenstockError as error:
+            if error.code not in OVER and error.code not in GONE:
+                raise
+            log.info("what was read of %s does not count: %s", _where(batch), error)
+        else:
             if done.following is not None:
                 self._next[_where(batch)] = done.following
 
@@ -204,7 +215,7 @@ class IteratorEngine:
             try:
                 batch = await self.read(iterator, WAIT_S)
             except PenstockError as error:
-                if error.code not in OVER:
+                if error.code not in OVER and error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                     raise
                 iterator = None
                 continue

@@ -321,7 +321,7 @@ class SubscriptionEngine:
         for address, places in by_leader.items():
             for at in range(0, len(places), PARTITIONS_MAX):
                 share = {where: self.positions[where] for where in places[at : at + PARTITIONS_MAX]}
-                stream = Stream(address, share, self._stream_settings, self._owner)
+                stream = Stream(address, share, self._topic_ids, self._stream_settings, self._owner)
                 self._streams[stream] = None
                 try:
                     await stream.open(self._asking.cluster, deadline)

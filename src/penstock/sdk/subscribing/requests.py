@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
+from penstock.model.names import NO_TOPIC_ID, TopicPartition
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Api, Request
 from penstock.sdk.subscribing.options import Window
@@ -17,16 +18,24 @@ UNSUBSCRIBE = Api(1022, "Unsubscribe", 0, 0)
 
 
 def subscribe(
-    places: Mapping[TopicPartition, int], window: Window, group_id: str | None, otherwise: int
+    places: Mapping[TopicPartition, int],
+    window: Window,
+    group_id: str | None,
+    otherwise: int,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> Request[Delivered]:
-    """Stands. An error of the whole is in its value, as it is in whatever follows the answer."""
+    """Stands. An error of the whole is in its value, as it is in whatever follows the answer.
+
+    With the ids of the topics: of these, and of no others that have their names by now.
+    """
+    ids = topic_ids or {}
     fields = {
         "group_id": group_id,
         "window_messages": window.messages,
         "window_bytes": window.size_bytes,
         "share_percent": window.share_percent,
         "otherwise": otherwise,
-        "topics": _by_topic(places),
+        "topics": [topic | {"topic_id": ids.get(topic["name"], NO_TOPIC_ID)} for topic in _by_topic(places)],
     }
 
     def decode(_version: int, frame: memoryview, start: int) -> Delivered:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -51,11 +52,17 @@ class Owner(NamedTuple):
 
 class Stream:
     def __init__(
-        self, address: Address, places: Mapping[TopicPartition, int], settings: StreamSettings, owner: Owner
+        self,
+        address: Address,
+        places: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, UUID],
+        settings: StreamSettings,
+        owner: Owner,
     ) -> None:
         self.places = dict(places)
         """Where each partition goes on: behind what was received."""
         self._address = address
+        self._topic_ids = topic_ids
         self._settings = settings
         self._owner = owner
         self._finished = dict(places)
@@ -70,7 +77,9 @@ class Stream:
     async def open(self, cluster: Cluster, deadline: Deadline) -> None:
         """Subscribe; raises when the broker refuses, or is not there."""
         settings = self._settings
-        request = requests.subscribe(self.places, settings.window, settings.group_id, settings.otherwise)
+        request = requests.subscribe(
+            self.places, settings.window, settings.group_id, settings.otherwise, self._topic_ids
+        )
         try:
             self._connection = await self._held.enter_async_context(cluster.polling(self._address, deadline))
             timeout_s = cluster.timeout_s(deadline)

@@ -8,7 +8,7 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, produce, serve, until
-from builders.subscriber import Subscriber, wanted
+from builders.subscriber import Subscribed, Subscriber, wanted
 from penstock.broker.push.subscriptions import PARTITIONS_MAX, PER_CONNECTION_MAX
 from penstock.model.errors import ErrorCode
 from penstock.model.roles import Role
@@ -181,6 +181,27 @@ def test_a_deleted_topic_is_told_and_the_others_go_on(tmp_path: Path) -> None:
         frame = await reader.delivery()
         assert frame["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
         assert (await client.ask("Unsubscribe", {"subscription_id": reader.id}))["error_code"] != 0
+
+    serve(tmp_path, story)
+
+
+def test_of_a_topic_that_is_named_with_its_id_comes_what_it_has_and_nothing_of_another(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        old = await broker.topic()
+        other = await broker.topic("other")
+        writer, client = await broker.peer(), await subscriber(broker)
+        await produce(writer, "events", batch(b"old"))
+        (fields,) = wanted({"events": {0: 0}})
+        correlation_id = client.send("Subscribe", {"topics": [{**fields, "topic_id": old.topic_id}]})
+        reader = Subscribed(client, correlation_id, await client.answer("Subscribe", correlation_id))
+        assert await reader.receive(1) == [b"old"]
+        await broker.partitions.delete("events")
+        await broker.topic()
+        await produce(writer, "events", batch(b"new"))
+        for topic_id in (old.topic_id, other.topic_id):
+            answer = await client.ask("Subscribe", {"topics": [{**fields, "topic_id": topic_id}]})
+            assert ErrorCode.of(answer["error_code"]) is ErrorCode.UNKNOWN_TOPIC_ID
+            assert [ErrorCode.of(row["error_code"]) for row in answer["partitions"]] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
     serve(tmp_path, story)
 
