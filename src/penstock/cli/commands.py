@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cluster, config, context, group, serve, topic
+from penstock.cli import bench, cluster, config, context, gateway, group, serve, topic
 from penstock.cli.command_line import CommandLine
 from penstock.cli.completion import completion
 from penstock.cli.dump import dump
@@ -43,6 +43,7 @@ def penstock(
 
 
 serve.register(app)
+gateway.register(app)
 app.add_typer(topic.app, name="topic")
 app.command()(put)
 app.command()(get)

@@ -39,6 +39,12 @@ def _run(arguments: list[str]) -> int:
         settings = plain_settings(arguments[1:])
         if settings is not None:
             return run(settings)
+    elif arguments[:1] == ["gateway"]:
+        from penstock.cli import gateway
+
+        told = gateway.plain_settings(arguments[1:])
+        if told is not None:
+            return gateway.run(told)
     from penstock.cli.commands import app
 
     app(prog_name=PROGRAM)
@@ -55,12 +61,12 @@ def _fill_closed_streams() -> None:
 
 
 def _tell_bug(error: Exception) -> int:
-    """What nobody foresaw, in one line; with its traceback where that was asked for, and from a broker always."""
+    """What nobody foresaw, in one line; with its traceback where that was asked for, and from what serves always."""
     import traceback
 
     from penstock.cli.output import printable
 
-    if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] == ["serve"]:
+    if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] in (["serve"], ["gateway"]):
         traceback.print_exception(error)
     sys.stderr.write(f"penstock: this is a bug: {type(error).__name__}: {printable(str(error))}\n")
     sys.stderr.write(f"  With {DEBUG_VARIABLE}=1 in the environment it shows where; please report it with that.\n")

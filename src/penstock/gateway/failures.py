@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import FieldError as FieldError  # Asked for here, beside what else becomes of failures.
 from penstock.sdk.producing.failures import OutcomeUnknownError
 
 
@@ -82,14 +83,6 @@ _FIELDS = {
     ErrorCode.UNKNOWN_CLUSTER: "cluster",
     ErrorCode.INVALID_ITERATOR: "iterator",
 }
-
-
-class FieldError(PenstockError):
-    """A failure of the caller's, that knows which field it lies in."""
-
-    def __init__(self, code: ErrorCode, detail: str, field: str) -> None:
-        super().__init__(code, detail)
-        self.field = field
 
 
 def invalid(field: str, detail: str) -> FieldError:

@@ -170,6 +170,14 @@ class PenstockError(Exception):
         return cls(code, detail)
 
 
+class FieldError(PenstockError):
+    """A failure of the caller's, that knows which field of what was asked it lies in."""
+
+    def __init__(self, code: ErrorCode, detail: str, field: str) -> None:
+        super().__init__(code, detail)
+        self.field = field
+
+
 def _rebuilt(kind: type[PenstockError], args: tuple[Any, ...], state: dict[str, Any]) -> PenstockError:
     error = kind.__new__(kind)
     error.args = args

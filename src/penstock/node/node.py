@@ -6,9 +6,8 @@ way round. Whatever has been opened is closed again, also when a later step fail
 """
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import TypeVar
 
 from penstock import __version__
 from penstock.broker.apis import Served, build_table
@@ -23,7 +22,6 @@ from penstock.groups.iterators.served import ServedIterators
 from penstock.groups.settings import GroupSettings
 from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
 from penstock.model.services import NO_PORT, Service
 from penstock.model.workers import Workers
@@ -35,6 +33,7 @@ from penstock.partition.ids.limits import IdLimits
 from penstock.partition.partitions import Partitions
 from penstock.partition.setting_table import TABLE
 from penstock.partition.state import ProducerLimits
+from penstock.process.addresses import listening
 from penstock.process.metrics import Metric, Source
 from penstock.records import COMPILED
 from penstock.storage.cleaner import CleanerLimits
@@ -42,8 +41,6 @@ from penstock.storage.disk import Disk
 from penstock.storage.store import OPEN_FILES_MAX, FlushPolicy, Store
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 GRACE_S = 0.4
 """How long requests under way may take to be answered when the broker stops."""
@@ -134,13 +131,13 @@ class Node:
         self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
-        listening = await _listen(
+        opened = await listening(
             "kafka_port",
             settings.host,
             settings.kafka_port,
             listener.start(self._network, settings.host, settings.kafka_port),
         )
-        self.kafka_port = identity.port = listening.port
+        self.kafka_port = identity.port = opened.port
         await self._catalog.register_broker(settings.node_id, identity.host, identity.port)
         self._operator.is_ready = True
         log.info("ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
@@ -205,7 +202,7 @@ class Node:
             return
         host, port = self.settings.host, self.settings.operator_port
         pages = OperatorPort(operator.pages())
-        await _listen("operator_port", host, port, pages.start(self._network, host, port))
+        await listening("operator_port", host, port, pages.start(self._network, host, port))
         self._open.callback(pages.stop)
         self.operator_port = pages.port
         self._announce("operator", pages.port, "metrics at /metrics, health at /health, readiness at /ready")
@@ -241,15 +238,3 @@ def group_settings(settings: Settings) -> GroupSettings:
         iterator_in_flight_ms=min(settings.iterator_in_flight_ms, settings.iterator_in_flight_max_ms),
         iterator_in_flight_max_ms=settings.iterator_in_flight_max_ms,
     )
-
-
-async def _listen(setting: str, host: str, port: int, listening: Awaitable[T]) -> T:
-    try:
-        return await listening
-    except OSError as problem:
-        why = problem.strerror or str(problem)
-        flag = "--" + setting.replace("_", "-")
-        raise PenstockError(
-            ErrorCode.ADDRESS_UNAVAILABLE,
-            f"cannot listen on {host}:{port}: {why}. Stop what uses it, or choose another with {flag}.",
-        ) from problem

@@ -26,9 +26,10 @@ from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
 from penstock.node.settings import Settings
 from penstock.process import logs
+from penstock.process.addresses import EVERY_ADDRESS, reachable_host
 from penstock.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
 from penstock.process.figures import open_as_many_files_as_allowed, process_metrics, segment_files_max
-from penstock.process.loop import EVERY_ADDRESS, loop_factory, reachable_host, say_ready
+from penstock.process.loop import loop_factory, say_ready
 from penstock.process.signals import watch_signals
 from penstock.storage.local_disk import LocalDisk
 

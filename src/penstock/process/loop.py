@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
 
-EVERY_ADDRESS = ("", "0.0.0.0", "::")
-
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """What makes the event loop: uvloop's where it is installed."""
@@ -18,11 +16,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         log.warning("uvloop is not installed; everything is slower without it")
         return asyncio.new_event_loop
     return uvloop.new_event_loop
-
-
-def reachable_host(host: str) -> str:
-    """Where a process of this machine reaches one that listens on `host`."""
-    return "127.0.0.1" if host in EVERY_ADDRESS else host
 
 
 def say_ready(lines: Sequence[str]) -> None:

@@ -1,0 +1,111 @@
+"""One gateway, put together from its parts: both interfaces over the same clusters."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.draining import Draining
+from penstock.gateway.making import ClusterMaker, NoMaker, Supervised
+from penstock.gateway.operator import OperatorPages
+from penstock.gateway.serving import HttpServer
+from penstock.gateway.settings import Settings
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.process.addresses import listening
+from penstock.process.metrics import Metric, counter, gauge
+from penstock.process.settings import PORT_OFF
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """Can be started once, drained, and closed; close it also when the start has failed."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Connects nothing. INVALID_SETTING where settings contradict each other."""
+        self._settings = settings
+        self._seeds = _seeds(settings)
+        self._draining = Draining()
+        self._clusters = Clusters(self._seeds)
+        self._supervisor = Supervised(Path(settings.control)) if settings.control else None
+        self._http: HttpServer | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._begun_s = asyncio.get_running_loop().time()
+        self.http_port = PORT_OFF
+        self.grpc_port = PORT_OFF
+
+    @property
+    def maker(self) -> ClusterMaker:
+        return self._supervisor or NoMaker()
+
+    async def start(self) -> None:
+        """Open the ports; ADDRESS_UNAVAILABLE when one cannot be had. No broker has to be there."""
+        settings = self._settings
+        if settings.http_port != PORT_OFF:
+            self._http = HttpServer(OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s))
+            opening = self._http.listen(settings.host, settings.http_port)
+            await listening("http_port", settings.host, settings.http_port, opening)
+            self.http_port = self._http.port
+        if self._supervisor is not None:
+            following = self._supervisor.follow(self.http_port, self.grpc_port, self._learn)
+            self._following = asyncio.get_running_loop().create_task(following)
+
+    async def drain(self) -> None:
+        """Let nobody new in, and finish what is under way for as long as the settings allow."""
+        self._draining.begin()
+        await asyncio.sleep(self._settings.notice_ms / 1000)
+        limit_s = self._settings.drain_ms / 1000
+        if self._http is not None:
+            self._http.refuse()
+            if not await self._http.drained(limit_s):
+                log.warning("requests were cut off", extra={"after_s": limit_s})
+
+    async def close(self) -> None:
+        """Let everything go."""
+        self._draining.begin()
+        if self._following is not None:
+            self._following.cancel()
+        if self._http is not None:
+            self._http.refuse()
+            await self._http.drained(0.0)
+        await self._clusters.close()
+
+    def metrics(self) -> Iterable[Metric]:
+        """The gateway's figures; /metrics adds those of the process."""
+        info = {"version": __version__}
+        yield Metric("penstock_gateway_info", "gauge", "Always 1; the label says what runs.", ((info, 1),))
+        yield gauge("penstock_gateway_ready", "1 while requests are taken.", int(not self._draining.is_draining))
+        yield gauge("penstock_gateway_uptime_seconds", "Time since the start.", self._uptime_s())
+        yield gauge("penstock_gateway_clusters", "Clusters that are served.", len(self._clusters.names))
+        if self._http is not None:
+            http = self._http
+            yield gauge("penstock_gateway_connections", "HTTP connections that are open.", http.connections)
+            yield gauge("penstock_gateway_requests_under_way", "HTTP requests under way.", http.requests_under_way)
+            yield counter("penstock_gateway_requests_total", "HTTP requests answered.", http.requests_total)
+
+    def _app(self) -> Any:
+        return _no_app
+
+    def _uptime_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._begun_s
+
+    def _learn(self, seeds: Mapping[str, Sequence[str]]) -> None:
+        """Clusters that were told at the start win over those of the supervisor."""
+        self._clusters.tell({**seeds, **self._seeds})
+
+
+def _seeds(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Seed lists by cluster."""
+    if settings.http_port == settings.grpc_port == PORT_OFF:
+        raise PenstockError(ErrorCode.INVALID_SETTING, "http_port and grpc_port are both off: there is nothing to do")
+    if DEFAULT in settings.cluster:
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"cluster names {DEFAULT!r}, which bootstrap is for")
+    return {name: (text,) for name, text in {DEFAULT: ",".join(settings.bootstrap), **settings.cluster}.items()}
+
+
+async def _no_app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b"nothing here yet\n"})
