@@ -8,6 +8,7 @@ from penstock.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
 from penstock.groups.commands import (
     CommitIterator,
     GetIterator,
+    HandIterator,
     IteratorBeat,
     IteratorJoin,
     IteratorLeave,
@@ -108,6 +109,14 @@ class IteratorClient:
 
     def commit(self, iterator: Iterator, count: int) -> IteratorAnswer:
         return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+
+    def hand(self, iterator: Iterator, count: int) -> IteratorAnswer:
+        return self.driver.ask(HandIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+
+    def handed(self) -> dict[int, tuple[int, int]]:
+        """Where what it has handed on begins, and how much that is, by partition."""
+        found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
+        return {each.iterator.partition: (each.iterator.offset, each.handed) for each in found.given if each.handed}
 
     def settle(self, iterator: Iterator, count: int) -> Iterator:
         """A commit that has a next iterator."""

@@ -7,6 +7,7 @@ from penstock.broker.handlers.group_members import GroupBeatHandler, GroupJoinHa
 from penstock.broker.handlers.iter import IterHandler
 from penstock.broker.handlers.iter_commit import IterCommitHandler
 from penstock.broker.handlers.iter_get import IterGetHandler
+from penstock.broker.handlers.iter_hand import IterHandHandler
 from penstock.broker.handlers.iters import ItersHandler
 from penstock.broker.iterators_seen import IteratorServing
 from penstock.broker.memory import Memory
@@ -29,6 +30,7 @@ def iterator_rows(
         (1014, "Iters", Right.DESCRIBE, ItersHandler(groups, seal, identity)),
         (1015, "Iter", Right.READ, IterHandler(partitions, serving, memory)),
         (1016, "IterCommit", Right.READ, IterCommitHandler(groups, seal, identity)),
+        (1017, "IterHand", Right.READ, IterHandHandler(groups, seal)),
     )
     return [
         Row(key, api, 0, 0, right, handle, bytes_max=BYTES_MAX, role=Role.CONSUMER)

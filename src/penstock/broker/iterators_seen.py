@@ -76,6 +76,7 @@ def given_fields(given: GivenIterator, seal: Seal | None, server: Identity) -> M
         "generation": iterator.generation,
         "left_ms": given.left_ms,
         "iterator": seal.sign(iterator) if seal is not None else None,
+        "handed": given.handed,
     }
 
 

@@ -173,10 +173,12 @@ class GivenIterator(NamedTuple):
     iterator: Iterator
     left_ms: int
     """For how long it is in flight."""
+    handed: int = 0
+    """How many messages of it were handed on."""
 
 
 class IteratorAnswer(Struct, frozen=True):
-    """The answer to ITER_GET and to a commit, which may have no next one."""
+    """The answer to ITER_GET, to HAND, and to a commit, which may have no next one."""
 
     error: ErrorCode = OK
     detail: str = ""

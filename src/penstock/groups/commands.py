@@ -208,9 +208,21 @@ class CommitIterator(Struct, frozen=True):
     client_id: str
     iterator: Iterator
     count: int
+    """-1: what was handed on of it."""
 
 
-IteratorCommand = IteratorJoin | IteratorBeat | IteratorLeave | GetIterator | ListIterators | CommitIterator
+class HandIterator(Struct, frozen=True):
+    """HAND: the client has handed on `count` messages of the iterator, which a broker is known to have signed."""
+
+    group_id: str
+    client_id: str
+    iterator: Iterator
+    count: int
+
+
+IteratorCommand = (
+    IteratorJoin | IteratorBeat | IteratorLeave | GetIterator | ListIterators | CommitIterator | HandIterator
+)
 
 Command = (
     Join

@@ -37,6 +37,7 @@ _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
     commands.IteratorLeave: ClientAnswer,
     commands.GetIterator: IteratorAnswer,
     commands.CommitIterator: IteratorAnswer,
+    commands.HandIterator: IteratorAnswer,
     commands.ListIterators: IteratorList,
 }
 

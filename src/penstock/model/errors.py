@@ -122,6 +122,7 @@ class ErrorCode(Enum):
     ITERATOR_EXPIRED = (1033, False, "the iterator's time in flight is over; get it again")
     FENCED_ITERATOR = (1034, False, "a newer generation of the group has this partition; get an iterator again")
     ITERATOR_SETTLED = (1035, False, "the iterator was committed or issued again since")
+    NOTHING_HANDED = (1036, False, "nothing of the iterator was handed on, so there is nothing to commit by that")
     NO_SUPERVISOR = (1040, False, "there is no supervisor here that could start brokers")
     INVALID_CLUSTER = (1041, False, "a cluster cannot be made like this")
     CLUSTER_EXISTS = (1042, False, "a cluster of this name exists already")

@@ -35,6 +35,7 @@ _GIVEN: dict[str, Kind] = {
     "generation": "i",
     "left_ms": "i",
     "iterator": "bytes",
+    "handed": "i",
 }
 
 # Kafka's.
@@ -294,6 +295,7 @@ ITER_COMMIT = Call(
     {**_MEMBER, "iterator": "bytes", "count": "i"},
     {**_FAILURE, "position": "q", "given": (_GIVEN,)},
 )
+ITER_HAND = Call(1017, 0, {**_MEMBER, "iterator": "bytes", "count": "i"}, {**_FAILURE, "left_ms": "i"})
 SUBSCRIBE = Call(
     1020,
     0,

@@ -7,13 +7,25 @@ from typing import Any, Protocol
 import pytest
 
 from interop.wire_alone.batches import stored
-from interop.wire_alone.calls import GROUP_BEAT, GROUP_JOIN, GROUP_LEAVE, ITER, ITER_COMMIT, ITER_GET, ITERS, ROLE
+from interop.wire_alone.calls import (
+    GROUP_BEAT,
+    GROUP_JOIN,
+    GROUP_LEAVE,
+    ITER,
+    ITER_COMMIT,
+    ITER_GET,
+    ITER_HAND,
+    ITERS,
+    ROLE,
+)
 from interop.wire_alone.client import Broker, Connection, Fields
 
 COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_MEMBER_ID = 14, 25
 NOT_OWNER, INVALID_ITERATOR, FOREIGN_ITERATOR, ITERATOR_EXPIRED, FENCED_ITERATOR, ITERATOR_SETTLED = range(1030, 1036)
 IN_FLIGHT_S = 20
+NOTHING_HANDED = 1036
 BEGINNING = -2
+HANDED = -1
 
 
 class MovedClock(Protocol):
@@ -66,6 +78,13 @@ class Client:
 
     def commit(self, iterator: bytes, count: int, **others: str) -> Fields:
         return self.connection.ask(ITER_COMMIT, **{**self.names, **others}, iterator=iterator, count=count)
+
+    def hand(self, iterator: bytes, count: int) -> Fields:
+        return self.connection.ask(ITER_HAND, **self.names, iterator=iterator, count=count)
+
+    def own_iterators(self) -> list[Fields]:
+        given: list[Fields] = self.connection.ask(ITERS, **self.names)["given"]
+        return given
 
     def owned(self) -> set[int]:
         return {number for topic in self.beat()["assignment"] for number in topic["partitions"]}
@@ -143,10 +162,24 @@ def test_a_group_goes_on_behind_what_was_really_read(group: Group) -> None:
 def test_iters_lists_what_is_in_flight(group: Group) -> None:
     client = group.joined("a")
     iterators = {0: client.iterator(0), 1: client.iterator(1)}
-    listed = client.connection.ask(ITERS, **client.names)["given"]
-    assert {each["partition"]: each["iterator"] for each in listed} == iterators
+    assert {each["partition"]: each["iterator"] for each in client.own_iterators()} == iterators
     everybodys = client.connection.ask(ITERS, **{**client.names, "client_id": None})["given"]
     assert {(each["client_id"], each["iterator"]) for each in everybodys} == {("a", None)}
+
+
+def test_what_was_handed_on_is_told_and_committed_over_another_connection(group: Group, stack: ExitStack) -> None:
+    client = group.joined("a")
+    answer = client.read(client.iterator())
+    assert client.commit(answer["iterator"], HANDED)["error_code"] == NOTHING_HANDED
+    assert client.hand(answer["iterator"], 4)["left_ms"] > 0
+    other = Client(group.port, group.topic, "a")
+    stack.enter_context(other.connection)
+    (handed,) = other.own_iterators()
+    assert (handed["offset"], handed["handed"]) == (0, 4)
+    assert read_values(other.read(handed["iterator"]))[: handed["handed"]] == values(0, 4)
+    committed = other.commit(handed["iterator"], HANDED)
+    assert (committed["position"], committed["given"]["handed"]) == (4, 0)
+    assert other.commit(handed["iterator"], HANDED)["position"] == 4, "a commit whose answer was lost may be repeated"
 
 
 def test_a_second_client_takes_over_once_the_first_has_finished_what_it_had(group: Group) -> None:
@@ -184,6 +217,7 @@ def test_an_iterator_that_no_broker_has_signed_is_good_for_nothing(place: int, g
     forged[place] ^= 1
     assert client.read(bytes(forged))["error_code"] == INVALID_ITERATOR
     assert client.commit(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
+    assert client.hand(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
 
 
 @pytest.mark.parametrize("others", [{"client_id": "b"}, {"group_id": "other"}])

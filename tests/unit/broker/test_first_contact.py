@@ -29,7 +29,7 @@ SERVED = {
     # Our own
     1000: (0, 0), 1001: (0, 0), 1002: (0, 0),
     1003: (0, 0),
-    **dict.fromkeys(range(1010, 1017), (0, 0)),
+    **dict.fromkeys(range(1010, 1018), (0, 0)),
 }  # fmt: skip
 
 

@@ -43,6 +43,7 @@ CONSUMING: dict[str, Any] = {
     "Iters": CLIENT,
     "Iter": {"iterator": b"any"},
     "IterCommit": {**CLIENT, "iterator": b"any", "count": 0},
+    "IterHand": {**CLIENT, "iterator": b"any", "count": 0},
 }
 FORBIDDEN = {Role.PRODUCER: CONSUMING, Role.CONSUMER: PRODUCING}
 EVERYBODYS: dict[str, tuple[int, Any]] = {

@@ -4,6 +4,7 @@ from penstock.groups.answers import Answer
 from penstock.groups.commands import (
     CommitIterator,
     GetIterator,
+    HandIterator,
     IteratorBeat,
     IteratorCommand,
     IteratorJoin,
@@ -32,6 +33,8 @@ def answer(context: Context, command: IteratorCommand, now: Now, effects: Effect
                 return issuing.get(context, command, now, effects)
             case CommitIterator():
                 return issuing.commit(context, command, now, effects)
+            case HandIterator():
+                return issuing.hand(context, command, now, effects)
             case ListIterators():
                 return issuing.listed(context, command, now)
     except PenstockError as error:

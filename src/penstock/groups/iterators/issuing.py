@@ -1,15 +1,16 @@
-"""ITER_GET, ITERS and commits: what the coordinator does with iterators. docs/iterators.md has the states.
+"""ITER_GET, ITERS, HAND and commits: what the coordinator does with iterators. docs/iterators.md has the states.
 
 Invariants: of a partition, a group has at most one iterator in flight, and it is with the client that has the partition
 in the group. An iterator is issued anew only when the one before is over: committed, past its time, of an older
 generation and the same client's, or of a client that no longer has the partition. Each issue is a record, and leaves
-when that is durable, so what was once issued is known after a restart.
+when that is durable, so what was once issued is known after a restart. What was handed on of an iterator is part of its
+record, `0 <= handed <= messages_max` from its offset on, and ends with the iterator, however that ends.
 """
 
 from msgspec.structs import replace
 
 from penstock.groups.answers import CommittedOffset, GivenIterator, IteratorAnswer, IteratorList
-from penstock.groups.commands import CommitIterator, GetIterator, ListIterators
+from penstock.groups.commands import CommitIterator, GetIterator, HandIterator, ListIterators
 from penstock.groups.committing import committed, store, stored
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.context import Context
@@ -24,6 +25,8 @@ from penstock.model.limits import NO_LEADER_EPOCH
 
 IN_FLIGHT_MIN_MS = 1_000
 _BROKERS_CHOICE = -1
+HANDED = -1
+"""The count of a commit that is to cover what was handed on."""
 
 
 def get(context: Context, command: GetIterator, now: Now, effects: Effects) -> IteratorAnswer:
@@ -98,9 +101,13 @@ def _life(context: Context, before: Issued | None, topic: TopicInfo) -> int:
 
 def _give(context: Context, key: IssuedKey, issued: Issued, now: Now, effects: Effects) -> GivenIterator:
     """Hand it down to its server, and then to the client."""
-    given = GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now))
+    given = _given(context, key, issued, now)
     effects.told.append(told_of(given.iterator, given.left_ms))
     return given
+
+
+def _given(context: Context, key: IssuedKey, issued: Issued, now: Now) -> GivenIterator:
+    return GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now), issued.handed)
 
 
 def _iterator(key: IssuedKey, issued: Issued) -> Iterator:
@@ -127,23 +134,54 @@ def commit(context: Context, command: CommitIterator, now: Now, effects: Effects
 
     A commit whose answer was lost may be repeated, and is answered as before. One that comes late still counts, as long
     as the partition was not issued again and nobody else has it. Raises FOREIGN_ITERATOR, INVALID_REQUEST,
-    UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, ITERATOR_SETTLED and NOT_OWNER.
+    UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, ITERATOR_SETTLED, NOT_OWNER and NOTHING_HANDED.
     """
     iterator = command.iterator
+    topic = _check_named(context, command)
+    client = Client.find(context, command.group_id, command.client_id)
+    key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
+    issued = context.issued.get(key)
+    position = _position(command, issued)
+    if issued is not None and _is_repeated(issued, iterator, position):
+        client.step(now, effects)
+        given = None if issued.is_over else _give(context, key, issued, now, effects)
+        return IteratorAnswer(given=given, position=position)
+    issued = _unsettled(client, topic, iterator, issued)
+    if command.count == HANDED and not issued.handed:
+        raise PenstockError(
+            ErrorCode.NOTHING_HANDED,
+            f"nothing of {iterator.topic}-{iterator.partition} was handed on since it was last committed",
+        )
+    return _settle(context, client, key, issued, position, now, effects)
+
+
+def _check_named(context: Context, command: CommitIterator | HandIterator) -> TopicInfo:
+    """The topic of the iterator that a client names as its own; raises what is wrong with the request alone."""
+    iterator, count = command.iterator, command.count
     check_names(command.group_id, command.client_id)
-    position = _position(command)
+    if (iterator.group_id, iterator.client_id) != (command.group_id, command.client_id):
+        raise PenstockError(
+            ErrorCode.FOREIGN_ITERATOR,
+            f"the iterator is that of client {iterator.client_id} in group {iterator.group_id}, "
+            f"not of client {command.client_id} in group {command.group_id}",
+        )
+    is_handing = isinstance(command, HandIterator)
+    if not is_handing <= count <= iterator.messages_max and (is_handing or count != HANDED):
+        raise _invalid(
+            f"Count must be {is_handing:d} to {iterator.messages_max}, which is what the iterator stands for."
+        )
+    if iterator.offset < 0 and count > 0:
+        raise _invalid("Iterator has no offset yet: name the one that came with the messages.")
     topic = _topic(context, iterator.topic, iterator.partition)
     if topic.topic_id != iterator.topic_id:
         raise PenstockError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {iterator.topic!r} was deleted since, and made anew"
         )
-    client = Client.find(context, command.group_id, command.client_id)
-    key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
-    issued = context.issued.get(key)
-    if issued is not None and _is_repeated(issued, iterator, position):
-        client.step(now, effects)
-        given = None if issued.is_over else _give(context, key, issued, now, effects)
-        return IteratorAnswer(given=given, position=position)
+    return topic
+
+
+def _unsettled(client: Client, topic: TopicInfo, iterator: Iterator, issued: Issued | None) -> Issued:
+    """What was issued, if that is this iterator and not over; raises NOT_OWNER or ITERATOR_SETTLED."""
     if not client.still_holds(iterator.topic_id, iterator.partition):
         raise _not_owner(client, topic, iterator.partition)
     if issued is None or issued.is_over or (issued.life, issued.issue) != (iterator.life, iterator.issue):
@@ -151,25 +189,15 @@ def commit(context: Context, command: CommitIterator, now: Now, effects: Effects
             ErrorCode.ITERATOR_SETTLED,
             f"{iterator.topic}-{iterator.partition} was committed or issued again since; get its iterator.",
         )
-    return _settle(context, client, key, issued, position, now, effects)
+    return issued
 
 
-def _position(command: CommitIterator) -> int:
-    """Where the group goes on; -1 as long as that is not an offset. Raises FOREIGN_ITERATOR or INVALID_REQUEST."""
-    iterator = command.iterator
-    if (iterator.group_id, iterator.client_id) != (command.group_id, command.client_id):
-        raise PenstockError(
-            ErrorCode.FOREIGN_ITERATOR,
-            f"the iterator is that of client {iterator.client_id} in group {iterator.group_id}, "
-            f"not of client {command.client_id} in group {command.group_id}",
-        )
-    if not 0 <= command.count <= iterator.messages_max:
-        raise _invalid(f"Count must be 0 to {iterator.messages_max}, which is what the iterator stands for.")
-    if iterator.offset < 0:
-        if command.count:
-            raise _invalid("Iterator has no offset yet: commit the one that came with the messages.")
-        return -1
-    return iterator.offset + command.count
+def _position(command: CommitIterator, issued: Issued | None) -> int:
+    """Where the group goes on; -1 as long as that is not an offset. By what was handed on: behind that, or where a
+    commit of it has put the group if nothing was handed on since."""
+    if command.count != HANDED:
+        return command.iterator.offset + command.count if command.iterator.offset >= 0 else -1
+    return max(issued.offset, -1) + issued.handed if issued is not None else -1
 
 
 def _is_repeated(issued: Issued, iterator: Iterator, position: int) -> bool:
@@ -186,6 +214,7 @@ def _settle(
         store(context, OffsetKey(*key), CommittedOffset(position, NO_LEADER_EPOCH, "", now.wall_ms), effects)
         stored(context, key.group_id, now)
         issued = replace(issued, offset=position)
+    issued = replace(issued, handed=0)
     # Over before the next step, so that a partition that is to go to somebody else goes with it.
     context.issued.put(key, replace(issued, is_over=True), now, effects)
     client.step(now, effects)
@@ -202,21 +231,52 @@ def _settle(
     return IteratorAnswer(given=_give(context, key, issued, now, effects), position=position)
 
 
+# What was handed on.
+
+
+def hand(context: Context, command: HandIterator, now: Now, effects: Effects) -> IteratorAnswer:
+    """Note that the client has handed on so many messages of the iterator, in place of what was noted before.
+
+    The iterator begins where they do from then on, and its time anew, unless the partition is to be another's. Raises
+    what a commit raises, and ITERATOR_EXPIRED for one that is no longer in flight.
+    """
+    iterator = command.iterator
+    topic = _check_named(context, command)
+    client = Client.find(context, command.group_id, command.client_id)
+    key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
+    issued = _unsettled(client, topic, iterator, context.issued.get(key))
+    if not context.issued.left_ms(key, now):
+        raise PenstockError(
+            ErrorCode.ITERATOR_EXPIRED,
+            f"{iterator.topic}-{iterator.partition} is no longer in flight; get its iterator again",
+        )
+    client.step(now, effects)
+    issued = replace(issued, offset=iterator.offset, handed=command.count)
+    if client.has(topic.topic_id, iterator.partition):
+        issued = replace(issued, expires_ms=now.wall_ms + issued.in_flight_ms)
+        context.issued.put(key, issued, now, effects)
+    else:
+        context.issued.note(key, issued, effects)
+    return IteratorAnswer(given=_give(context, key, issued, now, effects))
+
+
 # What there is.
 
 
 def listed(context: Context, command: ListIterators, now: Now) -> IteratorList:
-    """What a client has in flight, or all clients. Raises INVALID_GROUP_ID, INVALID_REQUEST or GROUP_ID_NOT_FOUND."""
+    """What a client has in flight, or all clients; a client also what it handed on and may still commit, in flight or
+    not. Raises INVALID_GROUP_ID, INVALID_REQUEST or GROUP_ID_NOT_FOUND."""
     check_names(command.group_id, command.client_id if command.client_id is not None else "all")
     group = context.groups.get(command.group_id)
     if not isinstance(group, ConsumerGroup):
         raise PenstockError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} has no iterators.")
+    is_own = command.client_id is not None
     given = (
-        GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now))
-        for key, issued in context.issued.of_group(command.group_id)
-        if command.client_id in (None, issued.client_id) and _is_held(group, key, issued)
+        _given(context, key, issued, now)
+        for key, issued in context.issued.of_group(command.group_id, command.client_id)
+        if _is_held(group, key, issued)
     )
-    return IteratorList(given=tuple(each for each in given if each.left_ms))
+    return IteratorList(given=tuple(each for each in given if each.left_ms or (is_own and each.handed)))
 
 
 def _is_held(group: ConsumerGroup, key: IssuedKey, issued: Issued) -> bool:

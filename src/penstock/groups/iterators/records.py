@@ -36,6 +36,8 @@ class Issued(Struct, frozen=True):
     in_flight_ms: int
     expires_ms: int
     """Wall clock."""
+    handed: int = 0
+    """So many messages, from `offset` on, were handed on by its client."""
     is_over: bool = False
     """It was committed, and its client was given no next one: `offset` is where the group goes on. Or its client is
     gone: then nothing was issued under this number."""

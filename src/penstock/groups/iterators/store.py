@@ -42,10 +42,11 @@ class IssuedStore:
         """For how long what was issued is still in flight, or could be if it is over; 0 when it no longer is."""
         return max(0, self._until_ms.get(key, 0) - now.monotonic_ms)
 
-    def of_group(self, group_id: str) -> Iterator[tuple[IssuedKey, Issued]]:
-        """Nothing may be changed meanwhile."""
-        for place, issued in self._groups.get(group_id, {}).items():
-            yield IssuedKey(group_id, *place), issued
+    def of_group(self, group_id: str, client_id: str | None = None) -> Iterator[tuple[IssuedKey, Issued]]:
+        """All, or what a client has that is not over. Nothing may be changed meanwhile."""
+        issued = self._groups.get(group_id, {})
+        for place in issued if client_id is None else self._held.get((group_id, client_id), ()):
+            yield IssuedKey(group_id, *place), issued[place]
 
     def in_flight(self, group_id: str, client_id: str, now: Now) -> dict[bytes, list[int]]:
         """What a client has in flight: partitions by topic id."""
@@ -58,8 +59,16 @@ class IssuedStore:
     # Changes, each with its record.
 
     def put(self, key: IssuedKey, issued: Issued, now: Now, effects: Effects) -> None:
+        """Its time in flight begins."""
         self._put(key, issued)
         self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
+        effects.records.append(issued_record(key, issued))
+
+    def note(self, key: IssuedKey, issued: Issued, effects: Effects) -> None:
+        """What is known to be issued, with something new noted of it; its time goes on as it did."""
+        until_ms = self._until_ms[key]
+        self._put(key, issued)
+        self._until_ms[key] = until_ms
         effects.records.append(issued_record(key, issued))
 
     def drop(self, keys: Iterable[IssuedKey], effects: Effects) -> None:
@@ -80,7 +89,7 @@ class IssuedStore:
         client_id = member_id.removeprefix(MEMBER_PREFIX)
         for place in list(self._held.get((group_id, client_id), ())) if client_id != member_id else ():
             issued = self._groups[group_id][place]
-            over = replace(issued, is_over=True, issue=issued.issue + 1, after=0)
+            over = replace(issued, is_over=True, issue=issued.issue + 1, after=0, handed=0)
             self.put(IssuedKey(group_id, *place), over, now, effects)
 
     # The log.

@@ -13,6 +13,7 @@ from builders.group_topics import Topics
 from builders.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
 from penstock.groups.answers import IteratorAnswer, IteratorList
 from penstock.groups.commands import ListIterators
+from penstock.groups.iterators.issuing import HANDED
 from penstock.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
 from penstock.model.errors import ErrorCode
 
@@ -34,6 +35,7 @@ class Flight(NamedTuple):
     is_abandoned: bool = False
     """Its client has left the group since, or was silent for too long."""
     was_overdue: bool = False
+    handed: int = 0
 
 
 class Held(NamedTuple):
@@ -129,11 +131,12 @@ class Iterators(RuleBasedStateMachine):
         if flight is not None and is_its_own and flight.iterator.generation == self.generation:
             assert iterator == flight.iterator, "one per client, group, topic and partition"
             assert answer.given.left_ms == flight.until_ms - self.driver.at_ms
+            assert answer.given.handed == flight.handed
         else:
             self.issued(iterator, 30_000 if in_flight_ms == -1 else in_flight_ms)
 
     @precondition(lambda self: self.held)
-    @rule(index=_any, count=st.integers(0, MESSAGES), offset=st.integers(0, 50), is_lost=st.booleans())
+    @rule(index=_any, count=st.integers(HANDED, MESSAGES), offset=st.integers(0, 50), is_lost=st.booleans())
     def commit(self, index: int, count: int, offset: int, is_lost: bool) -> None:
         """Of an iterator as its server gave it: with an offset, and perhaps further on."""
         iterator = self.held[index % len(self.held)].iterator
@@ -144,13 +147,13 @@ class Iterators(RuleBasedStateMachine):
 
     def check_commit(self, iterator: Iterator, count: int) -> None:
         name, partition, position = iterator.client_id, iterator.partition, iterator.offset + count
-        flight, owner, was_in = self.flights.get(partition), self.owner(partition), self.is_in(name)
-        if flight is not None and flight.is_abandoned:
-            flight = None
+        flight, owner, was_in = self.flight(partition), self.owner(partition), self.is_in(name)
+        if count == HANDED:
+            position = self.handed_to(flight)
         answer = self.clients[name].commit(iterator, count)
         if not was_in:
             assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-        elif flight is not None and self.is_repeated(flight, iterator, position):
+        elif flight is not None and self.is_repeated(flight, iterator, position, count):
             assert answer.error is ErrorCode.NONE
             assert answer.position == position
             assert (None if answer.given is None else answer.given.iterator) == (
@@ -160,18 +163,71 @@ class Iterators(RuleBasedStateMachine):
             assert answer.error is ErrorCode.NOT_OWNER
         elif flight is None or flight.is_over or not self.is_same(flight.iterator, iterator):
             assert answer.error is ErrorCode.ITERATOR_SETTLED
+        elif count == HANDED and not flight.handed:
+            assert answer.error is ErrorCode.NOTHING_HANDED
         else:
             self.settled(flight, iterator, position, answer)
+
+    def flight(self, partition: int) -> Flight | None:
+        """What was issued, unless its client is gone since."""
+        flight = self.flights.get(partition)
+        return None if flight is None or flight.is_abandoned else flight
+
+    def handed_to(self, flight: Flight | None) -> int:
+        """The end of what was handed on; of what was committed, when nothing was handed on since."""
+        if flight is None:
+            return -1
+        committed = self.positions.get(flight.iterator.partition, -1)
+        return flight.iterator.offset + flight.handed if flight.handed else committed
+
+    @precondition(lambda self: self.held)
+    @rule(index=_any, count=st.integers(1, MESSAGES), offset=st.sampled_from([0, 0, 0, 7]), also_commit=st.booleans())
+    def hand(self, index: int, count: int, offset: int, also_commit: bool) -> None:
+        """Of an iterator as its server gave it: with an offset, and perhaps further on."""
+        iterator = self.held[index % len(self.held)].iterator
+        iterator = replace(iterator, offset=max(iterator.offset, 0) + offset)
+        self.check_hand(iterator, count)
+        if also_commit:
+            self.check_commit(iterator, HANDED)
+
+    def check_hand(self, iterator: Iterator, count: int) -> None:
+        name, partition = iterator.client_id, iterator.partition
+        flight, owner, was_in = self.flight(partition), self.owner(partition), self.is_in(name)
+        answer = self.clients[name].hand(iterator, count)
+        if not was_in:
+            assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+        elif owner != name:
+            assert answer.error is ErrorCode.NOT_OWNER
+        elif flight is None or flight.is_over or not self.is_same(flight.iterator, iterator):
+            assert answer.error is ErrorCode.ITERATOR_SETTLED
+        elif not self.is_in_time(flight):
+            assert answer.error is ErrorCode.ITERATOR_EXPIRED
+        else:
+            self.handed(flight, iterator.offset, count, answer)
+
+    def handed(self, flight: Flight, offset: int, count: int, answer: IteratorAnswer) -> None:
+        """Noted in place of what was before; and its time begins anew, unless the partition is to be another's."""
+        iterator, until_ms = replace(flight.iterator, offset=offset), flight.until_ms
+        if ("orders", iterator.partition) in self.clients[iterator.client_id].owned():
+            until_ms = self.driver.at_ms + flight.in_flight_ms
+            iterator = replace(iterator, expires_ms=self.driver.now.wall_ms + flight.in_flight_ms)
+        assert answer.given == (iterator, until_ms - self.driver.at_ms, count)
+        self.flights[iterator.partition] = flight._replace(iterator=iterator, until_ms=until_ms, handed=count)
+        self.held = [
+            each._replace(until_ms=until_ms) if self.is_same(each.iterator, iterator) else each for each in self.held
+        ]
+        self.held.append(Held(iterator, until_ms, self.starts))
 
     def is_same(self, one: Iterator, other: Iterator) -> bool:
         """Of one issue, wherever they begin. A partition that had no clients for long may have begun a new life."""
         return (one.life, one.issue) == (other.life, other.issue)
 
-    def is_repeated(self, flight: Flight, iterator: Iterator, position: int) -> bool:
+    def is_repeated(self, flight: Flight, iterator: Iterator, position: int, count: int) -> bool:
         done = flight.iterator.issue if flight.is_over else flight.after
         return (
             flight.iterator.client_id == iterator.client_id
             and (flight.iterator.life, done) == (iterator.life, iterator.issue)
+            and not (count == HANDED and flight.handed)
             and position == self.positions.get(iterator.partition)
             and (flight.is_over or flight.iterator.offset == position)
         )
@@ -181,7 +237,7 @@ class Iterators(RuleBasedStateMachine):
         assert (answer.error, answer.position) == (ErrorCode.NONE, position)
         self.positions[partition] = position
         if answer.given is None:
-            self.flights[partition] = flight._replace(is_over=True)
+            self.flights[partition] = flight._replace(is_over=True, handed=0)
             assert ("orders", partition) not in self.clients[iterator.client_id].owned()
         else:
             self.issued(answer.given.iterator, flight.in_flight_ms, after=iterator.issue)
@@ -281,13 +337,22 @@ class Iterators(RuleBasedStateMachine):
         if listed.error is ErrorCode.GROUP_ID_NOT_FOUND:
             assert not any(self.in_flight(flight) for flight in self.flights.values())
             return
-        told = {each.iterator.partition: (each.iterator, each.left_ms) for each in listed.given}
+        told = {each.iterator.partition: tuple(each) for each in listed.given}
         assert len(told) == len(listed.given), "one for each partition"
         now_ms = self.driver.at_ms
         assert told == {
-            partition: (flight.iterator, flight.until_ms - now_ms)
+            partition: (flight.iterator, flight.until_ms - now_ms, flight.handed)
             for partition, flight in self.flights.items()
             if self.in_flight(flight)
+        }
+
+    @invariant()
+    def what_was_handed_on_is_told_as_long_as_a_commit_of_it_counts(self) -> None:
+        told = {partition: each for client in self.clients.values() for partition, each in client.handed().items()}
+        assert told == {
+            partition: (flight.iterator.offset, flight.handed)
+            for partition, flight in self.flights.items()
+            if flight.handed and not flight.is_abandoned and self.owner(partition) == flight.iterator.client_id
         }
 
     @invariant()
