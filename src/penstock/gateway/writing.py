@@ -16,6 +16,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.aio.producer import Data
 from penstock.sdk.producing._chunk import Receipt
 from penstock.sdk.producing.failures import UnstoredError
+from penstock.sdk.producing.lots import Receipts
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class Written:
     """What became of events, in the order in which they were given.
 
     Partition and offset are -1 where an event is among the `failures`; the offset also where the broker cannot say.
+    Ids are there if they were asked for.
     """
 
     partitions: Sequence[int]
@@ -52,15 +54,13 @@ class Written:
     failures: Mapping[int, PenstockError] = field(default_factory=dict)
 
 
-async def write(member: Member, columns: Columns, timeout_s: float | None = None) -> Written:
-    """Store events; come back when the fate of all of them is known, or the time is over.
+def put(member: Member, columns: Columns) -> Receipts:
+    """Have events written in the background.
 
     What is wrong with the request as such is raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
     """
-    if not columns.values:
-        return Written((), (), ())
     try:
-        receipts = member.producer.put_many(
+        return member.producer.put_many(
             columns.topic,
             columns.values,
             keys=columns.keys,
@@ -72,12 +72,23 @@ async def write(member: Member, columns: Columns, timeout_s: float | None = None
         )
     except (TypeError, ValueError) as error:
         raise FieldError(ErrorCode.INVALID_REQUEST, str(error), "events") from None
+
+
+async def written(receipts: Receipts, timeout_s: float | None = None, *, with_ids: bool = True) -> Written:
+    """What became of events, once the fate of all of them is known, or the time is over."""
     try:
         async with asyncio.timeout(timeout_s):
             places = await receipts
     except (UnstoredError, TimeoutError):
         return _told(receipts)
-    return Written(places.partitions, places.offsets, places.message_ids)
+    return Written(places.partitions, places.offsets, places.message_ids if with_ids else ())
+
+
+async def write(member: Member, columns: Columns, timeout_s: float | None = None, *, with_ids: bool = True) -> Written:
+    """Store events; come back when the fate of all of them is known, or the time is over. Raises what `put` does."""
+    if not columns.values:
+        return Written((), (), ())
+    return await written(put(member, columns), timeout_s, with_ids=with_ids)
 
 
 async def write_one(member: Member, columns: Columns, timeout_s: float | None = None) -> Written:

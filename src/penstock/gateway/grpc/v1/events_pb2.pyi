@@ -354,7 +354,7 @@ class Start(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     edge: Global___Edge.ValueType
     offset: _builtins.int
-    """An offset, the same in every partition that is read; one that is not reached yet is waited for."""
+    """An offset, where one partition is read; one that is not reached yet is waited for."""
     timestamp_ms: _builtins.int
     """The first message at or after this time, in milliseconds since 1970; behind the last where none is that late."""
     @_builtins.property

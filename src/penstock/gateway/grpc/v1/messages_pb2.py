@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from penstock.gateway.grpc.v1 import events_pb2 as penstock_dot_v1_dot_events__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apenstock/v1/messages.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\"O\n\nPutRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12!\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x12.penstock.v1.Event\"D\n\x0bPutResponse\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x12\n\nmessage_id\x18\x03 \x01(\x0c\"\x9a\x01\n\x0ePutManyRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.penstock.v1.Event\x12*\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x19.penstock.v1.EventColumns\x12\x18\n\x10tell_message_ids\x18\x05 \x01(\x08\"N\n\x0fPutManyResponse\x12&\n\x08outcomes\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Outcome\x12\x13\n\x0bmessage_ids\x18\x02 \x03(\x0c\"n\n\x07Outcome\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12%\n\x06stored\x18\x02 \x01(\x0b\x32\x13.penstock.v1.StoredH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.penstock.v1.ErrorH\x00\x42\x08\n\x06result\"1\n\x06Stored\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\x94\x01\n\x10PutStreamRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.penstock.v1.Event\x12*\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x19.penstock.v1.EventColumns\x12\x10\n\x08sequence\x18\x05 \x01(\x03\"M\n\x11PutStreamResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12&\n\x08outcomes\x18\x02 \x03(\x0b\x32\x14.penstock.v1.Outcome\"\xc0\x01\n\nGetRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\tpartition\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\x0c\n\n_partitionB\n\n\x08_wait_ms\"b\n\x0bGetResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\x12+\n\x04next\x18\x02 \x01(\x0b\x32\x1d.penstock.v1.PartitionOffsets\"\x9f\x01\n\x0bTailRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\tpartition\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x0c\n\n_partition\"c\n\x0cTailResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\x12+\n\x04next\x18\x02 \x01(\x0b\x32\x1d.penstock.v1.PartitionOffsets\"{\n\x10SubscribeRequest\x12,\n\x05start\x18\x01 \x01(\x0b\x32\x1b.penstock.v1.SubscribeStartH\x00\x12.\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x1c.penstock.v1.SubscribeCommitH\x00\x42\t\n\x07request\"\xe7\x01\n\x0eSubscribeStart\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\r\n\x05group\x18\x05 \x01(\t\x12\x17\n\x0fwindow_messages\x18\x06 \x01(\x05\x12\x14\n\x0cwindow_bytes\x18\x07 \x01(\x05\x12\x15\n\rshare_percent\x18\x08 \x01(\x05\x12(\n\twhen_gone\x18\t \x01(\x0e\x32\x15.penstock.v1.WhenGone\"E\n\x0fSubscribeCommit\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"\xb5\x01\n\x11SubscribeResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.penstock.v1.SubscribeStartedH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.penstock.v1.SubscribeBatchH\x00\x12\x34\n\tcommitted\x18\x03 \x01(\x0b\x32\x1f.penstock.v1.SubscribeCommittedH\x00\x42\n\n\x08response\"\x12\n\x10SubscribeStarted\"o\n\x0eSubscribeBatch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12&\n\x08messages\x18\x03 \x03(\x0b\x32\x14.penstock.v1.Message\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\"H\n\x12SubscribeCommitted\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"k\n\x12\x46indOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12!\n\x05place\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\"@\n\x13\x46indOffsetsResponse\x12)\n\x07offsets\x18\x01 \x03(\x0b\x32\x18.penstock.v1.FoundOffset\"F\n\x0b\x46oundOffset\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"e\n\x15\x44\x65leteMessagesRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12,\n\x06\x62\x65\x66ore\x18\x03 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset\"E\n\x16\x44\x65leteMessagesResponse\x12+\n\x05\x66irst\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset*i\n\x08WhenGone\x12\x19\n\x15WHEN_GONE_UNSPECIFIED\x10\x00\x12\x13\n\x0fWHEN_GONE_ERROR\x10\x01\x12\x17\n\x13WHEN_GONE_BEGINNING\x10\x02\x12\x14\n\x10WHEN_GONE_LATEST\x10\x03\x32\xd6\x04\n\x0eMessageService\x12\x38\n\x03Put\x12\x17.penstock.v1.PutRequest\x1a\x18.penstock.v1.PutResponse\x12\x44\n\x07PutMany\x12\x1b.penstock.v1.PutManyRequest\x1a\x1c.penstock.v1.PutManyResponse\x12N\n\tPutStream\x12\x1d.penstock.v1.PutStreamRequest\x1a\x1e.penstock.v1.PutStreamResponse(\x01\x30\x01\x12\x38\n\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x18.penstock.v1.GetResponse\x12=\n\x04Tail\x12\x18.penstock.v1.TailRequest\x1a\x19.penstock.v1.TailResponse0\x01\x12N\n\tSubscribe\x12\x1d.penstock.v1.SubscribeRequest\x1a\x1e.penstock.v1.SubscribeResponse(\x01\x30\x01\x12P\n\x0b\x46indOffsets\x12\x1f.penstock.v1.FindOffsetsRequest\x1a .penstock.v1.FindOffsetsResponse\x12Y\n\x0e\x44\x65leteMessages\x12\".penstock.v1.DeleteMessagesRequest\x1a#.penstock.v1.DeleteMessagesResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apenstock/v1/messages.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\"O\n\nPutRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12!\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x12.penstock.v1.Event\"D\n\x0bPutResponse\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x12\n\nmessage_id\x18\x03 \x01(\x0c\"\x9a\x01\n\x0ePutManyRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.penstock.v1.Event\x12*\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x19.penstock.v1.EventColumns\x12\x18\n\x10tell_message_ids\x18\x05 \x01(\x08\"v\n\x0fPutManyResponse\x12\x12\n\npartitions\x18\x01 \x03(\x05\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\x0c\x12)\n\x08\x66\x61ilures\x18\x04 \x03(\x0b\x32\x17.penstock.v1.PutFailure\"M\n\nPutFailure\x12\r\n\x05\x66irst\x18\x01 \x01(\x05\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.penstock.v1.Error\"\xae\x01\n\x10PutStreamRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.penstock.v1.Event\x12*\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x19.penstock.v1.EventColumns\x12\x18\n\x10tell_message_ids\x18\x05 \x01(\x08\x12\x10\n\x08sequence\x18\x06 \x01(\x03\"\x8a\x01\n\x11PutStreamResponse\x12\x12\n\npartitions\x18\x01 \x03(\x05\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\x0c\x12)\n\x08\x66\x61ilures\x18\x04 \x03(\x0b\x32\x17.penstock.v1.PutFailure\x12\x10\n\x08sequence\x18\x05 \x01(\x03\"\xc0\x01\n\nGetRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\tpartition\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\x0c\n\n_partitionB\n\n\x08_wait_ms\"b\n\x0bGetResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\x12+\n\x04next\x18\x02 \x01(\x0b\x32\x1d.penstock.v1.PartitionOffsets\"\x9f\x01\n\x0bTailRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\tpartition\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x0c\n\n_partition\"c\n\x0cTailResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\x12+\n\x04next\x18\x02 \x01(\x0b\x32\x1d.penstock.v1.PartitionOffsets\"{\n\x10SubscribeRequest\x12,\n\x05start\x18\x01 \x01(\x0b\x32\x1b.penstock.v1.SubscribeStartH\x00\x12.\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x1c.penstock.v1.SubscribeCommitH\x00\x42\t\n\x07request\"\xe7\x01\n\x0eSubscribeStart\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\x12\r\n\x05group\x18\x05 \x01(\t\x12\x17\n\x0fwindow_messages\x18\x06 \x01(\x05\x12\x14\n\x0cwindow_bytes\x18\x07 \x01(\x05\x12\x15\n\rshare_percent\x18\x08 \x01(\x05\x12(\n\twhen_gone\x18\t \x01(\x0e\x32\x15.penstock.v1.WhenGone\"E\n\x0fSubscribeCommit\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"\xb5\x01\n\x11SubscribeResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.penstock.v1.SubscribeStartedH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.penstock.v1.SubscribeBatchH\x00\x12\x34\n\tcommitted\x18\x03 \x01(\x0b\x32\x1f.penstock.v1.SubscribeCommittedH\x00\x42\n\n\x08response\"\x12\n\x10SubscribeStarted\"o\n\x0eSubscribeBatch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12&\n\x08messages\x18\x03 \x03(\x0b\x32\x14.penstock.v1.Message\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\"H\n\x12SubscribeCommitted\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"k\n\x12\x46indOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12!\n\x05place\x18\x04 \x01(\x0b\x32\x12.penstock.v1.Start\"@\n\x13\x46indOffsetsResponse\x12)\n\x07offsets\x18\x01 \x03(\x0b\x32\x18.penstock.v1.FoundOffset\"F\n\x0b\x46oundOffset\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"e\n\x15\x44\x65leteMessagesRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12,\n\x06\x62\x65\x66ore\x18\x03 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset\"E\n\x16\x44\x65leteMessagesResponse\x12+\n\x05\x66irst\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset*i\n\x08WhenGone\x12\x19\n\x15WHEN_GONE_UNSPECIFIED\x10\x00\x12\x13\n\x0fWHEN_GONE_ERROR\x10\x01\x12\x17\n\x13WHEN_GONE_BEGINNING\x10\x02\x12\x14\n\x10WHEN_GONE_LATEST\x10\x03\x32\xd6\x04\n\x0eMessageService\x12\x38\n\x03Put\x12\x17.penstock.v1.PutRequest\x1a\x18.penstock.v1.PutResponse\x12\x44\n\x07PutMany\x12\x1b.penstock.v1.PutManyRequest\x1a\x1c.penstock.v1.PutManyResponse\x12N\n\tPutStream\x12\x1d.penstock.v1.PutStreamRequest\x1a\x1e.penstock.v1.PutStreamResponse(\x01\x30\x01\x12\x38\n\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x18.penstock.v1.GetResponse\x12=\n\x04Tail\x12\x18.penstock.v1.TailRequest\x1a\x19.penstock.v1.TailResponse0\x01\x12N\n\tSubscribe\x12\x1d.penstock.v1.SubscribeRequest\x1a\x1e.penstock.v1.SubscribeResponse(\x01\x30\x01\x12P\n\x0b\x46indOffsets\x12\x1f.penstock.v1.FindOffsetsRequest\x1a .penstock.v1.FindOffsetsResponse\x12Y\n\x0e\x44\x65leteMessages\x12\".penstock.v1.DeleteMessagesRequest\x1a#.penstock.v1.DeleteMessagesResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'penstock.v1.messages_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\026penstock/v1;penstockv1'
-  _globals['_WHENGONE']._serialized_start=2650
-  _globals['_WHENGONE']._serialized_end=2755
+  _globals['_WHENGONE']._serialized_start=2694
+  _globals['_WHENGONE']._serialized_end=2799
   _globals['_PUTREQUEST']._serialized_start=69
   _globals['_PUTREQUEST']._serialized_end=148
   _globals['_PUTRESPONSE']._serialized_start=150
@@ -42,47 +42,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTMANYREQUEST']._serialized_start=221
   _globals['_PUTMANYREQUEST']._serialized_end=375
   _globals['_PUTMANYRESPONSE']._serialized_start=377
-  _globals['_PUTMANYRESPONSE']._serialized_end=455
-  _globals['_OUTCOME']._serialized_start=457
-  _globals['_OUTCOME']._serialized_end=567
-  _globals['_STORED']._serialized_start=569
-  _globals['_STORED']._serialized_end=618
-  _globals['_PUTSTREAMREQUEST']._serialized_start=621
-  _globals['_PUTSTREAMREQUEST']._serialized_end=769
-  _globals['_PUTSTREAMRESPONSE']._serialized_start=771
-  _globals['_PUTSTREAMRESPONSE']._serialized_end=848
-  _globals['_GETREQUEST']._serialized_start=851
-  _globals['_GETREQUEST']._serialized_end=1043
-  _globals['_GETRESPONSE']._serialized_start=1045
-  _globals['_GETRESPONSE']._serialized_end=1143
-  _globals['_TAILREQUEST']._serialized_start=1146
-  _globals['_TAILREQUEST']._serialized_end=1305
-  _globals['_TAILRESPONSE']._serialized_start=1307
-  _globals['_TAILRESPONSE']._serialized_end=1406
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1408
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1531
-  _globals['_SUBSCRIBESTART']._serialized_start=1534
-  _globals['_SUBSCRIBESTART']._serialized_end=1765
-  _globals['_SUBSCRIBECOMMIT']._serialized_start=1767
-  _globals['_SUBSCRIBECOMMIT']._serialized_end=1836
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=1839
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=2020
-  _globals['_SUBSCRIBESTARTED']._serialized_start=2022
-  _globals['_SUBSCRIBESTARTED']._serialized_end=2040
-  _globals['_SUBSCRIBEBATCH']._serialized_start=2042
-  _globals['_SUBSCRIBEBATCH']._serialized_end=2153
-  _globals['_SUBSCRIBECOMMITTED']._serialized_start=2155
-  _globals['_SUBSCRIBECOMMITTED']._serialized_end=2227
-  _globals['_FINDOFFSETSREQUEST']._serialized_start=2229
-  _globals['_FINDOFFSETSREQUEST']._serialized_end=2336
-  _globals['_FINDOFFSETSRESPONSE']._serialized_start=2338
-  _globals['_FINDOFFSETSRESPONSE']._serialized_end=2402
-  _globals['_FOUNDOFFSET']._serialized_start=2404
-  _globals['_FOUNDOFFSET']._serialized_end=2474
-  _globals['_DELETEMESSAGESREQUEST']._serialized_start=2476
-  _globals['_DELETEMESSAGESREQUEST']._serialized_end=2577
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=2579
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=2648
-  _globals['_MESSAGESERVICE']._serialized_start=2758
-  _globals['_MESSAGESERVICE']._serialized_end=3356
+  _globals['_PUTMANYRESPONSE']._serialized_end=495
+  _globals['_PUTFAILURE']._serialized_start=497
+  _globals['_PUTFAILURE']._serialized_end=574
+  _globals['_PUTSTREAMREQUEST']._serialized_start=577
+  _globals['_PUTSTREAMREQUEST']._serialized_end=751
+  _globals['_PUTSTREAMRESPONSE']._serialized_start=754
+  _globals['_PUTSTREAMRESPONSE']._serialized_end=892
+  _globals['_GETREQUEST']._serialized_start=895
+  _globals['_GETREQUEST']._serialized_end=1087
+  _globals['_GETRESPONSE']._serialized_start=1089
+  _globals['_GETRESPONSE']._serialized_end=1187
+  _globals['_TAILREQUEST']._serialized_start=1190
+  _globals['_TAILREQUEST']._serialized_end=1349
+  _globals['_TAILRESPONSE']._serialized_start=1351
+  _globals['_TAILRESPONSE']._serialized_end=1450
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=1452
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1575
+  _globals['_SUBSCRIBESTART']._serialized_start=1578
+  _globals['_SUBSCRIBESTART']._serialized_end=1809
+  _globals['_SUBSCRIBECOMMIT']._serialized_start=1811
+  _globals['_SUBSCRIBECOMMIT']._serialized_end=1880
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=1883
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=2064
+  _globals['_SUBSCRIBESTARTED']._serialized_start=2066
+  _globals['_SUBSCRIBESTARTED']._serialized_end=2084
+  _globals['_SUBSCRIBEBATCH']._serialized_start=2086
+  _globals['_SUBSCRIBEBATCH']._serialized_end=2197
+  _globals['_SUBSCRIBECOMMITTED']._serialized_start=2199
+  _globals['_SUBSCRIBECOMMITTED']._serialized_end=2271
+  _globals['_FINDOFFSETSREQUEST']._serialized_start=2273
+  _globals['_FINDOFFSETSREQUEST']._serialized_end=2380
+  _globals['_FINDOFFSETSRESPONSE']._serialized_start=2382
+  _globals['_FINDOFFSETSRESPONSE']._serialized_end=2446
+  _globals['_FOUNDOFFSET']._serialized_start=2448
+  _globals['_FOUNDOFFSET']._serialized_end=2518
+  _globals['_DELETEMESSAGESREQUEST']._serialized_start=2520
+  _globals['_DELETEMESSAGESREQUEST']._serialized_end=2621
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=2623
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=2692
+  _globals['_MESSAGESERVICE']._serialized_start=2802
+  _globals['_MESSAGESERVICE']._serialized_end=3400
 # @@protoc_insertion_point(module_scope)

@@ -139,87 +139,68 @@ Global___PutManyRequest: _TypeAlias = PutManyRequest  # noqa: Y015
 class PutManyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    OUTCOMES_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
     MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome]:
-        """What became of the messages, in their order."""
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Element i of these belongs to message i. -1 where it was not stored; the offset also where the broker cannot say
+        where the first copy of a message lies that was stored before.
+        """
 
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """As many as messages, if they were asked for."""
+        """If they were asked for: the ids to try again with."""
 
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutFailure]: ...
     def __init__(
         self,
         *,
-        outcomes: _abc.Iterable[Global___Outcome] | None = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
         message_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        failures: _abc.Iterable[Global___PutFailure] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_ids", b"message_ids", "outcomes", b"outcomes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PutManyResponse: _TypeAlias = PutManyResponse  # noqa: Y015
 
 @_typing.final
-class Outcome(_message.Message):
-    """What became of `count` messages that followed one another in the request."""
+class PutFailure(_message.Message):
+    """Messages that followed one another in the request and were not stored, or of which nobody knows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    FIRST_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
-    STORED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """The number of the first of them."""
     count: _builtins.int
     @_builtins.property
-    def stored(self) -> Global___Stored:
-        """They lie side by side."""
-
-    @_builtins.property
-    def error(self) -> _events_pb2.Error:
-        """They were not stored, or nobody knows."""
-
+    def error(self) -> _events_pb2.Error: ...
     def __init__(
         self,
         *,
+        first: _builtins.int = ...,
         count: _builtins.int = ...,
-        stored: Global___Stored | None = ...,
         error: _events_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "result", b"result", "stored", b"stored"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error", b"error", "result", b"result", "stored", b"stored"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["stored", "error"]  # noqa: Y015
-    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
-
-Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
-
-@_typing.final
-class Stored(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PARTITION_FIELD_NUMBER: _builtins.int
-    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
-    partition: _builtins.int
-    first_offset: _builtins.int
-    """Of the first of them; each of the others has the next one. -1 where the broker cannot say."""
-    def __init__(
-        self,
-        *,
-        partition: _builtins.int = ...,
-        first_offset: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error", b"error", "first", b"first"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Stored: _TypeAlias = Stored  # noqa: Y015
+Global___PutFailure: _TypeAlias = PutFailure  # noqa: Y015
 
 @_typing.final
 class PutStreamRequest(_message.Message):
@@ -229,11 +210,12 @@ class PutStreamRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
+    TELL_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
-    """Taken from the first request; the others may leave it out."""
     topic: _builtins.str
-    """Empty: that of the request before."""
+    tell_message_ids: _builtins.bool
+    """Have the ids of the messages told, which costs something for each of them."""
     sequence: _builtins.int
     """The writer's own number of the batch, which the acknowledgement repeats."""
     @_builtins.property
@@ -251,11 +233,12 @@ class PutStreamRequest(_message.Message):
         topic: _builtins.str = ...,
         events: _abc.Iterable[_events_pb2.Event] | None = ...,
         columns: _events_pb2.EventColumns | None = ...,
+        tell_message_ids: _builtins.bool = ...,
         sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "sequence", b"sequence", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "sequence", b"sequence", "tell_message_ids", b"tell_message_ids", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,24 +246,42 @@ Global___PutStreamRequest: _TypeAlias = PutStreamRequest  # noqa: Y015
 
 @_typing.final
 class PutStreamResponse(_message.Message):
+    """What became of one batch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
-    OUTCOMES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     @_builtins.property
-    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome]:
-        """What became of the messages, in their order."""
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Element i of these belongs to message i. -1 where it was not stored; the offset also where the broker cannot say
+        where the first copy of a message lies that was stored before.
+        """
 
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """If they were asked for: the ids to try again with."""
+
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutFailure]: ...
     def __init__(
         self,
         *,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+        message_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        failures: _abc.Iterable[Global___PutFailure] | None = ...,
         sequence: _builtins.int = ...,
-        outcomes: _abc.Iterable[Global___Outcome] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

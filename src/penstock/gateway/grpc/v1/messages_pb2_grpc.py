@@ -95,8 +95,8 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutMany(self, request, context):
-        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `outcomes` tells
-        which.
+        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
+        which were not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

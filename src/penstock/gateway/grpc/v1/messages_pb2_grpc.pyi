@@ -40,8 +40,8 @@ class MessageServiceStub:
     Put: _grpc.UnaryUnaryMultiCallable[_messages_pb2.PutRequest, _messages_pb2.PutResponse]
     """Write one message."""
     PutMany: _grpc.UnaryUnaryMultiCallable[_messages_pb2.PutManyRequest, _messages_pb2.PutManyResponse]
-    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `outcomes` tells
-    which.
+    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
+    which were not.
     """
     PutStream: _grpc.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]
     """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
@@ -77,8 +77,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     Put: _aio.UnaryUnaryMultiCallable[_messages_pb2.PutRequest, _messages_pb2.PutResponse]  # type: ignore[assignment]
     """Write one message."""
     PutMany: _aio.UnaryUnaryMultiCallable[_messages_pb2.PutManyRequest, _messages_pb2.PutManyResponse]  # type: ignore[assignment]
-    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `outcomes` tells
-    which.
+    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
+    which were not.
     """
     PutStream: _aio.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]  # type: ignore[assignment]
     """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
@@ -123,8 +123,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.PutManyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.PutManyResponse, _abc.Awaitable[_messages_pb2.PutManyResponse]]:
-        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `outcomes` tells
-        which.
+        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
+        which were not.
         """
 
     @_abc_1.abstractmethod

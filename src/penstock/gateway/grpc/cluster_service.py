@@ -1,0 +1,90 @@
+"""ClusterService: which clusters there are, and what runs in them."""
+
+import asyncio
+
+from penstock.gateway.clusters import Cluster, Member
+from penstock.gateway.grpc.calls import Call, needs
+from penstock.gateway.grpc.v1 import cluster_pb2 as pb
+from penstock.gateway.rights import Right
+from penstock.sdk.maps import BackupMap, ServiceMap
+
+
+class ClusterService:
+    @needs(Right.CLUSTER_READ)
+    async def list_clusters(self, request: pb.ListClustersRequest, call: Call) -> pb.ListClustersResponse:
+        return pb.ListClustersResponse(clusters=call.clusters.names)
+
+    @needs(Right.CLUSTER_READ)
+    async def get_info(self, request: pb.GetInfoRequest, call: Call) -> pb.GetInfoResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+        first = cluster.members[0].client
+        (said, _), described = await asyncio.gather(
+            first.info(timeout=timeout_s),
+            cluster.all(lambda member: member.client.admin.describe_cluster(timeout=timeout_s)),
+        )
+        return pb.GetInfoResponse(
+            cluster_id=said.cluster_id,
+            controller_id=described[0].controller_id,
+            brokers=[
+                pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port)
+                for each in described
+                for row in each.brokers
+            ],
+            node_id=said.node_id,
+            version=said.version,
+            client_version_min=said.client_version_min,
+            client_version_max=said.client_version_max,
+            server_time_ms=said.server_time_ms,
+            features=dict(said.features),
+        )
+
+    @needs(Right.CLUSTER_READ)
+    async def get_service_map(self, request: pb.GetServiceMapRequest, call: Call) -> pb.GetServiceMapResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+
+        async def ask(member: Member, topics: list[str] | None) -> ServiceMap:
+            return await member.client.service_map(topics, timeout=timeout_s)
+
+        maps = [await ask(member, topics) for member, topics in (await _asked(cluster, list(request.topics))).items()]
+        told = pb.GetServiceMapResponse(cluster_id=maps[0].cluster_id, controller_id=maps[0].controller_id)
+        for found in maps:
+            for service in found.services:
+                told.services.add(**service._asdict())
+            for where, leader in sorted(found.leaders.items()):
+                told.leaders.add(
+                    topic=where.topic, partition=where.partition, leader=leader.node_id, leader_epoch=leader.epoch
+                )
+        return told
+
+    @needs(Right.CLUSTER_READ)
+    async def get_backup_map(self, request: pb.GetBackupMapRequest, call: Call) -> pb.GetBackupMapResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+
+        async def ask(member: Member, topics: list[str] | None) -> BackupMap:
+            return await member.client.backup_map(topics, timeout=timeout_s)
+
+        maps = [await ask(member, topics) for member, topics in (await _asked(cluster, list(request.topics))).items()]
+        told = pb.GetBackupMapResponse(note=maps[0].note)
+        for where, row in sorted((where, row) for found in maps for where, row in found.partitions.items()):
+            told.partitions.add(
+                topic=where.topic,
+                partition=where.partition,
+                leader=row.leader_id,
+                end_offset=row.end_offset,
+                high_watermark=row.high_watermark,
+                followers=[pb.Follower(**follower._asdict()) for follower in row.followers],
+            )
+        return told
+
+
+async def _asked(cluster: Cluster, topics: list[str]) -> dict[Member, list[str] | None]:
+    """Whom to ask about which topics: everybody about all of theirs, or those who have them."""
+    if not topics:
+        return dict.fromkeys(cluster.members)
+    found: dict[Member, list[str]] = {}
+    for topic in topics:
+        found.setdefault(await cluster.home(topic), []).append(topic)
+    return {**found}

@@ -1,0 +1,104 @@
+"""The gRPC server of a gateway: all services of the contract, reflection and health."""
+
+import grpc
+from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_health.v1.health_pb2 import DESCRIPTOR as HEALTH
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_reflection.v1alpha import reflection
+
+from penstock.gateway.clusters import Clusters
+from penstock.gateway.draining import Draining
+from penstock.gateway.grpc.calls import Answering, Grounds
+from penstock.gateway.grpc.cluster_service import ClusterService
+from penstock.gateway.grpc.group_service import GroupService
+from penstock.gateway.grpc.limits import GrpcLimits
+from penstock.gateway.grpc.message_service import MessageService
+from penstock.gateway.grpc.topic_service import TopicService
+from penstock.gateway.grpc.v1 import cluster_pb2, groups_pb2, messages_pb2, topics_pb2
+from penstock.gateway.rights import ANYBODY, Guard
+from penstock.model.errors import ErrorCode, PenstockError
+
+_HEADERS_BYTES = 16 * 1024
+_PING_MS, _PONG_MS, _PINGED_MS = 30_000, 20_000, 10_000
+"""How often a silent client is asked whether it is there, how long it may take to say so, and how often it may ask."""
+
+
+class GrpcServer:
+    """A server that listens."""
+
+    def __init__(self, server: grpc.aio.Server, port: int, state: health.HealthServicer, draining: Draining) -> None:
+        self.port = port
+        self._server = server
+        self._state = state
+        self._draining = draining
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """Take no more calls, and wake those that wait; those that work may take so long to finish."""
+        await self._state.enter_graceful_shutdown()
+        self._draining.begin()
+        await self._server.stop(grace_s)
+
+
+async def start_grpc(
+    clusters: Clusters,
+    *,
+    host: str,
+    port: int,
+    guard: Guard = ANYBODY,
+    draining: Draining | None = None,
+    limits: GrpcLimits | None = None,
+) -> GrpcServer:
+    """Listen on this address, port 0 for any that is free; ADDRESS_UNAVAILABLE when it cannot be had."""
+    limits = limits or GrpcLimits()
+    draining = draining or Draining()
+    server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
+    answering = Answering(Grounds(clusters, guard, draining))
+    state = health.HealthServicer()
+    names = [""]
+    for descriptor, service in services(limits).items():
+        server.add_generic_rpc_handlers((answering.handler(descriptor, service),))
+        names.append(descriptor.full_name)
+    for name in names:
+        await state.set(name, HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(state, server)
+    told = (*names[1:], HEALTH.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(told, server)
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError as error:
+        text = f"gRPC cannot listen on {shown}:{port}: {error}"
+        raise PenstockError(ErrorCode.ADDRESS_UNAVAILABLE, text) from None
+    await server.start()
+    return GrpcServer(server, bound, state, draining)
+
+
+def services(limits: GrpcLimits) -> dict[ServiceDescriptor, object]:
+    """Who serves what of the contract."""
+    return {
+        _only(topics_pb2.DESCRIPTOR): TopicService(),
+        _only(messages_pb2.DESCRIPTOR): MessageService(limits),
+        _only(groups_pb2.DESCRIPTOR): GroupService(),
+        _only(cluster_pb2.DESCRIPTOR): ClusterService(),
+    }
+
+
+def _only(file: FileDescriptor) -> ServiceDescriptor:
+    (found,) = file.services_by_name.values()
+    return found
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", limits.calls_per_connection),
+        ("grpc.max_metadata_size", _HEADERS_BYTES),
+        ("grpc.keepalive_time_ms", _PING_MS),
+        ("grpc.keepalive_timeout_ms", _PONG_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PINGED_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.so_reuseport", 0),
+    ]
