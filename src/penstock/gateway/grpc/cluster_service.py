@@ -5,11 +5,16 @@ import asyncio
 from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.v1 import cluster_pb2 as pb
+from penstock.gateway.making import ClusterMaker
 from penstock.gateway.rights import Right
+from penstock.process.control import BROKERS_UNLESS_SAID, NewCluster
 from penstock.sdk.maps import BackupMap, ServiceMap
 
 
 class ClusterService:
+    def __init__(self, maker: ClusterMaker) -> None:
+        self._maker = maker
+
     @needs(Right.CLUSTER_READ)
     async def list_clusters(self, request: pb.ListClustersRequest, call: Call) -> pb.ListClustersResponse:
         return pb.ListClustersResponse(clusters=call.clusters.names)
@@ -78,6 +83,21 @@ class ClusterService:
                 followers=[pb.Follower(**follower._asdict()) for follower in row.followers],
             )
         return told
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def create_cluster(self, request: pb.CreateClusterRequest, call: Call) -> pb.CreateClusterResponse:
+        made = await self._maker.create(
+            NewCluster(
+                request.name,
+                request.brokers or BROKERS_UNLESS_SAID,
+                tuple(request.log_directories),
+                request.partitions or None,
+                request.retention_ms or None,
+                request.retention_bytes or None,
+            )
+        )
+        rows = [pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port) for row in made.brokers]
+        return pb.CreateClusterResponse(name=made.name, brokers=rows)
 
 
 async def _asked(cluster: Cluster, topics: list[str]) -> dict[Member, list[str] | None]:

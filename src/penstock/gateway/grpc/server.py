@@ -17,6 +17,7 @@ from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.message_service import MessageService
 from penstock.gateway.grpc.topic_service import TopicService
 from penstock.gateway.grpc.v1 import cluster_pb2, groups_pb2, messages_pb2, topics_pb2
+from penstock.gateway.making import ClusterMaker, NoMaker
 from penstock.gateway.rights import ANYBODY, Guard
 from penstock.model.errors import ErrorCode, PenstockError
 
@@ -46,18 +47,18 @@ async def start_grpc(
     *,
     host: str,
     port: int,
+    maker: ClusterMaker | None = None,
     guard: Guard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
 ) -> GrpcServer:
     """Listen on this address, port 0 for any that is free; ADDRESS_UNAVAILABLE when it cannot be had."""
-    limits = limits or GrpcLimits()
-    draining = draining or Draining()
+    limits, maker, draining = limits or GrpcLimits(), maker or NoMaker(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
     answering = Answering(Grounds(clusters, guard, draining))
     state = health.HealthServicer()
     names = [""]
-    for descriptor, service in services(limits).items():
+    for descriptor, service in services(limits, maker).items():
         server.add_generic_rpc_handlers((answering.handler(descriptor, service),))
         names.append(descriptor.full_name)
     for name in names:
@@ -75,13 +76,13 @@ async def start_grpc(
     return GrpcServer(server, bound, state, draining)
 
 
-def services(limits: GrpcLimits) -> dict[ServiceDescriptor, object]:
+def services(limits: GrpcLimits, maker: ClusterMaker) -> dict[ServiceDescriptor, object]:
     """Who serves what of the contract."""
     return {
         _only(topics_pb2.DESCRIPTOR): TopicService(),
         _only(messages_pb2.DESCRIPTOR): MessageService(limits),
         _only(groups_pb2.DESCRIPTOR): GroupService(),
-        _only(cluster_pb2.DESCRIPTOR): ClusterService(),
+        _only(cluster_pb2.DESCRIPTOR): ClusterService(maker),
     }
 
 

@@ -404,6 +404,7 @@ class CreateClusterRequest(_message.Message):
     LOG_DIRECTORIES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 64 lower-case letters, digits and hyphens."""
     brokers: _builtins.int
@@ -412,9 +413,11 @@ class CreateClusterRequest(_message.Message):
     """How many partitions a topic has that is made without saying so; 0 leaves it to the brokers."""
     retention_ms: _builtins.int
     """How long messages are kept; 0 leaves it to the brokers, -1 is for ever."""
+    retention_bytes: _builtins.int
+    """How many bytes of a partition are kept; 0 leaves it to the brokers, -1 is all of them."""
     @_builtins.property
     def log_directories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where the logs go, inside of the supervisor's data directory: one for all brokers, or one for each. None: chosen."""
+        """Where the logs go, inside of the cluster's own directory: one for all brokers, or one for each. None: chosen."""
 
     def __init__(
         self,
@@ -424,10 +427,11 @@ class CreateClusterRequest(_message.Message):
         log_directories: _abc.Iterable[_builtins.str] | None = ...,
         partitions: _builtins.int = ...,
         retention_ms: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "log_directories", b"log_directories", "name", b"name", "partitions", b"partitions", "retention_ms", b"retention_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "log_directories", b"log_directories", "name", b"name", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,7 +95,9 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateCluster(self, request, context):
-        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`).
+        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`), and come back when
+        all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
+        INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

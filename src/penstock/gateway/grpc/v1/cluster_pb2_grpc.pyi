@@ -42,7 +42,10 @@ class ClusterServiceStub:
     GetBackupMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]
     """Who follows which partition, and how far each of them is."""
     CreateCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]
-    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`)."""
+    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`), and come back when
+    all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
+    INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+    """
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -58,7 +61,10 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     GetBackupMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]  # type: ignore[assignment]
     """Who follows which partition, and how far each of them is."""
     CreateCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]  # type: ignore[assignment]
-    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`)."""
+    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`), and come back when
+    all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
+    INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+    """
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     """The clusters that a gateway serves, and what runs in them."""
@@ -101,6 +107,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.CreateClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.CreateClusterResponse, _abc.Awaitable[_cluster_pb2.CreateClusterResponse]]:
-        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`)."""
+        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`penstock serve`), and come back when
+        all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
+        INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+        """
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
