@@ -18,6 +18,7 @@ from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdRespons
 
 from builders.writing_client import WritingClient
 from penstock.model.errors import ErrorCode
+from penstock.model.workers import Workers
 from penstock.records.batch import decode_batch
 from penstock.records.header import read_header, stamp
 from penstock.records.record import Record
@@ -26,6 +27,7 @@ from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_entropy import SimulatedEntropy
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_network import SimulatedNetwork
+from penstock.testing.simulated_workers import SimulatedWorkers
 
 T = TypeVar("T")
 
@@ -351,6 +353,7 @@ class Scene:
         self.network = SimulatedNetwork(loop, Random(1))
         self.cluster = ScriptedCluster(loop, self.network, nodes)
         self.clients: list[WritingClient] = []
+        self.workers: Workers = SimulatedWorkers(loop, Random(3))
 
     def client(self, bootstrap: str = "broker1:9092", **settings: Any) -> WritingClient:
         client = WritingClient(
@@ -358,6 +361,7 @@ class Scene:
             network=self.network.host("client"),
             clock=SimulatedClock(self.loop),
             entropy=SimulatedEntropy(Random(2)),
+            workers=self.workers,
             connection=ConnectionSettings(**settings),
         )
         self.clients.append(client)

@@ -47,12 +47,24 @@ class SimulatedMachine:
 
     async def client(self, host: str = "client") -> WritingClient:
         network = self.network.host(host)
-        return await WritingClient.connect(f"{HOST}:9092", network=network, clock=self.clock, entropy=self.entropy)
+        return await WritingClient.connect(
+            f"{HOST}:9092",
+            network=network,
+            clock=self.clock,
+            entropy=self.entropy,
+            workers=SimulatedWorkers(self._loop, Random(4)),
+        )
 
     async def connect(self, host: str = "client") -> AsyncClient:
         """The public client."""
         network = self.network.host(host)
-        return await connect_async(f"{HOST}:9092", network=network, clock=self.clock, entropy=self.entropy)
+        return await connect_async(
+            f"{HOST}:9092",
+            network=network,
+            clock=self.clock,
+            entropy=self.entropy,
+            workers=SimulatedWorkers(self._loop, Random(4)),
+        )
 
 
 def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from penstock.model.entropy import Entropy
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
+from penstock.model.workers import Workers
 from penstock.sdk.address import Address
 from penstock.sdk.cluster import Cluster
 from penstock.sdk.core import Request
@@ -21,11 +22,12 @@ PLACES_PER_REQUEST = 5_000
 
 
 class Asking:
-    """The cluster, and how to try again."""
+    """The cluster, and how to try again; and who does for it what would hold the event loop: compressing, mostly."""
 
-    def __init__(self, cluster: Cluster, entropy: Entropy) -> None:
+    def __init__(self, cluster: Cluster, entropy: Entropy, workers: Workers) -> None:
         self.cluster = cluster
         self.entropy = entropy
+        self.workers = workers
         self.metrics = cluster.metrics
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:

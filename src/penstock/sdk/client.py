@@ -17,6 +17,7 @@ from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.sdk import requests
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.consumer import AsyncConsumer
@@ -31,7 +32,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.consuming.options import ConsumerOptions
 from penstock.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
-from penstock.sdk.home import Home
+from penstock.sdk.home import WORKERS, Home
 from penstock.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from penstock.sdk.producing.options import ALL, Options
 from penstock.sdk.producing.route import ask_identity
@@ -48,18 +49,21 @@ class WireClient(Idle):
         network: Network | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
+        workers: Workers | None = None,
         connection: ConnectionSettings | None = None,
     ) -> None:
         self._entropy = entropy or SystemEntropy()
+        self._workers = workers or ThreadWorkers(WORKERS, "penstock-worker")
         self._home = Home(
             parse_bootstrap(bootstrap),
             network=network or TcpNetwork(),
             clock=clock or SystemClock(),
             entropy=self._entropy,
+            workers=self._workers,
             settings=connection or ConnectionSettings(),
         )
         cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
-        super().__init__(Asking(cluster, self._entropy), self._home.clock)
+        super().__init__(Asking(cluster, self._entropy, self._workers), self._home.clock)
 
     @classmethod
     async def connect(
@@ -70,10 +74,11 @@ class WireClient(Idle):
         network: Network | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
+        workers: Workers | None = None,
         connection: ConnectionSettings | None = None,
     ) -> Self:
         """A client that has reached a broker; the seeds are tried until `timeout_s` is over, or each of them once."""
-        client = cls(bootstrap, network=network, clock=clock, entropy=entropy, connection=connection)
+        client = cls(bootstrap, network=network, clock=clock, entropy=entropy, workers=workers, connection=connection)
         try:
             await client.reach(timeout_s)
         except BaseException:
@@ -84,6 +89,7 @@ class WireClient(Idle):
     def close(self) -> None:
         """End all connections; operations that still run fail."""
         self._cluster.close()
+        self._workers.close()
 
     async def __aenter__(self) -> Self:
         return self

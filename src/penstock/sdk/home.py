@@ -10,6 +10,7 @@ from penstock.model.entropy import Entropy
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network
 from penstock.model.roles import PRODUCER_GROUP_MAX, Role
+from penstock.model.workers import Workers
 from penstock.sdk.address import Address
 from penstock.sdk.arguments import check_text
 from penstock.sdk.asking import Asking
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.sdk.watching.portion import Limits, Portion
 
 CLIENT_ID_MAX = 249
+WORKERS = 4
+"""Threads that a client may have for what would hold its event loop; each is begun when there is work for it."""
 
 
 class Home:
@@ -38,6 +41,7 @@ class Home:
         network: Network,
         clock: Clock,
         entropy: Entropy,
+        workers: Workers,
         settings: ConnectionSettings,
         metrics: Metrics | None = None,
         version: str = __version__,
@@ -48,6 +52,7 @@ class Home:
         self.settings = settings
         self._network = network
         self._entropy = entropy
+        self._workers = workers
         self._version = version
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._asking = self.asking()
@@ -73,7 +78,7 @@ class Home:
             check_text("group", producer_group, 1, PRODUCER_GROUP_MAX)
         greeting = Greeting(self._version, Part(role, producer_group))
         cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
-        return Asking(cluster, self._entropy)
+        return Asking(cluster, self._entropy, self._workers)
 
     def adopt(self, name: str, asking: Asking, close: Callable[[], Awaitable[None]]) -> Life:
         """The life of something made: `close` is awaited when it or the client ends, then its connections go."""
@@ -102,3 +107,4 @@ class Home:
         if self._watching_clocks is not None:
             self._watching_clocks.cancel()
         self._asking.cluster.close()
+        self._workers.close()

@@ -25,7 +25,7 @@ from penstock.testing.simulated_entropy import SimulatedEntropy, branch
 from penstock.testing.simulated_loop import SimulatedLoop
 from penstock.testing.simulated_network import SimulatedNetwork
 from penstock.testing.simulated_transport import Conditions
-from penstock.testing.simulated_workers import Slowness
+from penstock.testing.simulated_workers import SimulatedWorkers, Slowness
 from penstock.testing.table import Table
 from penstock.testing.trace import Trace
 from penstock.testing.workload import Book, Producer, Reader, create_topics, read_whole
@@ -247,6 +247,7 @@ class World:
             network=self.machine.network.host(name),
             clock=self.machine.clock,
             entropy=SimulatedEntropy(branch(self._random, name)),
+            workers=SimulatedWorkers(self.loop, Random(f"{self.plan.seed}/{name}")),
         )
 
     def _cluster(self, name: str) -> Cluster:

@@ -6,6 +6,7 @@ From what is needed by every message to what is needed once:
 - `_sharing`: which partition each row of a chunk goes to;
 - `receipts`: waiting for receipts, and the receipt of many messages;
 - `batches`: a batch is encoded once, and given its number, and again if need be, without being opened;
+- `packing`: what is to be compressed is encoded in workers;
 - `line`: batches of one partition, each stored once and in order;
 - `engine`: the loop's side: takes chunks, shares them out, flushes, closes.
 

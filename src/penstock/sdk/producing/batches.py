@@ -43,24 +43,43 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
     with chunk.desk.lock:
         if batch.is_shown and batch.encoded is not None:
             return
-        ids = None
-        if has_ids(batch):
+        is_new = claim_ids(batch)
+        if batch.ids is not None:
             identity, sequence = NOBODY, -1
-            if batch.ids is None:
-                ids = batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
         is_same = (identity, sequence) == (batch.identity, batch.base_sequence)
         batch.identity, batch.base_sequence = identity, sequence
         batch.is_claimed = True
     if batch.encoded is None:
-        batch.encoded = _encode(batch)
-        chunk.unencoded -= 1
-        if chunk.unencoded == 0:
-            chunk.drop_rows()
-    elif ids is not None:
-        batch.encoded = _encode_records(chunk, decode_batch(batch.encoded), ids)
+        keep(batch, encode(batch))
+    elif is_new:
+        batch.encoded = with_own_ids(batch)
     elif not is_same:
         _pack_producer(batch.encoded, _PRODUCER_AT, *identity, sequence)
         _write_crc(batch.encoded)
+
+
+def claim_ids(batch: Batch) -> bool:
+    """Whether the batch, whose messages have ids and which had none yet, has them from now on."""
+    chunk: Chunk = batch.chunk
+    with chunk.desk.lock:
+        if batch.ids is not None or not has_ids(batch):
+            return False
+        batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
+        batch.is_claimed = True
+        return True
+
+
+def keep(batch: Batch, encoded: bytearray) -> None:
+    """These are its bytes: the rows are needed no longer once all of a chunk have them."""
+    batch.encoded = encoded
+    batch.chunk.unencoded -= 1
+    if batch.chunk.unencoded == 0:
+        batch.chunk.drop_rows()
+
+
+def with_own_ids(batch: Batch) -> bytearray:
+    """Its bytes again, with the ids that it has now."""
+    return _encode_records(batch.chunk, decode_batch(batch.encoded), batch.ids)
 
 
 def mark(batch: Batch, *, made_ids: bool) -> None:
@@ -88,7 +107,8 @@ def take_back(batch: Batch) -> bool:
         return True
 
 
-def _encode(batch: Batch) -> bytearray:
+def encode(batch: Batch) -> bytearray:
+    """Its bytes, as of nobody where it has no number yet; INVALID_RECORD. In any thread, on rows that stay."""
     try:
         return _encode_columns(batch) if batch.chunk.table is None else _encode_table(batch)
     except (TypeError, ValueError, OverflowError) as error:  # Times too far apart, for example.
@@ -98,7 +118,7 @@ def _encode(batch: Batch) -> bytearray:
 def _encode_table(batch: Batch) -> bytearray:
     chunk: Chunk = batch.chunk
     table: TableRows = chunk.table
-    producer_id, epoch = batch.identity
+    producer_id, epoch = batch.identity or NOBODY
     attributes = batch_attributes(chunk.options.compression, made_ids=batch.base_sequence >= 0)
     header = table.header(attributes, producer_id, epoch, batch.base_sequence)
     start = chunk.start if batch.start < 0 else batch.start
@@ -113,6 +133,7 @@ def _encode_table(batch: Batch) -> bytearray:
 def _encode_columns(batch: Batch) -> bytearray:
     chunk: Chunk = batch.chunk
     times = chunk.timestamps
+    producer_id, epoch = batch.identity or NOBODY
     headers = _picked(chunk.headers, batch.rows)
     if batch.ids is not None:
         headers = with_ids([None] * batch.count if headers is None else headers, batch.ids)
@@ -123,8 +144,8 @@ def _encode_columns(batch: Batch) -> bytearray:
         timestamps=times if isinstance(times, int) else _picked(times, batch.rows),
         compression=chunk.options.compression,
         level=chunk.options.level,
-        producer_id=batch.identity.producer_id,
-        producer_epoch=batch.identity.epoch,
+        producer_id=producer_id,
+        producer_epoch=epoch,
         base_sequence=batch.base_sequence,
         made_ids=batch.base_sequence >= 0,
         used=chunk.desk.used_buffer(),
@@ -137,20 +158,24 @@ def _picked(column: list[Any] | None, rows: Sequence[int] | None) -> Any:
     return [column[row] for row in rows]
 
 
-def halves(batch: Batch) -> list[Batch]:
-    """Two batches in the place of one that its topic finds too large."""
-    middle = batch.count // 2
-    return parts(batch, [range(middle), range(middle, batch.count)])
+def encoded_parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[bytearray]:
+    """The bytes of its parts: each has the messages at some of its positions."""
+    records = decode_batch(batch.encoded)
+    return [_encode_records(batch.chunk, [records[at] for at in share]) for share in positions]
 
 
-def parts(batch: Batch, positions: Sequence[Sequence[int]], partitions: Sequence[int] | None = None) -> list[Batch]:
-    """Batches in the place of one: each with the messages at some of its positions, and all of them with one.
+def parts(
+    batch: Batch,
+    positions: Sequence[Sequence[int]],
+    encoded: Sequence[bytearray],
+    partitions: Sequence[int] | None = None,
+) -> list[Batch]:
+    """Batches in the place of one, with the bytes that `encoded_parts` made of all its messages.
 
     The batch has ids, or no number any more: a message whose id is asked for meanwhile gets one of its own, and its
     part goes under that. `partitions` has where each goes, if not where the batch went.
     """
     assert batch.base_sequence < 0, "a number that somebody may be told of is not taken apart"
-    records = decode_batch(batch.encoded)
     rows = batch.places()
     made: list[Batch] = []
     for at_part, share in enumerate(positions):
@@ -159,7 +184,7 @@ def parts(batch: Batch, positions: Sequence[Sequence[int]], partitions: Sequence
         part.held_bytes = batch.held_bytes * part.count // batch.count
         part.is_claimed = batch.ids is not None
         part.ids = None if batch.ids is None else [batch.ids[at] for at in share]
-        part.encoded = _encode_records(batch.chunk, [records[at] for at in share])
+        part.encoded = encoded[at_part]
         made.append(part)
     made[-1].held_bytes += batch.held_bytes - sum(part.held_bytes for part in made)
     with batch.chunk.desk.lock:

@@ -45,7 +45,10 @@ class Desk:
 
     def used_buffer(self) -> bytearray | None:
         """The bytes of a batch that was stored, for the next one: fresh memory costs about as much as filling it."""
-        return self._used.pop() if self._used else None
+        try:
+            return self._used.pop()
+        except IndexError:
+            return None
 
     # Waiting.
 

@@ -24,6 +24,7 @@ from penstock.sdk.producing.failures import UnstoredError, unconfirmed
 from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
 from penstock.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
 from penstock.sdk.producing.options import Options
+from penstock.sdk.producing.packing import Packing
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
 from penstock.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
 from penstock.sdk.retry import Deadline
@@ -64,6 +65,7 @@ class Engine:
             self.desk.lock, self.desk, options, clock.wall_ms, self._signal, self._make_room, check_topic_name
         )
         self._identities = Identities(lambda deadline: ask_identity(asking, deadline))
+        self._packing = Packing(asking.workers)
         self._flows: dict[str, _Flow] = {}
         self._lines: dict[TopicPartition, Line] = {}
         self._unsettled: dict[Chunk, None] = {}
@@ -208,7 +210,7 @@ class Engine:
         line = self._lines.get(where)
         if line is None:
             route = LeaderRoute(self._asking, where)
-            line = Line(where, route, self._identities, self._asking.entropy, self._settled, self._move)
+            line = Line(where, route, self._identities, self._asking.entropy, self._settled, self._move, self._packing)
             self._lines[where] = line
         return line
 

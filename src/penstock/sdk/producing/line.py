@@ -27,10 +27,11 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.answers import Produced, ProducerIdentity
 from penstock.sdk.connection import Connection, ConnectionLostError
 from penstock.sdk.producing._chunk import Batch
-from penstock.sdk.producing.batches import NOBODY, halves, has_ids, number, parts, take_back
+from penstock.sdk.producing.batches import NOBODY, has_ids, number, take_back
 from penstock.sdk.producing.desk import log
 from penstock.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from penstock.sdk.producing.options import ALL
+from penstock.sdk.producing.packing import Packing
 from penstock.sdk.requests import KnownIdsError
 from penstock.sdk.retry import Attempts, Deadline
 
@@ -112,6 +113,7 @@ class Line:
         entropy: Entropy,
         settled: Callable[[Batch, PenstockError | None], None],
         move: Callable[[Batch], Awaitable[bool]],
+        packing: Packing,
     ) -> None:
         self.where = where
         self._route = route
@@ -119,6 +121,7 @@ class Line:
         self._entropy = entropy
         self._settled = settled
         self._move = move
+        self._packing = packing
         self._waiting: deque[Batch] = deque()
         self._flying: deque[_Flying] = deque()
         self._alone: list[Batch] = []
@@ -132,12 +135,13 @@ class Line:
     def add(self, batch: Batch) -> None:
         """Queue a batch behind the others."""
         self._waiting.append(batch)
+        self._packing.begin(batch, self.pump)
         self.pump()
 
     def pump(self) -> None:
         """Send what may be sent."""
         while self._waiting and self._task is None:
-            if len(self._flying) >= IN_FLIGHT_MAX:
+            if len(self._flying) >= IN_FLIGHT_MAX or self._packing.holds(self._waiting[0]):
                 return
             if not self._post(self._waiting[0]):
                 if not self._flying:
@@ -257,7 +261,7 @@ class Line:
         """
         is_free = take_back(batch)
         if is_free and error.code in TOO_LARGE and batch.count > 1:
-            made = halves(batch)
+            made = await self._packing.halves(batch)
             self._alone.remove(batch)
             self._alone += made
             for part in made:
@@ -275,7 +279,7 @@ class Line:
         """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""
         left = [position for position in range(batch.count) if position not in known]
         shares = [[position] for position in known] + ([left] if left else [])
-        made = parts(batch, shares)
+        made = await self._packing.parts(batch, shares)
         self._alone.remove(batch)
         for part, offset in zip(made, known.values(), strict=False):
             self._confirm(part, Produced(offset, -1, -1))
@@ -323,6 +327,7 @@ class Line:
 
     async def _attempt(self, batch: Batch, deadline: Deadline) -> Produced | PenstockError:
         try:
+            await self._packing.add_ids(batch)
             if batch.chunk.options.acks != ALL or has_ids(batch):
                 number(batch, NOBODY, -1)
             elif not batch.in_doubt:

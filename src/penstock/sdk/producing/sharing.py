@@ -7,7 +7,7 @@ from penstock.model.message_id import MADE_PREFIX
 from penstock.records.batch import decode_batch
 from penstock.sdk.producing._chunk import Batch, Chunk
 from penstock.sdk.producing._sharing import shares, sorted_by_key
-from penstock.sdk.producing.batches import parts
+from penstock.sdk.producing.batches import encoded_parts, parts
 
 
 def whole(chunk: Chunk, partition: int) -> Batch:
@@ -76,7 +76,8 @@ def share_anew(batch: Batch, partition_count: int, turn: int) -> list[Batch]:
         )
         chunk.partition_count = partition_count
         found = shares(batch.count, partitions, hashes, keys, ids, partition_count, turn)
-        return parts(batch, list(found.values()), list(found))
+        positions = list(found.values())
+        return parts(batch, positions, encoded_parts(batch, positions), list(found))
 
 
 def _with_bytes(chunk: Chunk, batches: list[Batch]) -> list[Batch]:

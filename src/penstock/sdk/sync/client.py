@@ -10,11 +10,12 @@ from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
-from penstock.sdk.home import Home
+from penstock.sdk.home import WORKERS, Home
 from penstock.sdk.idle import DriftInfo
 from penstock.sdk.maps import BackupMap, ServiceMap
 from penstock.sdk.metrics import Metrics
@@ -276,6 +277,7 @@ def connect(
     network: Network | None = None,
     clock: Clock | None = None,
     entropy: Entropy | None = None,
+    workers: Workers | None = None,
 ) -> Client:
     """A client that has reached a broker of the seed list `bootstrap`: `host:port`, several divided by commas.
 
@@ -286,7 +288,8 @@ def connect(
     `on_clock_drift(drift, brokers)` is called, before this returns and then at every interval, when this machine's
     clock is further than the threshold from the brokers' average: how far it is ahead of that, and of each broker.
 
-    `metrics` is told of connections, requests and batches. `network`, `clock` and `entropy` are for tests.
+    `metrics` is told of connections, requests and batches. `network`, `clock`, `entropy` and `workers` are for
+    tests.
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
@@ -295,6 +298,7 @@ def connect(
         network=network or TcpNetwork(),
         clock=chosen_clock,
         entropy=entropy or SystemEntropy(),
+        workers=workers or ThreadWorkers(WORKERS, "penstock-worker"),
         metrics=metrics,
         settings=ConnectionSettings(
             client_id,

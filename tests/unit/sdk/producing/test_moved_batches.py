@@ -10,10 +10,10 @@ from builders.engines import Put
 from builders.scripted_broker import Late, Refuse, Scene, play
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import ID_HEADER
-from penstock.sdk.producing import line
+from penstock.sdk.producing import packing
 from penstock.sdk.producing._chunk import Batch, Receipt
 from penstock.sdk.producing._sharing import partition_for
-from penstock.sdk.producing.batches import halves
+from penstock.sdk.producing.batches import parts
 
 PARTITIONS = 8
 
@@ -109,15 +109,15 @@ def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
         receipts: list[Receipt] = []
         told: list[bytes] = []
 
-        def halved(batch: Batch) -> list[Batch]:
+        def halved(batch: Batch, *given: Any) -> list[Batch]:
             if asked == "before":
                 told.append(receipts[3].message_id)
-            made = halves(batch)
+            made = parts(batch, *given)
             if asked == "after":
                 told.append(receipts[3].message_id)
             return made
 
-        monkeypatch.setattr(line, "halves", halved)
+        monkeypatch.setattr(packing, "parts", halved)
         await put("t", b"first")
         scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
         receipts += [put("t", b"%d" % number) for number in range(4)]
