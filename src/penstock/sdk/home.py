@@ -10,7 +10,7 @@ from penstock.model.entropy import Entropy
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network
 from penstock.model.roles import PRODUCER_GROUP_MAX, Role
-from penstock.model.workers import Workers
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.sdk.address import Address
 from penstock.sdk.arguments import check_text
 from penstock.sdk.asking import Asking
@@ -41,7 +41,7 @@ class Home:
         network: Network,
         clock: Clock,
         entropy: Entropy,
-        workers: Workers,
+        workers: Workers | None = None,
         settings: ConnectionSettings,
         metrics: Metrics | None = None,
         version: str = __version__,
@@ -52,7 +52,7 @@ class Home:
         self.settings = settings
         self._network = network
         self._entropy = entropy
-        self._workers = workers
+        self._workers = workers or ThreadWorkers(WORKERS, "penstock-worker")
         self._version = version
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._asking = self.asking()

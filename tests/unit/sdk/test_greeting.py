@@ -14,7 +14,6 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import TcpNetwork
 from penstock.model.roles import Role
-from penstock.model.workers import ThreadWorkers
 from penstock.sdk import requests
 from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
@@ -32,7 +31,6 @@ def home_at(broker: ServedBroker, version: str = "1.5.0") -> Home:
         network=TcpNetwork(),
         clock=SystemClock(),
         entropy=SystemEntropy(),
-        workers=ThreadWorkers(1, "worker"),
         settings=ConnectionSettings(),
         version=version,
     )

@@ -9,7 +9,7 @@ from penstock.model.entropy import Entropy, SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.network import Network, TcpNetwork
-from penstock.model.workers import ThreadWorkers, Workers
+from penstock.model.workers import Workers
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.aio.admin import AsyncAdmin
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
@@ -17,7 +17,7 @@ from penstock.sdk.aio.groups import AsyncGroups
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
-from penstock.sdk.home import WORKERS, Home
+from penstock.sdk.home import Home
 from penstock.sdk.idle import DriftInfo
 from penstock.sdk.maps import BackupMap, ServiceMap
 from penstock.sdk.metrics import Metrics
@@ -299,7 +299,7 @@ async def connect_async(
         network=network or TcpNetwork(),
         clock=chosen_clock,
         entropy=entropy or SystemEntropy(),
-        workers=workers or ThreadWorkers(WORKERS, "penstock-worker"),
+        workers=workers,
         metrics=metrics,
         settings=ConnectionSettings(
             client_id,
