@@ -91,6 +91,13 @@ class HandPeer:
             protocol.buffer_updated(size)
             left = left[size:]
 
+    def pause(self) -> None:
+        """Take no data for now, as far as the broker is told."""
+        self._protocol.pause_writing()
+
+    def resume(self) -> None:
+        self._protocol.resume_writing()
+
     def hang_up(self) -> None:
         self.transport.close()
         self._protocol.connection_lost(None)

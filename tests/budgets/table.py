@@ -36,10 +36,12 @@ FETCH_LARGE = "fetch 1 MB from the page cache"
 FETCH_WOKEN = "64 waiting fetches woken by one small batch"
 PUSH_SMALL = "a message pushed to 64 subscribers"
 PUSH_LARGE = "a megabyte written and pushed to a subscriber"
+PUSH_AMONG_IDLE = "a message pushed, after a pause of the peer, to one of 1,000 subscriptions of a connection"
 
 POLL_MANY = "a consumer's poll of 1,000 partitions, of which one has moved"
 
 IDLE_CONNECTION = "a connection that has asked once and is idle"
+IDLE_SUBSCRIPTION = "a subscription to one partition that nobody writes to"
 
 ASK_LARGE = "produce a 1 MB batch, flush os, to the real process"
 ASK_SMALL = "produce a small batch, flush os, to the real process"
@@ -54,6 +56,9 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     POLL_MANY: {
         REQUEST_BYTES: 80,
         CALLS: 1_200,
+    },
+    IDLE_SUBSCRIPTION: {
+        BYTES_KEPT: 2_000,
     },
     PRODUCE_LARGE: {
         SOCKET_READS: 2,
@@ -162,6 +167,25 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         BLOCKS_PEAK: 250,
         BLOCKS_KEPT: 6,
         MEMORY_PEAK: 4,
+    },
+    # The others cost nothing, so these are the figures of one that is alone.
+    PUSH_AMONG_IDLE: {
+        SOCKET_READS: 1,
+        SOCKET_WRITES: 2,
+        DISK_WRITES: 1,
+        DISK_READS: 1,
+        FLUSHES: 0,
+        WORKER_JOBS: 0,
+        BYTES_WRITTEN: 1,
+        BYTES_READ: 1,
+        TASKS: 0,
+        ITERATIONS: 1.5,
+        CALLBACKS: 2.5,
+        TIMERS: 0,
+        CALLS: 200,
+        BLOCKS_PEAK: 40,
+        BLOCKS_KEPT: 3,
+        MEMORY_PEAK: 20,
     },
     # A batch larger than a bite: its beginning is read to see how large it is.
     PUSH_LARGE: {

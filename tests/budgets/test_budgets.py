@@ -161,10 +161,10 @@ def test_readers_that_wait_are_woken_within_their_budget(tmp_path: Path) -> None
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def subscribe_frame() -> bytes:
-    topics = [{"name": "events", "partitions": [{"partition": 0, "offset": END}]}]
+def subscribe_frame(partition: int = 0, correlation_id: int = 1) -> bytes:
+    topics = [{"name": "events", "partitions": [{"partition": partition, "offset": END}]}]
     window = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}
-    return request_frame("Subscribe", 0, {"topics": topics, **window})
+    return request_frame("Subscribe", 0, {"topics": topics, **window}, correlation_id=correlation_id)
 
 
 def test_subscribers_are_sent_a_message_within_their_budget(tmp_path: Path) -> None:
@@ -190,6 +190,32 @@ def test_subscribers_are_sent_a_message_within_their_budget(tmp_path: Path) -> N
         table.check(table.PUSH_SMALL, await broker.count(step))
 
     run_counted(tmp_path, FlushPolicy.OS, story)
+
+
+def test_a_subscription_costs_the_same_however_many_idle_ones_share_its_connection(tmp_path: Path) -> None:
+    frame = produce_frame(SMALL)
+
+    async def story(broker: CountedBroker) -> None:
+        writer, reader = broker.peer(), broker.peer()
+        for number in range(1_000):
+            reader.send(subscribe_frame(partition=int(number > 0), correlation_id=number))
+            take_answer(reader)
+        for _ in range(1_000):
+            await broker.turn()
+
+        async def step() -> int:
+            sent = broker.answers(2)
+            reader.pause()
+            writer.send(frame)
+            take_answer(writer)
+            reader.resume()
+            await sent
+            take_answer(reader, least_bytes=len(SMALL))
+            return len(SMALL)
+
+        table.check(table.PUSH_AMONG_IDLE, await broker.count(step))
+
+    run_counted(tmp_path, FlushPolicy.OS, story, partitions=2)
 
 
 def test_a_megabyte_is_pushed_within_its_budget(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatching = False
         self._progress = Progress()
         self.standing: dict[int, Standing] = {}
+        self._held: dict[Standing, None] = {}
 
     # What the event loop calls
 
@@ -112,7 +113,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.resume()
         self._go_on()
-        for each in self.standing.values():
+        held, self._held = self._held, {}
+        for each in held:
             each.go_on()
         self._close_when_drained()
 
@@ -180,6 +182,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_paused(self) -> bool:
         return self._outbox.is_paused
+
+    def hold(self, standing: Standing) -> None:
+        self._held[standing] = None
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
         self._outbox.put(correlation_id, flexible, answer)

@@ -35,7 +35,11 @@ class Line(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the peer has enough for now; those who stand are told when it has not any more."""
+        """Whether the peer has enough for now."""
+        ...
+
+    def hold(self, standing: Standing) -> None:
+        """Tell it to go on when the peer takes data again; others are not told."""
         ...
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:

@@ -14,7 +14,6 @@ Invariants:
 - So what a flow remembers is bounded: two neighbouring marks of a lane together have more bytes than that.
 """
 
-from collections import deque
 from typing import NamedTuple
 
 MARKS = 8
@@ -50,7 +49,7 @@ class Lane:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._marks: deque[_Mark] = deque()
+        self._marks: list[_Mark] = []
 
     def add(self, next_offset: int, size_bytes: int, mark_bytes: int) -> None:
         last = self._marks[-1] if self._marks else None
@@ -65,7 +64,7 @@ class Lane:
         """Forget what lies before `offset`, and tell how much that is."""
         messages = size_bytes = 0
         while self._marks and self._marks[0].end <= offset:
-            mark = self._marks.popleft()
+            mark = self._marks.pop(0)
             messages += mark.end - mark.begin
             size_bytes += mark.size_bytes
         if self._marks and self._marks[0].begin < offset:
@@ -79,6 +78,8 @@ class Lane:
 
 
 class Flow:
+    __slots__ = ("_needed", "messages", "size_bytes", "window")
+
     def __init__(self, window: Window) -> None:
         self.window = window
         self.messages = 0

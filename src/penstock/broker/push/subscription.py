@@ -9,7 +9,6 @@ wanted exactly when a turn could bring something; whatever changes that (news, a
 finished read) asks for one.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -76,6 +75,22 @@ class Feed:
 
 
 class Subscription:
+    __slots__ = (
+        "_correlation_id",
+        "_is_begun",
+        "_is_reading",
+        "_line",
+        "_memory",
+        "_ready",
+        "_turns",
+        "_when_over",
+        "feeds",
+        "flow",
+        "group_id",
+        "is_over",
+        "otherwise",
+    )
+
     def __init__(
         self,
         line: Line,
@@ -93,7 +108,7 @@ class Subscription:
         self.otherwise = otherwise
         self.flow = Flow(window)
         self.feeds: dict[Place, Feed] = {}
-        self._ready: deque[Feed] = deque()
+        self._ready: list[Feed] = []
         self._line = line
         self._correlation_id = correlation_id
         self._turns = turns
@@ -111,7 +126,7 @@ class Subscription:
     def add(self, feeds: Iterable[Feed]) -> None:
         """What is to be sent; before it begins."""
         self.feeds = {feed.place: feed for feed in feeds}
-        self._ready = deque(self.feeds.values())
+        self._ready = list(self.feeds.values())
 
     # As one who stands on a line.
 
@@ -123,6 +138,8 @@ class Subscription:
     def go_on(self) -> None:
         if self.wants_turn:
             self._turns.add(self)
+        elif self._ready and self._line.is_paused:
+            self._line.hold(self)
 
     def end(self, error: PenstockError) -> None:
         if not self.is_over:
@@ -153,7 +170,7 @@ class Subscription:
     @property
     def wants_turn(self) -> bool:
         return (
-            bool(self._ready)
+            self._ready != []
             and self._is_begun
             and not self._is_reading
             and self.flow.is_open
@@ -162,6 +179,7 @@ class Subscription:
 
     def take_turn(self) -> int:
         if not self.wants_turn:
+            self.go_on()
             return 0
         left = limit = self._memory.answer_bytes_max(BITE_BYTES)
         if not limit:
@@ -177,20 +195,20 @@ class Subscription:
             try:
                 found = feed.read(room)
             except PenstockError as refusal:
-                self._ready.popleft()
+                self._ready.pop(0)
                 error = self._refused(feed, refusal, rows)
                 continue
             if found is None:
                 if not rows:
-                    self._read_from_disk(self._ready.popleft(), room)
+                    self._read_from_disk(self._ready.pop(0), room)
                 break
             data, next_offset = found
             if not data:
-                self._wait(self._ready.popleft())
+                self._wait(self._ready.pop(0))
             elif (rows and len(data) > left) or not self.flow.admits(next_offset - feed.lane.position, len(data)):
                 break
             else:
-                self._ready.rotate(-1)
+                self._ready.append(self._ready.pop(0))
                 rows.append(self._sent(feed, found))
                 left -= len(data)
         if rows:
@@ -216,6 +234,8 @@ class Subscription:
     def _push(self, rows: Sequence[Delivery], error: PenstockError | None = None) -> None:
         number, text = (error.code.number, error.detail) if error else (0, None)
         self._line.push(self._correlation_id, True, write_delivery(rows, number, text))
+        if self._line.is_paused:
+            self._line.hold(self)
 
     def _wait(self, feed: Feed) -> None:
         feed.cancel = feed.partition.wait(feed.lane.position, partial(self._woken, feed))
@@ -254,11 +274,12 @@ class Subscription:
         else:
             if self.is_over:
                 return
-            self._ready.appendleft(feed)
             data, next_offset = found
             if data and self.flow.admits(next_offset - feed.lane.position, len(data)):
-                self._ready.rotate(-1)
+                self._ready.append(feed)
                 rows.append(self._sent(feed, found))
+            else:
+                self._ready.insert(0, feed)
         finally:
             self._is_reading = False
         if rows:

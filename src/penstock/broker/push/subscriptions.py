@@ -8,7 +8,9 @@ from penstock.broker.push.turns import Turns
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.wire.subscribe import END, NOWHERE
 
-PER_CONNECTION_MAX = 64
+PER_CONNECTION_MAX = 20_000
+"""Gateways watch many partitions, each with a subscription, over one connection."""
+
 PARTITIONS_MAX = 1_000
 """Partitions that one subscription may have; who wants more subscribes more than once."""
 

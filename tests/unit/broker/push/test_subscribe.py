@@ -9,7 +9,8 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, produce, serve, until
 from builders.subscriber import Subscribed, Subscriber, wanted
-from penstock.broker.push.subscriptions import PARTITIONS_MAX, PER_CONNECTION_MAX
+from penstock.broker.push import subscriptions
+from penstock.broker.push.subscriptions import PARTITIONS_MAX
 from penstock.model.errors import ErrorCode
 from penstock.model.roles import Role
 from penstock.storage.local_disk import LocalDisk, LocalFile
@@ -327,12 +328,14 @@ def test_what_cannot_be_is_refused_in_words(fields: dict[str, Any], error: Error
     serve(tmp_path, story)
 
 
-def test_a_connection_has_a_bounded_number_of_subscriptions(tmp_path: Path) -> None:
+def test_a_connection_has_a_bounded_number_of_subscriptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "PER_CONNECTION_MAX", 64)
+
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         client = await subscriber(broker)
         first = await client.subscribe({"events": {0: 0}})
-        for _ in range(PER_CONNECTION_MAX - 1):
+        for _ in range(63):
             await client.subscribe({"events": {0: 0}})
         answer = await client.ask("Subscribe", {"topics": wanted({"events": {0: 0}})})
         assert ErrorCode.of(answer["error_code"]) is ErrorCode.POLICY_VIOLATION
