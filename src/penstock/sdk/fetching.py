@@ -92,8 +92,11 @@ async def ahead(asking: Asking, where: TopicPartition, offset: int, deadline: De
     start = (await asking.leaders({where: BEGINNING}, requests.list_offsets, deadline))[where].offset
     end = (await asking.leaders({where: LATEST}, requests.list_offsets, deadline))[where].offset
     if offset < start:
-        raise PenstockError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{where}: offset {offset} is no longer there; the first message that is has offset {start}",
-        )
+        raise gone(where, offset, start)
     return FetchedBatches(end, start, memoryview(b""))
+
+
+def gone(where: TopicPartition, offset: int, start: int) -> PenstockError:
+    """For a place before the beginning."""
+    text = f"{where}: offset {offset} is no longer there; the first message that is has offset {start}"
+    return PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)

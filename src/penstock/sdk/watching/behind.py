@@ -8,24 +8,19 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.records.batch import decode_messages, each_piece
-from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
-from penstock.sdk.consuming.sessions import Poll, without_session
-from penstock.sdk.core import Request
 from penstock.sdk.fetching import ahead
 from penstock.sdk.retry import Deadline
-from penstock.sdk.watching.portion import Limits, Portion, from_on
+from penstock.sdk.watching.portion import Limits, Portion
+from penstock.sdk.watching.requests import fetch
 
 FETCHES_MAX = 32
 """So many questions are under way at once; others wait for their turn."""
 
 Portions = dict[TopicPartition, Portion]
 _Places = tuple[tuple[TopicPartition, int], ...]
-_Found = Portion | PenstockError | None
-"""None: the place is out of range."""
 
 
 class Behind:
@@ -46,7 +41,7 @@ class Behind:
         OFFSET_OUT_OF_RANGE for a place before the beginning; nothing for one that is not reached.
         """
         async with self._slots:
-            found = await self._asking.leaders(offsets, partial(_request, limits), deadline)
+            found = await self._asking.leaders(offsets, partial(fetch, limits), deadline)
         portions: Portions = {}
         for where, portion in found.items():
             if portion is None:
@@ -73,27 +68,3 @@ class Behind:
         del self._shared[key]
         if not task.cancelled():
             task.exception()  # Marks it as seen: all who asked may be gone.
-
-
-def _request(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, _Found]]:
-    partition_bytes = max(1, limits.size_bytes // len(offsets))
-    request = without_session(Poll(offsets, {}, limits.size_bytes, partition_bytes, max_wait_ms=0))
-
-    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, _Found] | PenstockError:
-        answer = request.decode(version, frame, start)
-        if isinstance(answer, PenstockError):
-            return answer
-        return {where: _opened(where, offsets[where], found) for where, found in answer.items()}
-
-    return Request(request.api, request.encode, decode)
-
-
-def _opened(where: TopicPartition, offset: int, found: FetchedBatches | PenstockError) -> _Found:
-    if isinstance(found, PenstockError):
-        return None if found.code is ErrorCode.OFFSET_OUT_OF_RANGE else found
-    next_offset = max((end for _, end in each_piece(found.batches, offset, len(found.batches))), default=offset)
-    try:
-        messages = from_on(decode_messages(found.batches, *where), offset)
-    except PenstockError as error:
-        return PenstockError(error.code, f"{where}: {error.detail}")
-    return Portion(*where, messages, next_offset, found.log_start_offset, found.high_watermark)

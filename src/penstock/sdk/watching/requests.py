@@ -1,0 +1,63 @@
+"""The one request of reads that keep no place: what several partitions of a broker have now, opened."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.records.batch import decode_messages, each_piece
+from penstock.sdk.answers import refusal
+from penstock.sdk.core import Request
+from penstock.sdk.fetching import gone
+from penstock.sdk.requests import FETCH
+from penstock.sdk.watching.portion import Limits, Portion, from_on
+from penstock.wire.fetch import Fetched, FetchPartition
+from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
+from penstock.wire.framing import Buffer
+
+Found = Portion | PenstockError | None
+"""None: the place is out of the range that the broker has, and the broker does not say which that is."""
+
+
+def fetch(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, Found]]:
+    """About as many bytes in all as the limits allow; the first places have them first, and none waits for more."""
+    rows: dict[str, list[FetchPartition]] = {}
+    for where, offset in offsets.items():
+        rows.setdefault(where.topic, []).append(
+            FetchPartition(where.partition, offset, max(1, limits.size_bytes // len(offsets)))
+        )
+
+    def encode(version: int) -> list[Buffer]:
+        return [write_fetch_request(version, list(rows.items()), max_wait_ms=0, max_bytes=limits.size_bytes)]
+
+    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, Found] | PenstockError:
+        answer = parse_fetch_response(version, frame, start)
+        if answer.error:
+            return refusal(answer.error, "reading")
+        places = ((TopicPartition(str(topic), row.partition), row) for topic, parts in answer.topics for row in parts)
+        return {where: _found(where, offsets[where], row) for where, row in places}
+
+    return Request(FETCH, encode, decode)
+
+
+def _found(where: TopicPartition, offset: int, row: Fetched) -> Found:
+    if row.error == ErrorCode.OFFSET_OUT_OF_RANGE.number:
+        return _out_of_range(where, offset, row)
+    if row.error:
+        return refusal(row.error, f"reading {where} at offset {offset}")
+    batches = memoryview(cast(Buffer, row.records))
+    try:
+        messages = from_on(decode_messages(batches, *where), offset)
+    except PenstockError as error:
+        return PenstockError(error.code, f"{where}: {error.detail}")
+    next_offset = max((end for _, end in each_piece(batches, offset, len(batches))), default=offset)
+    return Portion(*where, messages, next_offset, row.log_start_offset, row.high_watermark)
+
+
+def _out_of_range(where: TopicPartition, offset: int, row: Fetched) -> Found:
+    """Nothing for a place that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
+    if row.high_watermark < 0 or row.log_start_offset < 0:
+        return None
+    if offset < row.log_start_offset:
+        return gone(where, offset, row.log_start_offset)
+    return Portion(*where, [], offset, row.log_start_offset, row.high_watermark)
