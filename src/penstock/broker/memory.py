@@ -16,6 +16,9 @@ from collections.abc import Callable
 INCOMING_BYTES_MAX = 512 * 1024 * 1024
 OUTGOING_BYTES_MAX = 256 * 1024 * 1024
 
+HUNGRY_S = 0.1
+"""How long to wait before looking again for memory for an answer, which others hold."""
+
 SMALL_FRAME_BYTES_MAX = 64 * 1024
 MEDIUM_FRAME_BYTES_MAX = 2 * 1024 * 1024
 """Two of the largest batch that a topic takes by default: what clients send unless they were told otherwise."""

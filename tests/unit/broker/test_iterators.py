@@ -14,6 +14,7 @@ from builders.served import ServedBroker, produce, serve, until
 from penstock.broker.handlers import group_members
 from penstock.broker.handlers.iter import WAIT_S_MAX
 from penstock.broker.iterators_seen import TOKEN_BYTES_MAX, Seal
+from penstock.broker.memory import OUTGOING_BYTES_MAX
 from penstock.groups.settings import GroupSettings
 from penstock.model.errors import ErrorCode
 from penstock.records.batch import decode_batches
@@ -167,6 +168,20 @@ def test_an_iterator_waits_for_the_first_message_and_comes_back_with_it_at_once(
         answer = await a.read(bytes(answer["next"]), max_wait_ms=1)
         assert values(answer) == []
         assert bytes(answer["next"]) == bytes(answer["iterator"])
+
+    told(story, tmp_path)
+
+
+def test_messages_that_there_is_no_memory_for_are_handed_out_when_there_is(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker, a: Client) -> None:
+        await put(broker, b"0")
+        iterator = await a.iterator(0)
+        broker.memory.outgoing_bytes += OUTGOING_BYTES_MAX
+        assert values(await a.read(iterator)) == []
+        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=int(WAIT_S_MAX * 1000)))
+        await until(lambda: broker.partitions.of("events")[0].waiting == 1)
+        broker.memory.outgoing_bytes -= OUTGOING_BYTES_MAX
+        assert values(await waiting) == [b"0"]
 
     told(story, tmp_path)
 

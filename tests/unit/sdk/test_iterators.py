@@ -8,6 +8,7 @@ import pytest
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.aio.iterators import AsyncIterators
+from penstock.sdk.iterating.engine import IteratorEngine
 
 
 class Worker:
@@ -182,6 +183,28 @@ def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -
         assert sorted(worker.values) == everything(ground)
 
     play(story, partitions=2)
+
+
+def test_iterators_that_are_over_at_once_are_asked_for_more_and_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(ground: Ground) -> None:
+        asked_s: list[float] = []
+
+        async def expired(*_: Any) -> None:
+            asked_s.append(asyncio.get_running_loop().time())
+            raise PenstockError(ErrorCode.ITERATOR_EXPIRED)
+
+        await ground.write(3)
+        async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
+            with monkeypatch.context() as patch:
+                patch.setattr(IteratorEngine, "read", expired)
+                assert await iterators.poll(60.0) is None
+            assert 20 < len(asked_s) < 200
+            assert asked_s[2] - asked_s[1] < 0.1 < asked_s[-1] - asked_s[-2]
+            batch = await iterators.poll(LONG_S)
+            assert batch is not None
+            assert [message.value for message in batch.messages] == ground.written[0]
+
+    play(story)
 
 
 def test_the_loop_joins_by_itself_and_wants_topics() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.broker.iterators_seen import IteratorServing, error_fields
-from penstock.broker.memory import Memory
+from penstock.broker.memory import HUNGRY_S, Memory
 from penstock.broker.request import Answer, Request, Result, Work
 from penstock.groups.iterators.iterator import BEGINNING, END, Iterator
 from penstock.model.errors import PenstockError
@@ -125,9 +125,14 @@ class _Poll:
             self._timer.cancel()
 
     async def _wait(self) -> None:
+        """For news of the partition; where there is no memory for what is there, for a moment."""
         cancel = self._partition.wait(max(self._iterator.offset, self._partition.high_watermark), self._news.set)
+        is_hungry = not self._handler.bytes_max(self._max_bytes)
         try:
-            await self._news.wait()
+            async with asyncio.timeout(HUNGRY_S if is_hungry else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
         finally:
             cancel()
         if not self._is_over:

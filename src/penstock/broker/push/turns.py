@@ -9,10 +9,10 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
+from penstock.broker.memory import HUNGRY_S
+
 TURNS_MAX = 32
 ROUND_BYTES = 1024 * 1024
-HUNGRY_S = 0.1
-"""How long to wait before looking again for memory that others hold."""
 
 
 class Taker(Protocol):

@@ -20,7 +20,7 @@ from penstock.sdk.errand import Errand
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.iterating import requests
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
-from penstock.sdk.retry import Deadline
+from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.starting import Starting
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ UNSETTLED_S = 0.25
 """How often a client asks what it has while its group is sharing out."""
 
 LEAVE_S = 2.0
+_EVER_S = 1e9
 
 OVER = frozenset(
     {
@@ -207,8 +208,9 @@ class IteratorEngine:
                 self._readers[where] = reader
 
     async def _reader(self, where: TopicPartition) -> IteratorBatch:
-        """Read one partition until there is a message; raises what does not pass, and what ends an iterator."""
+        """Read one partition until there is a message; raises what does not pass, and that it is not the client's."""
         iterator = self._next.pop(where, None)
+        attempts = self._new_attempts()
         while True:
             if iterator is None:
                 iterator = await self.get(where)
@@ -218,10 +220,15 @@ class IteratorEngine:
                 if error.code not in OVER and error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                     raise
                 iterator = None
+                await attempts.pause()
                 continue
             if batch.messages:
                 return batch
             iterator = batch.following
+            attempts = self._new_attempts()
+
+    def _new_attempts(self) -> Attempts:
+        return Attempts(self._asking.entropy, Deadline(_EVER_S))
 
     def _take(self, where: TopicPartition, reader: "asyncio.Task[IteratorBatch]") -> None:
         if reader.cancelled():
