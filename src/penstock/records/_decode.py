@@ -71,6 +71,7 @@ CRC_START = cython.declare(cython.Py_ssize_t, _header.CRC_START)
 MAGIC = cython.declare(cython.longlong, _header.MAGIC)
 BASE_OFFSET_MAX = cython.declare(cython.longlong, _header.BASE_OFFSET_MAX)
 LOG_APPEND_TIME = cython.declare(cython.longlong, _header.LOG_APPEND_TIME)
+MADE_IDS_HIGH = cython.declare(cython.longlong, _header.MADE_IDS >> 8)
 SPECIAL = cython.declare(cython.longlong, _header.COMPRESSION_MASK | _header.CONTROL)
 
 # What a record and a header take as Python objects, besides their bytes; a little more than was measured.
@@ -420,6 +421,7 @@ def _message(
     key: bytes | None,
     value: bytes | None,
     headers: tuple,
+    made_ids: tuple | None,
 ) -> Message:
     if cython.compiled:
         made: Message = Message.__new__(Message)
@@ -430,9 +432,10 @@ def _message(
         made._key = key
         made._value = value
         made._headers = headers
+        made._made = made_ids
         return made
     else:  # noqa: RET505 - without it Cython warns of code that cannot be reached.
-        return Message(topic, partition, offset, timestamp, key, value, headers)
+        return Message(topic, partition, offset, timestamp, key, value, headers, made_ids)
 
 
 @cython.cfunc
@@ -462,6 +465,7 @@ def _decode(
     base_timestamp: cython.longlong,
     append_timestamp: int | None,
     place: tuple | None,
+    made_ids: tuple | None,
 ) -> cython.int:
     offset: cython.longlong
     timestamp: cython.longlong
@@ -483,7 +487,7 @@ def _decode(
         reader.close_record()
         if place is not None:
             timestamp = append if appended else timestamp
-            records.append(_message(topic, partition, offset, timestamp, key, value, headers))
+            records.append(_message(topic, partition, offset, timestamp, key, value, headers, made_ids))
             continue
         if timestamp != last and not appended:  # Neighbours mostly have the same, and share the number.
             last = timestamp
@@ -501,10 +505,12 @@ def decode_records(
     append_timestamp: int | None,
     budget_bytes: cython.Py_ssize_t,
     place: tuple[str, int] | None = None,
+    made_ids: tuple[int, int, int, int] | None = None,
 ) -> tuple[list, int]:
     """The `count` records of a batch body; `append_timestamp`, when there is one, is the time of all of them.
 
-    They are `Record`s, or the `Message`s of a topic and partition where `place` names them.
+    They are `Record`s, or the `Message`s of a topic and partition where `place` names them; `made_ids` is what the
+    header's `made` says.
 
     A few compressed bytes can make millions of empty records or headers, and as objects these are far larger than in
     the body. So objects are paid for from `budget_bytes` before they are made; what is left of it comes back.
@@ -512,7 +518,7 @@ def decode_records(
     reader: Reader = Reader(data)
     records: list = []
     reader._budget = budget_bytes
-    _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, place)
+    _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, place, made_ids)
     return records, reader._budget
 
 
@@ -826,6 +832,7 @@ class Run:
     there is nothing to spare: every batch ends the run.
     """
 
+    _at: cython.Py_ssize_t
     _end: cython.Py_ssize_t
     _left_bytes: cython.Py_ssize_t
     _reader: Reader
@@ -838,7 +845,7 @@ class Run:
     def __init__(self, buffer: Bytes, limit_bytes: cython.Py_ssize_t) -> None:
         """`limit_bytes` are how many the bodies may have together."""
         self._reader = Reader(buffer)
-        self._end = 0
+        self._at = self._end = 0
         self._left_bytes = limit_bytes
 
     @property
@@ -888,8 +895,20 @@ class Run:
                 self._base_timestamp,
                 self._append_timestamp,
                 place,
+                None if place is None else self._made_ids(),
             )
         return 0
+
+    @cython.cfunc
+    def _made_ids(self) -> tuple | None:
+        """As `BatchHeader.made`, of the batch that was entered."""
+        at: cython.Py_ssize_t = self._at
+        producer_id: cython.longlong = self._long(at + 43)
+        epoch: cython.longlong = self._uint(at + 49) & 0xFFFF
+        sequence: cython.longlong = self._int(at + 53)
+        if not self._reader._data[at + CRC_START] & MADE_IDS_HIGH or producer_id < 0 or epoch > 0x7FFF or sequence < 0:
+            return None
+        return producer_id, epoch, sequence, self._base_offset
 
     def behind(
         self, start: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, offset: cython.longlong
@@ -1010,6 +1029,7 @@ class Run:
             self._base_timestamp = self._long(at + 27)
             self._append_timestamp = self._long(at + 35) if attributes & LOG_APPEND_TIME else None
             self._left_bytes -= body_bytes
+            self._at = at
             self._end = at + HEADER_BYTES + body_bytes
             self._reader.enter(at + HEADER_BYTES, self._end)
             return True

@@ -228,6 +228,7 @@ def _records(
         header.max_timestamp if header.is_log_append_time else None,
         budget_bytes,
         place,
+        None if place is None else header.made,
     )
 
 

@@ -121,6 +121,14 @@ class BatchHeader(NamedTuple):
         return self.attributes & COMPRESSION_MASK
 
     @property
+    def made(self) -> tuple[int, int, int, int] | None:
+        """What its messages' made ids name: producer, epoch and first sequence; and the offset that their places count
+        from. None when they have none."""
+        if not self.attributes & MADE_IDS or min(self.producer_id, self.producer_epoch, self.base_sequence) < 0:
+            return None
+        return self.producer_id, self.producer_epoch, self.base_sequence, self.base_offset
+
+    @property
     def is_log_append_time(self) -> bool:
         return self.attributes & LOG_APPEND_TIME != 0
 

@@ -8,3 +8,4 @@ cdef class Message:
     cdef object _key
     cdef object _value
     cdef object _headers
+    cdef object _made

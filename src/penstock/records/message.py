@@ -15,7 +15,8 @@ try:
 except ImportError:  # Cython is needed to compile, not to run.
     from penstock.records import _uncompiled as cython
 
-from penstock.records.record import ID_HEADER, RecordHeader
+from penstock.model.message_id import ID_HEADER, MadeId
+from penstock.records.record import RecordHeader
 
 COMPILED: bool = cython.compiled
 
@@ -33,7 +34,7 @@ class Message:
     it: a value of the user's own must not refer back to its message, or both stay.
     """
 
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+    __slots__ = ("_headers", "_key", "_made", "_offset", "_partition", "_timestamp", "_topic", "_value")
     __match_args__ = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
     def __init__(
@@ -45,7 +46,9 @@ class Message:
         key: bytes | None,
         value: Any,
         headers: tuple[RecordHeader, ...] = (),
+        made: tuple[int, int, int, int] | None = None,
     ) -> None:
+        """`made` is what the made ids of its batch name: producer, epoch, first sequence; and its first offset."""
         self._topic = topic
         self._partition = partition
         self._offset = offset
@@ -53,6 +56,7 @@ class Message:
         self._key = key
         self._value = value
         self._headers = headers
+        self._made = made
 
     @property
     def topic(self) -> str:
@@ -99,15 +103,21 @@ class Message:
 
     @property
     def message_id(self) -> bytes | None:
-        """The id under which its writer stored it; None where the writer gave none."""
+        """The id under which it was stored, its writer's own or a made one: that of the receipt. None for messages of
+        clients that know no ids."""
         for key, value in self._headers:
             if key == ID_HEADER:
                 return value
-        return None
+        if self._made is None:
+            return None
+        producer_id, epoch, base_sequence, base_offset = self._made
+        return MadeId(producer_id, epoch, self._partition, base_sequence, self._offset - base_offset).encode()
 
     def with_value(self, value: Any) -> Message:
         """The same message with another value."""
-        return Message(self._topic, self._partition, self._offset, self._timestamp, self._key, value, self._headers)
+        return Message(
+            self._topic, self._partition, self._offset, self._timestamp, self._key, value, self._headers, self._made
+        )
 
     def _fields(self) -> tuple[Any, ...]:
         return (
@@ -145,4 +155,4 @@ class Message:
         return f"Message({', '.join(f'{name}={value!r}' for name, value in fields)})"
 
     def __reduce__(self) -> tuple[type[Message], tuple[Any, ...]]:
-        return Message, self._fields()
+        return Message, (*self._fields(), self._made)

@@ -5,9 +5,6 @@ from typing import NamedTuple
 RecordHeader = tuple[str, bytes | None]
 """A header's key and value; keys may repeat, and their order is kept."""
 
-ID_HEADER = "penstock.id"
-"""The header that carries the id under which its writer stored a message."""
-
 
 class Record(NamedTuple):
     """One message with its place and its time; a null key or value is None."""

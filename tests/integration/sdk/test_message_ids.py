@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.model.message_id import MadeId
 from penstock.testing.embedded import EmbeddedBroker
 
 LONG_S = 60.0
@@ -53,6 +54,20 @@ def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_anot
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
     assert ran.stdout.strip() == repr(places[7])
     assert count(client) == 20
+
+
+def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(client: penstock.Client) -> None:
+    with client.producer() as producer:
+        receipts = [producer.put(TOPIC, b"%d" % number, partition=0) for number in range(50)]
+        receipts += producer.put_many(TOPIC, [b"%d" % number for number in range(50, 90)], partition=0)
+        receipts.append(producer.put(TOPIC, b"90", partition=0, message_id="order-17"))
+        producer.flush()
+        never = MadeId(10**9, 0, 0, 0, 3)
+        receipts.append(producer.put(TOPIC, b"91", message_id=never))
+        told = {receipt.result(LONG_S).offset: receipt.message_id for receipt in receipts}
+    found = {each.offset: each.message_id for each in client.consumer(TOPIC, start="beginning", stop="latest")}
+    assert found == told
+    assert found[91] == never.encode()
 
 
 @pytest.mark.parametrize("own", ["order-17", b"\x00\xff", "x" * 255])

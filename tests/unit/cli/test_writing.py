@@ -9,8 +9,8 @@ from builders.scripted_broker import Late, Refuse, Scene, play
 from penstock.cli.messages import Message, Portion
 from penstock.cli.writing import Outcome, Stored, send, take_account
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.message_id import ID_HEADER
 from penstock.model.names import TopicPartition
-from penstock.records.record import ID_HEADER
 from penstock.sdk.producing._chunk import Chunk, Place, Receipt
 from penstock.sdk.producing.failures import OutcomeUnknownError
 from penstock.sdk.producing.options import Options

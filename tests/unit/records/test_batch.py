@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from builders.batches import batch, damaged, numbered_batch
 from builders.record_lists import RecordList, bounded, record_lists
-from penstock.records.batch import decode_batch, decode_batches, encode_batch
+from penstock.model.message_id import MadeId
+from penstock.records.batch import decode_batch, decode_batches, decode_messages, encode_batch
 from penstock.records.header import CorruptBatch, check, read_header
 from penstock.records.record import Record
 
@@ -88,6 +89,30 @@ def test_a_fetch_with_a_partial_batch_at_its_end_gives_the_whole_ones() -> None:
     assert [(record.offset, record.value) for record in decode_batches(fetched)] == [
         (number, b"%d" % number) for number in range(4)
     ]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize(
+    ("writer", "expected"),
+    [
+        ((9, 2, 500), MadeId(9, 2, 3, 500, 4)),
+        ((2**63 - 1, 32766, 2**31 - 1), MadeId(2**63 - 1, 32766, 3, 2**31 - 1, 4)),
+        ((-1, 2, 500), None),
+        ((9, -1, 500), None),
+        ((9, 2, -1), None),
+    ],
+)
+def test_messages_know_the_ids_that_their_batch_was_made_with(
+    writer: tuple[int, int, int], expected: MadeId | None, compression: str
+) -> None:
+    names = ("producer_id", "producer_epoch", "base_sequence")
+    fields: dict[str, Any] = {"timestamps": 5, "offset_deltas": [0, 4], "base_offset": 10, "compression": compression}
+    fields |= dict(zip(names, writer, strict=True))
+    plain = encode_batch([b"a", b"b"], **fields)
+    stored = encode_batch([b"a", b"b"], **fields, made_ids=True)
+    first, second, *others = decode_messages(bytes(stored + plain), "orders", 3)
+    assert (first.offset, second.offset, second.message_id) == (10, 14, expected and expected.encode())
+    assert [each.message_id for each in others] == [None, None]
 
 
 def test_damage_is_noticed_unless_the_caller_has_looked_already() -> None:

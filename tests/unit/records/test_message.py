@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from penstock.model.message_id import ID_HEADER, MadeId
 from penstock.records import COMPILED, message
-from penstock.records.record import ID_HEADER
 
 FIELDS = ("orders", 3, 17, 1_700_000_000_123, b"key", b"value", (("trace", b"0f"), (ID_HEADER, b"id")))
+MADE = (9, 2, 500, 10)
 NAMES = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -83,6 +84,8 @@ def test_it_shows_all_it_has(kind: Any) -> None:
 def test_it_can_be_pickled(protocol: int) -> None:
     made = message.Message(*FIELDS)
     assert pickle.loads(pickle.dumps(made, protocol)) == made
+    stored = message.Message(*FIELDS[:6], (), MADE)
+    assert pickle.loads(pickle.dumps(stored, protocol)).message_id == stored.message_id
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,10 @@ def test_it_knows_its_time(kind: Any, timestamp: int, expected: datetime) -> Non
 def test_it_knows_the_id_its_writer_gave(kind: Any) -> None:
     assert kind(*FIELDS).message_id == b"id"
     assert kind(*FIELDS[:6]).message_id is None
+
+
+def test_it_knows_the_id_that_was_made_for_it(kind: Any) -> None:
+    made = kind(*FIELDS[:6], (), MADE)
+    assert made.message_id == MadeId(9, 2, 3, 500, 7).encode()
+    assert made.with_value(b"other").message_id == made.message_id
+    assert kind(*FIELDS, MADE).message_id == b"id", "an id of its writer's own goes before"

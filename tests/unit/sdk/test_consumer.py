@@ -31,7 +31,7 @@ def test_messages_come_one_by_one_in_order_with_all_that_is_known_of_them() -> N
         first, second = await read(consumer, 2)
         assert first == Message(TOPIC, 0, 0, BEGIN_MS, b"k", b"1", (("a", None), ("penstock.id", b"id-1")))
         assert first.time == datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
-        assert (first.message_id, second.message_id) == (b"id-1", None)
+        assert (first.message_id, second.message_id) == (b"id-1", b"~0.0.0.0.0")
         assert (second.offset, second.key, second.value) == (1, None, None)
 
     play(story)
