@@ -99,27 +99,34 @@ def columns_of(topic: str, events: Sequence[pb.Event], columns: pb.EventColumns,
 
 
 def _from_events(topic: str, events: Sequence[pb.Event]) -> Columns:
-    """An attribute that no event has costs one question for each of them, and no more."""
-    made = Columns(topic, [event.value if event.HasField("value") else None for event in events])
-    if any(event.HasField("key") for event in events):
-        made.keys = [event.key if event.HasField("key") else None for event in events]
-    if any(event.headers for event in events):
-        made.headers = [
-            [(each.name, each.value if each.HasField("value") else None) for each in event.headers] or None
-            for event in events
-        ]
-    made.timestamps_ms = _given(events, "timestamp_ms")
-    made.partitions = _given(events, "partition")
-    made.hashes = _given(events, "hash")
-    if any(event.message_id for event in events):
-        made.message_ids = [event.message_id or None for event in events]
+    """One question to each event for each attribute, however many events have it: these questions are what it costs."""
+    rows = list(events)
+    made = Columns(topic, [event.value or _null(event, "value") for event in rows])
+    keys = [event.key or _null(event, "key") for event in rows]
+    if keys.count(None) < len(rows):
+        made.keys = keys
+    headers = [event.headers for event in rows]
+    if any(headers):
+        made.headers = [[(each.name, each.value or _null(each, "value")) for each in row] or None for row in headers]
+    made.timestamps_ms = _given(rows, "timestamp_ms")
+    made.partitions = _given(rows, "partition")
+    made.hashes = _given(rows, "hash")
+    ids = [event.message_id for event in rows]
+    if any(ids):
+        made.message_ids = [each or None for each in ids]
     return made
 
 
+def _null(owner: Any, name: str) -> bytes | None:
+    """What is empty may be there all the same."""
+    return b"" if owner.HasField(name) else None
+
+
 def _given(events: Sequence[pb.Event], name: Any) -> list[int | None] | None:
-    if not any(event.HasField(name) for event in events):
+    there = [event.HasField(name) for event in events]
+    if not any(there):
         return None
-    return [getattr(event, name) if event.HasField(name) else None for event in events]
+    return [getattr(event, name) if is_there else None for event, is_there in zip(events, there, strict=True)]
 
 
 def _from_columns(topic: str, columns: pb.EventColumns) -> Columns:
