@@ -1,0 +1,1 @@
+"""The web API: routes, bodies and documentation, all from one table."""

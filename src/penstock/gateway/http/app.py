@@ -1,0 +1,37 @@
+"""The web API as one ASGI application."""
+
+from collections.abc import Sequence
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp
+
+from penstock.gateway.http.docs import Documentation
+from penstock.gateway.http.endpoint import Endpoint, no_such_path
+from penstock.gateway.http.openapi import document
+from penstock.gateway.http.routes import OPERATIONS, documentation_of
+from penstock.gateway.http.site import Site
+from penstock.gateway.http.table import Operation
+
+
+def make_app(site: Site) -> ASGIApp:
+    """Everything that can be asked of this site; what is not there is a problem too."""
+    documentation = Documentation(document(OPERATIONS))
+    app: ASGIApp = Router(_routes(site, [*OPERATIONS, *documentation_of(documentation)]), default=no_such_path)
+    if site.limits.origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=site.limits.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["Penstock-Next", "Retry-After"],
+        )
+    return app
+
+
+def _routes(site: Site, operations: Sequence[Operation]) -> list[Route]:
+    """One for each path, in the order of the table: what is asked most comes first there."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [Route(path, Endpoint(site, rows)) for path, rows in by_path.items()]

@@ -1,0 +1,193 @@
+"""One path of the web API as an ASGI application: the one place where requests are checked, run and answered.
+
+In this order: the method, the origin, the parameters, the body, the right, the handler, the answer. Whatever goes wrong
+becomes a problem; what is unexpected is logged, and told as nothing more than that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.gateway.failures import FieldError
+from penstock.gateway.http.answers import (
+    COMPRESS_BYTES_MIN,
+    Answer,
+    Stream,
+    compressed,
+    encode,
+    field_error,
+    problem_answer,
+    problem_of,
+)
+from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_query
+from penstock.gateway.http.receiving import Body, GoneError, Receive
+from penstock.gateway.http.site import Site
+from penstock.gateway.http.table import Operation
+from penstock.gateway.rights import Caller
+from penstock.model.errors import ErrorCode, PenstockError
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+CONNECTION = "penstock.connection"
+"""Where a scope has the connection of its request, if that wants to know who is to be woken when it is lost."""
+
+_any_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class Endpoint:
+    """What can be done with one path, by method."""
+
+    def __init__(self, site: Site, operations: Iterable[Operation]) -> None:
+        self._site = site
+        self._operations = {operation.method: operation for operation in operations}
+        if "GET" in self._operations:
+            self._operations["HEAD"] = self._operations["GET"]
+        self._decoders = {
+            name: msgspec.json.Decoder(operation.body)
+            for name, operation in self._operations.items()
+            if operation.body is not None and operation.read_body is None
+        }
+        self._allow = ", ".join([*self._operations, "OPTIONS"]).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        operation = self._operations.get(method)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if operation is None:
+            await send_answer(self._other_method(method), headers, send)
+            return
+        client = scope.get("client")
+        asked = Asked(self._site, Caller(client[0] if client else ""), headers)
+        body = Body(self._site.budget, self._site.limits.body_bytes)
+        connection = scope.get(CONNECTION)
+        if connection is not None and operation.method == "GET":
+            connection.task = asyncio.current_task()
+        try:
+            answer = await self._answer(operation, asked, scope, receive, body)
+            if isinstance(answer, Stream):
+                await send_stream(answer, send)
+            else:
+                await send_answer(answer, headers, send, with_body=method != "HEAD")
+        except GoneError:
+            pass
+        except asyncio.CancelledError:
+            if connection is None or not connection.is_lost:
+                raise
+        finally:
+            if connection is not None:
+                connection.task = None
+            body.give_back()
+
+    def _other_method(self, method: str) -> Answer:
+        headers = {b"allow": self._allow}
+        if method == "OPTIONS":
+            return Answer(b"", status=204, headers=headers)
+        error = PenstockError(ErrorCode.INVALID_REQUEST, f"{method} is not for this path; {self._allow.decode()} are")
+        return problem_answer(problem_of(error, 405), headers)
+
+    async def _answer(
+        self, operation: Operation, asked: Asked, scope: Scope, receive: Receive, body: Body
+    ) -> Answer | Stream:
+        try:
+            self._check_origin(asked.headers)
+            await self._read(operation, asked, scope, receive, body)
+            self._check_right(operation, asked)
+            found = await operation.handler(asked)
+        except PenstockError as error:
+            return problem_answer(problem_of(error, 400 if isinstance(error, MalformedError) else None))
+        except msgspec.ValidationError as error:
+            return problem_answer(problem_of(field_error(error)))
+        except GoneError:
+            raise
+        except Exception:
+            log.exception("%s %s failed", operation.method, operation.path)
+            text = "the gateway met something unexpected; its log says what"
+            return problem_answer(problem_of(PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, text)))
+        if isinstance(found, Answer | Stream):
+            return found
+        return Answer(b"" if found is None else encode(found), status=operation.status)
+
+    # What is asked.
+
+    async def _read(self, operation: Operation, asked: Asked, scope: Scope, receive: Receive, body: Body) -> None:
+        given: dict[str, Any] = read_query(scope["query_string"])
+        headers = asked.headers
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        data = b""
+        if has_body and headers.get(b"content-length") != b"0":
+            declared = headers.get(b"content-length", b"")
+            data = await body.receive(receive, declared, headers.get(b"content-encoding", b""))
+        takes_body = operation.body is not None or operation.read_body is not None
+        if data and not takes_body:
+            given = {**read_json(data, _any_object), **given}
+        given.update(scope.get("path_params", {}))
+        asked.parameters = msgspec.convert(given, operation.parameters, strict=False)
+        if operation.read_body is not None:
+            asked.body = operation.read_body(asked, data)
+        elif operation.body is not None:
+            if not data:
+                raise MalformedError("the body is empty; JSON is expected")
+            asked.body = read_json(data, self._decoders[operation.method])
+
+    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse what a browser sends for the page of another web site, unless that is allowed: pages may not use what
+        the machine of whoever reads them can reach."""
+        origin = headers.get(b"origin")
+        if origin is None:
+            return
+        text = origin.decode("latin-1")
+        origins = self._site.limits.origins
+        if text in origins or "*" in origins or text.partition("://")[2] == headers.get(b"host", b"").decode("latin-1"):
+            return
+        detail = f"pages of {text} may not use this gateway; the setting cors_origins names those that may"
+        raise FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, "Origin")
+
+    def _check_right(self, operation: Operation, asked: Asked) -> None:
+        cluster = getattr(asked.body, "cluster", None) or getattr(asked.parameters, "cluster", None) or ""
+        concerned: str | Sequence[str] = ""
+        if operation.concerns:
+            of_body: str | Sequence[str] | None = getattr(asked.body, operation.concerns, None)
+            concerned = of_body or getattr(asked.parameters, operation.concerns)
+        for resource in (concerned,) if isinstance(concerned, str) else concerned:
+            self._site.guard.check(asked.caller, operation.right, cluster, resource)
+
+
+# What is answered.
+
+
+async def send_answer(answer: Answer, headers: Mapping[bytes, bytes], send: Send, *, with_body: bool = True) -> None:
+    body = answer.body
+    fields = [(b"content-type", answer.content_type)] if body else []
+    if len(body) >= COMPRESS_BYTES_MIN and b"gzip" in headers.get(b"accept-encoding", b""):
+        body = await compressed(body)
+        fields += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+    fields.append((b"content-length", b"%d" % len(body)))
+    if answer.headers:
+        fields += answer.headers.items()
+    await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+    await send({"type": "http.response.body", "body": body if with_body else b""})
+
+
+async def send_stream(stream: Stream, send: Send) -> None:
+    fields = [(b"content-type", stream.content_type), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    async for part in stream.parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """What the router calls for paths that it does not know."""
+    if scope["type"] != "http":
+        return
+    path = scope["path"]
+    error = PenstockError(
+        ErrorCode.RESOURCE_NOT_FOUND, f"there is nothing at {path[:200]!r}; /docs shows what there is"
+    )
+    await send_answer(problem_answer(problem_of(error)), dict(scope["headers"]), send)

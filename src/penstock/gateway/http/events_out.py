@@ -1,0 +1,158 @@
+"""GET /events: a long poll, or a live tail as lines of JSON or server-sent events."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.gateway.clusters import DEFAULT
+from penstock.gateway.failures import invalid
+from penstock.gateway.http.answers import JSON, NDJSON, SSE, Answer, Stream, encode, problem_of
+from penstock.gateway.http.asked import Asked
+from penstock.gateway.http.named import ClusterName, Partition, TopicName
+from penstock.gateway.http.shown import Format, ShownEvent, shown
+from penstock.gateway.http.table import Example, Operation
+from penstock.gateway.reading import BEGINNING, LATEST, Limits, Positions, TopicReader, parse_time_ms, place_text
+from penstock.gateway.rights import Right
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.message import Message
+
+STREAM_WAIT_S = 15.0
+"""How long a live tail is silent before a sign of life goes out."""
+
+
+class ReadParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """From where, how much, and how long to wait for the first."""
+
+    topic: TopicName
+    cluster: ClusterName = DEFAULT
+    partition: Partition | None = None
+    offset: Annotated[
+        str | int | None,
+        Meta(description="`beginning`, `latest`, an offset, or the `next` of the last answer, such as `0:12,1:40`."),
+    ] = None
+    time: Annotated[
+        str | int | None,
+        Meta(
+            description="From the first message at or after this: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."
+        ),
+    ] = None
+    group: (
+        Annotated[str, Meta(min_length=1, description="Read as one of this group, which keeps the place.")] | None
+    ) = None
+    consumer: Annotated[str, Meta(min_length=1, description="Who reads, in the group.")] | None = None
+    auto_commit: Annotated[bool, Meta(description="Commit first what this consumer was handed last.")] = False
+    wait: Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for the first message.")] = 5.0
+    max_messages: Annotated[int, Meta(ge=1, le=10_000, description="Most messages of one answer.")] = 500
+    max_bytes: Annotated[int, Meta(ge=1, le=16 * 2**20, description="About the most bytes of one answer.")] = 2**20
+    format: Annotated[Format, Meta(description="How values are shown.")] = "auto"
+    follow: Annotated[bool, Meta(description="As lines of JSON: go on for ever. Server-sent events always do.")] = False
+
+
+class FoundEvents(msgspec.Struct, kw_only=True):
+    """Messages, and where to go on: give `next` as the next request's `offset`."""
+
+    topic: str
+    events: list[ShownEvent]
+    next: str
+
+
+async def get_events(asked: Asked) -> Answer | Stream:
+    """What is there from the caller's place on, or from the group's."""
+    parameters: ReadParameters = asked.parameters
+    kind = _wanted(asked.headers.get(b"accept", b""))
+    if (parameters.group is None) != (parameters.consumer is None):
+        raise invalid("consumer" if parameters.consumer is None else "group", "a group and a consumer go together")
+    reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
+    is_tail = kind is SSE or (kind is NDJSON and parameters.follow)
+    positions = await _begin(asked, reader, LATEST if is_tail else BEGINNING)
+    if is_tail:
+        return Stream(_tail(asked, reader, positions, kind), kind)
+    limits = Limits(parameters.max_messages, parameters.max_bytes, parameters.wait)
+    reading = await asked.site.waiting(reader.read(positions, limits))
+    messages, positions = ([], positions) if reading is None else reading
+    place = place_text(positions, alone=parameters.partition is not None)
+    if kind is NDJSON:
+        lines = b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages)
+        return Answer(lines, NDJSON, headers={b"penstock-next": place.encode()})
+    events = [shown(message, parameters.format) for message in messages]
+    return Answer(encode(FoundEvents(topic=parameters.topic, events=events, next=place)))
+
+
+def _wanted(accept: bytes) -> bytes:
+    """The form that the caller asks for, JSON unless it is another that we have."""
+    if SSE in accept:
+        return SSE
+    return NDJSON if b"ndjson" in accept or b"jsonl" in accept else JSON
+
+
+async def _begin(asked: Asked, reader: TopicReader, default: str) -> Positions:
+    parameters: ReadParameters = asked.parameters
+    place = asked.header(b"last-event-id") or parameters.offset
+    if parameters.time is None:
+        return await reader.begin(default if place is None else str(place), parameters.partition)
+    if place is not None:
+        raise invalid("time", "give an offset or a time, not both")
+    time_ms = parse_time_ms(str(parameters.time), asked.site.clock.wall_ms())
+    return await reader.begin_at(time_ms, parameters.partition)
+
+
+async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: bytes) -> AsyncIterator[bytes]:
+    """Messages as they come, until the caller goes or the gateway is drained; a failure is the last that is told."""
+    parameters: ReadParameters = asked.parameters
+    limits = Limits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
+    write = _sse if kind is SSE else _lines
+    try:
+        while (reading := await asked.site.waiting(reader.read(positions, limits))) is not None:
+            yield write(reading.messages, positions, parameters)
+            positions = reading.positions
+    except PenstockError as error:
+        problem = encode(problem_of(error))
+        yield b"event: error\ndata: %b\n\n" % problem if kind is SSE else b'{"error":%b}\n' % problem
+
+
+def _lines(messages: Sequence[Message], positions: Positions, parameters: ReadParameters) -> bytes:
+    """A line each; an empty one as a sign of life."""
+    return b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages) or b"\n"
+
+
+def _sse(messages: Sequence[Message], positions: Positions, parameters: ReadParameters) -> bytes:
+    """An event each, whose id is the place to go on from: a browser that lost the connection gives it by itself."""
+    places = dict(positions)
+    parts = []
+    for message in messages:
+        places[message.partition] = message.offset + 1
+        place = place_text(places, alone=parameters.partition is not None)
+        parts.append(b"id: %b\ndata: %b\n\n" % (place.encode(), encode(shown(message, parameters.format))))
+    return b"".join(parts) or b": still here\n\n"
+
+
+GET_EVENTS = Operation(
+    "GET",
+    "/events",
+    "getEvents",
+    "Read events, and wait for the first",
+    Right.MESSAGES_READ,
+    get_events,
+    parameters=ReadParameters,
+    answer=FoundEvents,
+    concerns="topic",
+    group="Events",
+    errors=(
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_CLUSTER,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ),
+    media=("application/x-ndjson", "text/event-stream"),
+    examples=(Example("From the beginning", "/events?topic=orders&offset=beginning&wait=0&max_messages=10"),),
+    details="""\
+The answer has what is there from `offset` on, and `next`: the `offset` of the next request. With nothing there, it is
+waited for the first to come; a place beyond the end waits likewise. Without an `offset` reading begins at the
+beginning, and a live tail at the end. With `group` and `consumer` the group keeps the place: what is handed out is
+committed by `POST /offset`, or by the next request with `auto_commit`; what was not comes again.
+
+`Accept: application/x-ndjson` gives a line for each event, for ever with `follow`; `Accept: text/event-stream` gives
+server-sent events, whose ids are places to go on from.""",
+)

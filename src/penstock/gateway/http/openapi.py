@@ -1,0 +1,137 @@
+"""The OpenAPI document, made from the table of operations: what is not in the table is not served, and the reverse."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock import __version__
+from penstock.gateway.failures import STATUSES
+from penstock.gateway.http.answers import Problem
+from penstock.gateway.http.table import Operation
+from penstock.model.errors import ErrorCode
+
+_REFERENCE = "#/components/schemas/{name}"
+_PATH_NAME = re.compile(r"{(\w+)}")
+_ALWAYS = (ErrorCode.INVALID_REQUEST, ErrorCode.GATEWAY_FULL, ErrorCode.NETWORK_EXCEPTION)
+_BESIDES = {400: "The request cannot be read.", 408: "The request did not come whole in time."}
+
+_ABOUT = """\
+Everything that Penstock does, for any language that speaks HTTP. A failure is a problem (RFC 9457) whose `code` is the
+same on every interface; [all of them](/docs/errors). Parameters of a GET may also be given as a JSON body."""
+
+
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """The whole document; the same for the same table."""
+    structs = [
+        *{struct: None for each in operations for struct in (each.parameters, each.body, each.answer) if struct},
+        Problem,
+    ]
+    schemas, components = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
+    by_struct = dict(zip(structs, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        described = _described(operation, by_struct, components)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Penstock web API", "version": __version__, "description": _ABOUT},
+        "tags": [{"name": name} for name in dict.fromkeys(operation.group for operation in operations)],
+        "paths": paths,
+        "components": {"schemas": {name: components[name] for name in sorted(_used(paths, components))}},
+    }
+
+
+def _described(operation: Operation, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.group],
+        "x-penstock-right": operation.right.value,
+    }
+    if operation.details:
+        described["description"] = operation.details
+    parameters = _parameters(operation, _resolved(schemas[operation.parameters], components))
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": _contents(operation, schemas[operation.body])}
+    described["responses"] = _responses(operation, schemas)
+    return described
+
+
+def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = components[schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+def _parameters(operation: Operation, schema: dict[str, Any]) -> list[dict[str, Any]]:
+    in_path = _PATH_NAME.findall(operation.path)
+    required = schema.get("required", [])
+    rows = []
+    for name, field in schema["properties"].items():
+        where = "path" if name in in_path else "query"
+        shown = {key: value for key, value in field.items() if key != "description"}
+        row = {"name": name, "in": where, "required": where == "path" or name in required, "schema": shown}
+        if "description" in field:
+            row["description"] = field["description"]
+        rows.append(row)
+    return rows
+
+
+def _contents(operation: Operation, schema: dict[str, Any]) -> dict[str, Any]:
+    """The body's media types, with what can be sent as it stands."""
+    contents: dict[str, Any] = {"application/json": {"schema": schema}}
+    for kind in operation.bodies:
+        contents[kind] = {"schema": {"type": "string"}}
+    for example in operation.examples:
+        if example.body is not None and example.status is None:
+            shown = example.body.decode() if isinstance(example.body, bytes) else example.body
+            content = contents.setdefault(example.content_type, {"schema": {"type": "string"}})
+            content.setdefault("examples", {})[example.name] = {"summary": example.name, "value": shown}
+    return contents
+
+
+def _responses(operation: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": operation.summary}
+    if operation.answer is not None:
+        good["content"] = {"application/json": {"schema": schemas[operation.answer]}}
+        good["content"] |= {kind: {"schema": {"type": "string"}} for kind in operation.media}
+    found = {str(operation.status): good}
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys((*operation.errors, *_ALWAYS)):
+        by_status.setdefault(STATUSES[code].http, []).append(f"{code.name}: {code.meaning}.")
+    for status, text in _BESIDES.items():
+        by_status.setdefault(status, []).append(text)
+    for status, texts in sorted(by_status.items()):
+        content = {"application/problem+json": {"schema": schemas[Problem]}}
+        found[str(status)] = {"description": " ".join(texts), "content": content}
+    found["default"] = {
+        "description": "Any other failure.",
+        "content": {"application/problem+json": {"schema": schemas[Problem]}},
+    }
+    return found
+
+
+def _references(node: Any) -> Iterable[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value.rpartition("/")[2]
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def _used(paths: dict[str, Any], components: dict[str, Any]) -> set[str]:
+    """The schemas that something refers to: those of parameters are taken apart instead."""
+    found: set[str] = set()
+    left = set(_references(paths))
+    while left:
+        name = left.pop()
+        found.add(name)
+        left |= set(_references(components[name])) - found
+    return found

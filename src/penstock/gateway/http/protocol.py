@@ -1,0 +1,144 @@
+"""One connection of the web API: uvicorn's protocol, with time limits for whoever is slow, or pretends to be.
+
+A request's head and its body must come within their times, what was answered must be taken within its time, and a head
+has so many bytes at most. There are so many connections at most, and one too many is told so. A connection that is lost
+wakes whoever still works for it (`task`). One that is only half closed, by a caller that has nothing more to say, gets
+its answer.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.gateway.http.answers import problem_answer, problem_of
+from penstock.gateway.http.endpoint import CONNECTION
+from penstock.model.errors import ErrorCode, PenstockError
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How slow a caller may be, and how many of them there may be."""
+
+    head_s: float = 10.0
+    """From the first byte of a request, or of a connection, to the end of its head."""
+    body_s: float = 60.0
+    """From there to the end of the body."""
+    take_s: float = 30.0
+    """How long an answer may lie untaken."""
+    head_bytes: int = 64 * 1024
+    connections: int = 20_000
+
+
+REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
+
+
+class GatewayProtocol(HttpToolsProtocol):
+    """One timer serves a connection: it looks, when it goes off, by when what is awaited must have come."""
+
+    patience = Patience()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_lost = False
+        self.task: asyncio.Task[Any] | None = None
+        self._due_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._is_in_head = True
+
+    # The connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.patience.connections:
+            self._refuse(503, ErrorCode.GATEWAY_FULL, f"{len(self.connections)} connections are open; try again later")
+        else:
+            self._expect_within(self.patience.head_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        for timer in (self._timer, self._taking):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+        if self.task is not None:
+            self.task.cancel()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Stay open, for the answer, where all of a request has come."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > self.patience.head_bytes:
+            text = f"a request's head has {self.patience.head_bytes} bytes at most"
+            self._refuse(431, ErrorCode.INVALID_REQUEST, text)
+
+    # The request.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_within(self.patience.head_s)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._head_bytes = 0
+        self._expect_within(self.patience.body_s)
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_head = True
+        self._due_s = None
+        super().on_message_complete()
+
+    def _expect_within(self, seconds: float) -> None:
+        self._due_s = self.loop.time() + seconds
+        if self._timer is None:
+            self._timer = self.loop.call_at(self._due_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._due_s is None or self.transport.is_closing():
+            return
+        if self.loop.time() < self._due_s:
+            self._timer = self.loop.call_at(self._due_s, self._look)
+        elif not self._head_bytes and self._is_in_head:
+            self.transport.close()  # It never said anything.
+        else:
+            self._refuse(408, ErrorCode.REQUEST_TIMED_OUT, "the request did not come whole in time")
+
+    # The answer.
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._taking is None:
+            self._taking = self.loop.call_later(self.patience.take_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _refuse(self, status: int, code: ErrorCode, detail: str) -> None:
+        """Answer by hand, and end: there is no request that could be answered."""
+        answer = problem_answer(problem_of(PenstockError(code, detail), status))
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        if not (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
+            self.transport.write(head % (status, REASONS[status], answer.content_type, len(answer.body)) + answer.body)
+        self.transport.close()
+
+
+def protocol_with(patience: Patience) -> type[GatewayProtocol]:
+    """The protocol for connections that are met with this patience."""
+    return type("PatientProtocol", (GatewayProtocol,), {"patience": patience})

@@ -1,0 +1,93 @@
+"""Bodies on their way in: bounded, counted, and unpacked."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from penstock.gateway.failures import FieldError
+from penstock.gateway.http.asked import MalformedError
+from penstock.gateway.http.site import Budget
+from penstock.model.errors import ErrorCode, PenstockError
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_UNPACK_HERE_BYTES_MAX = 64 * 1024
+
+
+class GoneError(Exception):
+    """The caller went away before all of the request had come."""
+
+
+class Body:
+    """A request's body, and what it holds of the budget."""
+
+    __slots__ = ("_budget", "_held_bytes", "_most_bytes")
+
+    def __init__(self, budget: Budget, most_bytes: int) -> None:
+        self._budget = budget
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+
+    async def receive(self, receive: Receive, declared: bytes, encoding: bytes) -> bytes:
+        """All of it; MESSAGE_TOO_LARGE, GATEWAY_FULL, or GoneError when it does not come whole."""
+        if declared.isdigit() and int(declared) > self._most_bytes:
+            raise self._too_large(f"a body of {declared.decode()} bytes")
+        message = await receive()
+        data: bytes = message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        self._take(len(data))
+        if message.get("more_body", False):
+            parts = [data]
+            while message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError
+                parts.append(message.get("body", b""))
+                self._take(len(parts[-1]))
+            data = b"".join(parts)
+        if encoding and encoding != b"identity":
+            return await self._unpacked(data, encoding)
+        return data
+
+    async def _unpacked(self, data: bytes, encoding: bytes) -> bytes:
+        if encoding != b"gzip":
+            text = f"a body is taken as it is or as gzip, not as {encoding.decode('latin-1')}"
+            raise FieldError(ErrorCode.INVALID_REQUEST, text, "Content-Encoding")
+        if len(data) > _UNPACK_HERE_BYTES_MAX:
+            unpacked = await asyncio.to_thread(self._gunzip, data)
+        else:
+            unpacked = self._gunzip(data)
+        self._take(len(unpacked))
+        return unpacked
+
+    def _gunzip(self, data: bytes) -> bytes:
+        """Never more than a body may have, however much a small one would become."""
+        unpacker = zlib.decompressobj(31)
+        try:
+            unpacked = unpacker.decompress(data, self._most_bytes + 1)
+        except zlib.error as error:
+            raise MalformedError(f"the body is no gzip: {error}") from None
+        if len(unpacked) > self._most_bytes:
+            raise self._too_large("a body that is unpacked")
+        if not unpacker.eof:
+            raise MalformedError("the body is no whole gzip: it ends too early")
+        return unpacked
+
+    def _take(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._budget.take(size_bytes)
+            self._held_bytes += size_bytes
+            if self._held_bytes > 2 * self._most_bytes:
+                raise self._too_large("the body")
+
+    def _too_large(self, what: str) -> PenstockError:
+        text = f"{what} is larger than {self._most_bytes} bytes, which is the most that this gateway takes at once"
+        return FieldError(ErrorCode.MESSAGE_TOO_LARGE, text, "body")
+
+    def give_back(self) -> None:
+        """The request is over."""
+        if self._held_bytes:
+            self._budget.give_back(self._held_bytes)
+            self._held_bytes = 0

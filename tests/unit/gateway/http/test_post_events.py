@@ -1,0 +1,244 @@
+"""POST /events: what can be posted, what is answered, and what is refused by name."""
+
+import gzip
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from builders.gateway import Web, with_web
+from penstock.gateway.http.site import WebLimits
+
+
+async def read(web: Web, **parameters: Any) -> list[dict[str, Any]]:
+    query = "&".join(f"{name}={value}" for name, value in {"topic": "t", "wait": 0, **parameters}.items())
+    answer = await web.ask("GET", f"/events?{query}")
+    assert answer.status == 200, answer.body
+    events: list[dict[str, Any]] = answer.json["events"]
+    return events
+
+
+def test_a_single_event_is_stored_and_told_where() -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", "/events", {"topic": "t", "key": "k", "value": "hello"})
+        assert answer.status == 200
+        stored = answer.json
+        assert (stored["topic"], stored["partition"], stored["offset"]) == ("t", 0, 0)
+        again = await web.ask(
+            "POST", "/events", {"topic": "t", "key": "k", "value": "hello", "message_id": stored["message_id"]}
+        )
+        assert again.json == stored
+        (event,) = await read(web)
+        assert (event["key"], event["value"]) == ("k", "hello")
+
+    with_web(story)
+
+
+def test_many_events_are_stored_in_order_and_each_is_told_where() -> None:
+    async def story(web: Web) -> None:
+        events = [{"value": str(number), "headers": {"n": str(number)}} for number in range(5)]
+        answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
+        assert [row["offset"] for row in answer.json["events"]] == [0, 1, 2, 3, 4]
+        assert len({row["message_id"] for row in answer.json["events"]}) == 5
+        found = await read(web)
+        assert [(event["value"], event["headers"]) for event in found] == [(str(n), {"n": str(n)}) for n in range(5)]
+
+    with_web(story)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("text", "text"),
+        ('quoted "text"\n', 'quoted "text"\n'),
+        ("größe", "größe"),
+        ({"a": [1, 2.50, None]}, '{"a":[1,2.5,null]}'),
+        (12345678901234567890123, "12345678901234567890123"),
+        (True, "true"),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_a_value_is_text_or_the_text_of_other_json(value: Any, expected: str | None) -> None:
+    async def story(web: Web) -> None:
+        assert (await web.ask("POST", "/events", {"topic": "t", "value": value, "key": "k"})).status == 200
+        (event,) = await read(web)
+        assert event["value"] == expected
+
+    with_web(story)
+
+
+def test_bytes_are_posted_and_read_as_base64() -> None:
+    async def story(web: Web) -> None:
+        packed = b64encode(b"\x00\xff").decode()
+        event = {"topic": "t", "value_base64": packed, "key_base64": packed, "headers_base64": {"h": packed}}
+        assert (await web.ask("POST", "/events", event)).status == 200
+        (found,) = await read(web)
+        assert (found["value_base64"], found["key_base64"], found["headers_base64"]) == (packed, packed, {"h": packed})
+
+    with_web(story)
+
+
+def test_values_are_shown_as_they_are_wanted() -> None:
+    async def story(web: Web) -> None:
+        events = [{"value": {"a": 1}}, {"value": "{broken"}, {"value_base64": "AP8="}]
+        await web.ask("POST", "/events", {"topic": "t", "events": events})
+        assert [event.get("value") for event in await read(web, format="json")] == [{"a": 1}, "{broken", None]
+        assert [event.get("value") for event in await read(web, format="text")] == ['{"a":1}', "{broken", "\0\ufffd"]
+        assert [event.get("value_base64") for event in await read(web, format="base64")][2] == "AP8="
+
+    with_web(story)
+
+
+def test_lines_of_json_are_events() -> None:
+    async def story(web: Web) -> None:
+        lines = b'{"value": "a"}\n{"value": {"b": 1}, "partition": 0}\n'
+        answer = await web.ask("POST", "/events?topic=t", lines, content_type="application/x-ndjson")
+        assert [row["offset"] for row in answer.json["events"]] == [0, 1]
+        assert [event["value"] for event in await read(web)] == ["a", '{"b":1}']
+
+    with_web(story)
+
+
+def test_any_other_body_is_one_events_value() -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask(
+            "POST",
+            "/events?topic=t",
+            b"\x00raw",
+            content_type="application/octet-stream",
+            penstock_key="k",
+            penstock_header_trace="abc",
+            penstock_message_id="mine",
+        )
+        assert (answer.json["offset"], answer.json["message_id"]) == (0, "mine")
+        (event,) = await read(web)
+        assert (event["value"], event["key"], event["headers"]) == ("\x00raw", "k", {"trace": "abc"})
+        assert event["message_id"] == "mine"
+
+    with_web(story)
+
+
+def test_events_of_one_request_may_name_topics_of_their_own() -> None:
+    async def story(web: Web) -> None:
+        events = [{"value": "a"}, {"value": "b", "topic": "other"}, {"value": "c"}]
+        answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
+        rows = [(row["topic"], row["offset"]) for row in answer.json["events"]]
+        assert rows == [("t", 0), ("other", 0), ("t", 1)]
+
+    with_web(story)
+
+
+def test_an_idempotency_key_makes_a_retry_known() -> None:
+    async def story(web: Web) -> None:
+        body = {"topic": "t", "events": [{"value": "a"}, {"value": "b"}]}
+        first = await web.ask("POST", "/events", body, idempotency_key="batch-1")
+        again = await web.ask("POST", "/events", body, idempotency_key="batch-1")
+        assert first.json == again.json
+        assert len(await read(web)) == 2
+        single = {"topic": "t", "value": "c"}
+        one = await web.ask("POST", "/events", single, idempotency_key='"one"')
+        assert one.json["message_id"] == "one"
+        assert (await web.ask("POST", "/events", single, idempotency_key='"one"')).json == one.json
+
+    with_web(story)
+
+
+def test_a_partition_a_hash_and_a_time_can_be_given() -> None:
+    async def story(web: Web) -> None:
+        await web.ask("POST", "/topic", {"name": "t", "partitions": 4})
+        events = [{"value": "a", "partition": 3}, {"value": "b", "hash": -1}, {"value": "c", "timestamp": 5_000}]
+        answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
+        assert [row["partition"] for row in answer.json["events"][:2]] == [3, 3]
+        found = {event["value"]: event["timestamp"] for event in await read(web)}
+        assert found["c"] == 5_000
+
+    with_web(story)
+
+
+def test_gzip_is_taken() -> None:
+    async def story(web: Web) -> None:
+        packed = gzip.compress(b'{"topic": "t", "value": "' + b"a" * 100_000 + b'"}')
+        answer = await web.ask("POST", "/events", packed, pieces=3, content_encoding="gzip")
+        assert answer.status == 200
+        assert len((await read(web))[0]["value"]) == 100_000
+
+    with_web(story)
+
+
+BAD: list[tuple[Any, dict[str, str], tuple[int, str, str | None]]] = [
+    (b"", {}, (400, "INVALID_REQUEST", "body")),
+    (b"{", {}, (400, "INVALID_REQUEST", "body")),
+    (b'{"topic": "t", "value": "\xff"}', {}, (400, "INVALID_REQUEST", "body")),
+    (b'{"topic": "t", "value": ' + b"[" * 100_000 + b"}", {}, (400, "INVALID_REQUEST", "body")),
+    (b"[]", {}, (422, "INVALID_REQUEST", "body")),
+    ({"value": "a"}, {}, (422, "INVALID_REQUEST", "topic")),
+    ({"topic": "t"}, {}, (422, "INVALID_REQUEST", "value")),
+    ({"topic": "t", "valeu": "a"}, {}, (422, "INVALID_REQUEST", "valeu")),
+    ({"topic": 5, "value": "a"}, {}, (422, "INVALID_REQUEST", "topic")),
+    ({"topic": "a b", "value": "a"}, {}, (422, "INVALID_TOPIC", "topic")),
+    ({"topic": "t", "value": "a", "value_base64": "YQ=="}, {}, (422, "INVALID_REQUEST", "value")),
+    ({"topic": "t", "value_base64": "%%%"}, {}, (422, "INVALID_REQUEST", "value_base64")),
+    ({"topic": "t", "events": []}, {}, (422, "INVALID_REQUEST", "events")),
+    ({"topic": "t", "value": "a", "events": [{"value": "a"}]}, {}, (422, "INVALID_REQUEST", "events")),
+    ({"topic": "t", "events": [{"value": "a"}, {}]}, {}, (422, "INVALID_REQUEST", "events[1].value")),
+    ({"topic": "t", "events": [{"value": 1, "partition": -1}]}, {}, (422, "INVALID_REQUEST", "events[0].partition")),
+    ({"topic": "t", "value": "a", "partition": 1, "hash": 2}, {}, (422, "INVALID_REQUEST", None)),
+    ({"topic": "t", "value": "a", "message_id": "~nonsense"}, {}, (422, "INVALID_MESSAGE_ID", "message_id")),
+    ({"topic": "t", "value": "a", "headers": {"penstock.id": "x"}}, {}, (422, "INVALID_REQUEST", "value")),
+    ({"topic": "t", "value": "a", "cluster": "none"}, {}, (404, "UNKNOWN_CLUSTER", "cluster")),
+    ({"topic": "t", "value": "a", "partition": 9}, {}, (404, "UNKNOWN_TOPIC_OR_PARTITION", None)),
+    ({"topic": "t", "value": "a"}, {"content_encoding": "br"}, (422, "INVALID_REQUEST", "Content-Encoding")),
+    (b"not gzip", {"content_encoding": "gzip"}, (400, "INVALID_REQUEST", "body")),
+    (gzip.compress(b"{}" * 9)[:-9], {"content_encoding": "gzip"}, (400, "INVALID_REQUEST", "body")),
+    (gzip.compress(b" " * 2_000_000), {"content_encoding": "gzip"}, (413, "MESSAGE_TOO_LARGE", "body")),
+    (b" " * 1_000_001, {}, (413, "MESSAGE_TOO_LARGE", "body")),
+    ({"topic": "t", "events": [{"value": 1}] * 101}, {}, (422, "INVALID_REQUEST", "events")),
+    ({"topic": "t", "value": "a"}, {"content_type": "multipart/form-data"}, (422, "INVALID_REQUEST", "Content-Type")),
+    ({"topic": "t", "value": "a"}, {"idempotency_key": "k" * 241}, (422, "INVALID_MESSAGE_ID", "Idempotency-Key")),
+    ({"topic": "t", "value": "a"}, {"origin": "http://evil.example"}, (403, "CLUSTER_AUTHORIZATION_FAILED", "Origin")),
+    (b'{"value": 1}\n{', {"content_type": "application/x-ndjson"}, (400, "INVALID_REQUEST", "body")),
+    (
+        b'{"value": 1}\n{"value": 2}',
+        {"content_type": "application/x-ndjson"},
+        (422, "INVALID_REQUEST", "events[0].topic"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "headers", "expected"), BAD)
+def test_what_cannot_be_posted_is_refused_by_name(
+    body: Any, headers: dict[str, str], expected: tuple[int, str, str | None]
+) -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", "/events", body, pieces=2, **headers)
+        assert answer.problem == expected, answer.body
+        assert web.site.budget.held_bytes == 0
+
+    with_web(story, WebLimits(body_bytes=1_000_000, events=100))
+
+
+def test_where_some_are_not_stored_all_are_told_with_their_ids() -> None:
+    async def story(web: Web) -> None:
+        events = [{"value": "a", "partition": 0}, {"value": "b", "partition": 7}]
+        answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
+        assert answer.problem == (404, "UNKNOWN_TOPIC_OR_PARTITION", None)
+        stored, failed = answer.json["events"]
+        assert (stored["offset"], "error" in stored) == (0, False)
+        assert failed["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert failed["message_id"]
+
+    with_web(story)
+
+
+def test_more_than_may_be_held_is_refused_until_there_is_room() -> None:
+    async def story(web: Web) -> None:
+        web.site.budget.take(1_500)
+        answer = await web.ask("POST", "/events", {"topic": "t", "value": "a" * 600})
+        assert answer.problem == (503, "GATEWAY_FULL", None)
+        assert answer.headers["retry-after"] == "1"
+        web.site.budget.give_back(1_500)
+        assert (await web.ask("POST", "/events", {"topic": "t", "value": "a" * 600})).status == 200
+        assert web.site.budget.held_bytes == 0
+
+    with_web(story, WebLimits(held_bytes=2_000))
