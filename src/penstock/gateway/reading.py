@@ -4,22 +4,17 @@ A place is a text that the caller keeps: `beginning`, `latest`, an offset (`12`)
 offset for each (`0:12,1:40`). Answers have the place to go on from, in the same form. The gateway keeps nothing.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import NamedTuple
 
 from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.failures import invalid
 from penstock.model.names import TopicPartition
 from penstock.model.units import read_duration_ms
-from penstock.records.batch import decode_messages
-from penstock.records.header import each_batch
 from penstock.records.message import Message
-from penstock.sdk.answers import FetchedBatches, TopicView
-from penstock.sdk.fetching import get
+from penstock.sdk.answers import TopicView
 
 BEGINNING = "beginning"
 LATEST = "latest"
@@ -152,84 +147,12 @@ class TopicReader:
 
         A position beyond the end waits likewise. OFFSET_OUT_OF_RANGE for one whose messages are gone.
         """
-        if len(positions) == 1:
-            ((partition, offset),) = positions.items()
-            messages, next_offset = await self._fetch(partition, offset, limits)
-            return Reading(messages, {partition: next_offset})
-        reading = await self._read_what_is_there(positions, limits)
-        if reading.messages or limits.wait_s <= 0:
-            return reading
-        return await self._wait(reading.positions, limits)
-
-    async def _read_what_is_there(self, positions: Positions, limits: Limits) -> Reading:
-        """Of the partitions that have something, one after the other; who was last is first in the next answer."""
-        ends = await self._marks(list(positions), LATEST)
-        behind = [partition for partition, offset in positions.items() if offset < ends[partition]]
-        turn = sum(positions.values()) % len(behind) if behind else 0
-        messages: list[Message] = []
-        found = dict(positions)
-        left = limits._replace(wait_s=0)
-        for partition in behind[turn:] + behind[:turn]:
-            more, found[partition] = await self._fetch(partition, positions[partition], left)
-            messages += more
-            left = left._replace(
-                max_messages=left.max_messages - len(more), max_bytes=left.max_bytes - sum(map(size_of, more))
-            )
-            if left.max_messages <= 0 or left.max_bytes <= 0:
-                break
-        return Reading(messages, found)
-
-    async def _fetch(self, partition: int, offset: int, limits: Limits) -> tuple[list[Message], int]:
-        where = TopicPartition(self._view.name, partition)
-        asking = self._client._engine._asking
-        read = partial(_messages_of, where)
-        messages, next_offset = await get(
-            asking,
-            where,
-            offset,
-            read,
-            limits.max_bytes,
-            int(limits.wait_s * 1000),
-            limits.wait_s + self._member.timeout_s,
+        found = await self._client.read_any(
+            {TopicPartition(self._view.name, partition): offset for partition, offset in positions.items()},
+            max_messages=limits.max_messages,
+            max_bytes=limits.max_bytes,
+            wait=limits.wait_s,
+            timeout=self._member.timeout_s,
         )
-        if len(messages) > limits.max_messages:
-            messages = messages[: limits.max_messages]
-            next_offset = messages[-1].offset + 1
-        return messages, next_offset
-
-    async def _wait(self, positions: Positions, limits: Limits) -> Reading:
-        """Wait at all partitions for whichever has something first."""
-        loop = asyncio.get_running_loop()
-        waits = {
-            loop.create_task(self._fetch(partition, offset, limits)): partition
-            for partition, offset in positions.items()
-        }
-        try:
-            pending = set(waits)
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                found = dict(positions)
-                messages: list[Message] = []
-                for wait in done:
-                    more, found[waits[wait]] = wait.result()
-                    messages += more
-                if messages:
-                    return Reading(messages, found)
-            return Reading([], positions)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-
-def size_of(message: Message) -> int:
-    """About what a message holds."""
-    headers = sum(len(name) + len(data or b"") for name, data in message.headers) if message.headers else 0
-    return len(message.value or b"") + len(message.key or b"") + headers + 32
-
-
-def _messages_of(where: TopicPartition, answer: FetchedBatches, offset: int) -> tuple[list[Message], int]:
-    next_offset = offset
-    for _, header in each_batch(answer.batches):
-        next_offset = max(next_offset, header.next_offset)
-    return [each for each in decode_messages(answer.batches, *where) if each.offset >= offset], next_offset
+        messages = [message for portion in found.values() for message in portion.messages]
+        return Reading(messages, {portion.partition: portion.next_offset for portion in found.values()})

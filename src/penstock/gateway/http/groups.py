@@ -1,18 +1,22 @@
 """Groups seen from outside: who belongs to them, and how far they are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from penstock.gateway.clusters import Cluster, Member
+from penstock.gateway import grouping
+from penstock.gateway.clusters import Cluster
 from penstock.gateway.failures import invalid
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import Offset, OfGroup, Page, Partition, TopicName
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.gateway.reading import LATEST
+from penstock.gateway.topics import find_offsets
+from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.group_answers import CommittedOffset, GroupDescription, GroupListing
+from penstock.sdk.group_answers import CommittedOffset, GroupMember
 
 
 class ListedGroup(msgspec.Struct, kw_only=True):
@@ -90,101 +94,69 @@ class GroupPlaces(OfGroup, kw_only=True):
 
 
 async def list_groups(asked: Asked) -> ListedGroups:
+    """A page of them, in the order of their names."""
     parameters: Page = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    lists = await cluster.all(lambda member: member.client.groups.list(timeout=member.timeout_s))
-    found: dict[str, GroupListing] = {}
-    for listing in (each for rows in lists for each in rows):
-        found.setdefault(listing.group_id, listing)
-    names = sorted(name for name in found if parameters.after is None or name > parameters.after)
-    shown = names[: parameters.limit]
-    return ListedGroups(
-        groups=[
-            ListedGroup(group=name, kind=found[name].kind, protocol=found[name].protocol_type, state=found[name].state)
-            for name in shown
-        ],
-        after=shown[-1] if len(names) > len(shown) else None,
-    )
+    found = await grouping.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
+    rows = [
+        ListedGroup(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
+        for row in found.rows
+    ]
+    return ListedGroups(groups=rows, after=found.after)
 
 
 async def describe_group(asked: Asked) -> ShownGroup:
-    """GROUP_ID_NOT_FOUND where no broker of the cluster knows it."""
+    """With all its members."""
     parameters: OfGroup = asked.parameters
-    described = await _described(asked.site.clusters.get(parameters.cluster), parameters.group)
-    first = described[0]
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
     return ShownGroup(
-        group=first.group_id,
-        kind=first.kind,
-        state=first.state,
-        protocol=first.protocol_type,
-        assignor=first.assignor,
-        epoch=first.epoch,
-        members=[
-            ShownMember(
-                member=each.member_id,
-                instance=each.instance_id,
-                client=each.client_id,
-                host=each.client_host,
-                epoch=each.epoch,
-                topics=each.topics,
-                partitions=[ShownPlace(topic=topic, partition=partition) for topic, partition in each.partitions],
-            )
-            for group in described
-            for each in group.members
-        ],
+        group=found.group_id,
+        kind=found.kind,
+        state=found.state,
+        protocol=found.protocol_type,
+        assignor=found.assignor,
+        epoch=found.epoch,
+        members=[_member(each) for each in found.members],
     )
 
 
-async def _described(cluster: Cluster, group: str) -> list[GroupDescription]:
-    found: list[GroupDescription] = []
-    failure: PenstockError | None = None
-    for member in cluster.members:
-        try:
-            found.append(await member.client.groups.describe(group, timeout=member.timeout_s))
-        except PenstockError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            failure = error
-    if not found and failure is not None:
-        raise failure
-    return found
+def _member(member: GroupMember) -> ShownMember:
+    return ShownMember(
+        member=member.member_id,
+        instance=member.instance_id,
+        client=member.client_id,
+        host=member.client_host,
+        epoch=member.epoch,
+        topics=member.topics,
+        partitions=[ShownPlace(topic=topic, partition=partition) for topic, partition in member.partitions],
+    )
 
 
 async def delete_group(asked: Asked) -> None:
-    """NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND where it is unknown."""
+    """NON_EMPTY_GROUP while it has members."""
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    missing: list[PenstockError] = []
-    for member in cluster.members:
-        try:
-            await member.client.groups.delete(parameters.group, timeout=member.timeout_s)
-        except PenstockError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            missing.append(error)
-    if len(missing) == len(cluster.members):
-        raise missing[0]
+    await grouping.delete_group(cluster, parameters.group, cluster.timeout_s)
 
 
 async def get_group_offsets(asked: Asked) -> ShownOffsets:
     """What it has committed, with what is behind that; empty where it has committed nothing."""
     parameters: GroupPlaces = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    rows: list[ShownOffset] = []
-    for member in cluster.members:
-        found = await member.client.groups.offsets(parameters.group, timeout=member.timeout_s)
-        wanted = {where: offset for where, offset in found.items() if _is_wanted(where, parameters)}
-        ends = await _ends(member, list(wanted))
-        rows += [
-            ShownOffset(
-                topic=where.topic,
-                partition=where.partition,
-                offset=each.offset,
-                metadata=each.metadata,
-                lag=max(0, ends[where] - each.offset) if where in ends else None,
-            )
-            for where, each in sorted(wanted.items())
-        ]
+    found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
+    wanted = {where: each for where, each in sorted(found.items()) if _is_wanted(where, parameters)}
+    ends = await _ends(cluster, wanted)
+    rows = [
+        ShownOffset(
+            topic=where.topic,
+            partition=where.partition,
+            offset=each.offset,
+            metadata=each.metadata,
+            lag=max(0, ends[where] - each.offset) if where in ends else None,
+        )
+        for where, each in wanted.items()
+    ]
     return ShownOffsets(group=parameters.group, offsets=rows)
 
 
@@ -193,44 +165,39 @@ def _is_wanted(where: TopicPartition, parameters: GroupPlaces) -> bool:
     return is_topic and (parameters.partition is None or where.partition == parameters.partition)
 
 
-async def _ends(member: Member, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where these partitions end; nothing where one of them cannot tell, since a topic was deleted, say."""
-    if not places:
-        return {}
-    try:
-        found = await member.client.offsets(dict.fromkeys(places, "latest"), timeout=member.timeout_s)
-    except PenstockError:
-        return {}
-    return {where: listed.offset for where, listed in found.items()}
+async def _ends(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where these partitions end; without those of topics that cannot tell, since they were deleted, say."""
+    ends: dict[TopicPartition, int] = {}
+    for topic, rows in groupby(places, key=lambda where: where.topic):
+        numbers = [where.partition for where in rows]
+        try:
+            found = await find_offsets(cluster, topic, numbers, LATEST, cluster.timeout_s)
+        except PenstockError:
+            continue
+        ends |= {TopicPartition(topic, number): listed.offset for number, listed in found.items()}
+    return ends
 
 
 async def set_group_offsets(asked: Asked) -> ShownOffsets:
-    """Set where a group goes on; UNKNOWN_MEMBER_ID while it has members."""
+    """UNKNOWN_MEMBER_ID while it has members."""
     parameters: OfGroup = asked.parameters
     new: NewOffsets = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
-    by_member: dict[Member, dict[TopicPartition, CommittedOffset]] = {}
-    for each in new.offsets:
-        rows = by_member.setdefault(await cluster.home(each.topic), {})
-        rows[TopicPartition(each.topic, each.partition)] = CommittedOffset(each.offset, metadata=each.metadata)
-    for member, rows in by_member.items():
-        await member.client.groups.commit(parameters.group, rows, timeout=member.timeout_s)
-    return await get_group_offsets(_all_of_group(asked))
-
-
-def _all_of_group(asked: Asked) -> Asked:
-    parameters: OfGroup = asked.parameters
+    rows = {
+        TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, metadata=each.metadata)
+        for each in new.offsets
+    }
+    await grouping.commit_offsets(cluster, parameters.group, rows, cluster.timeout_s)
     asked.parameters = GroupPlaces(cluster=parameters.cluster, group=parameters.group)
-    return asked
+    return await get_group_offsets(asked)
 
 
 async def delete_group_offsets(asked: Asked) -> None:
-    """Forget where a group was in a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while it reads it."""
+    """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that."""
     parameters: GroupPlaces = asked.parameters
     if parameters.topic is None:
         raise invalid("topic", "it is missing; DELETE of the group itself forgets everything")
-    member = await asked.site.clusters.get(parameters.cluster).home(parameters.topic)
-    found = await member.client.groups.offsets(parameters.group, timeout=member.timeout_s)
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     places = [where for where in found if _is_wanted(where, parameters)]
-    if places:
-        await member.client.groups.delete_offsets(parameters.group, places, timeout=member.timeout_s)
+    await grouping.delete_offsets(cluster, parameters.group, places, cluster.timeout_s)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.gateway.http import groups, maps, messages, resource_settings, topics
+from penstock.gateway.http import groups, maps, resource_settings, topics
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.events_in import POST_EVENTS
 from penstock.gateway.http.events_out import GET_EVENTS
@@ -130,9 +130,9 @@ _TOPICS = (
         "getOffsets",
         "Find places in a topic",
         Right.MESSAGES_READ,
-        messages.get_offsets,
-        parameters=messages.OffsetsAt,
-        answer=messages.ShownPlaces,
+        topics.get_offsets,
+        parameters=topics.OffsetsAt,
+        answer=topics.ShownPlaces,
         concerns="topic",
         group="Topics",
         errors=_TOPIC_ERRORS,
@@ -156,10 +156,10 @@ _TOPICS = (
         "deleteMessages",
         "Remove a topic's oldest messages",
         Right.TOPICS_ADMIN,
-        messages.delete_messages,
+        topics.delete_messages,
         parameters=OfTopic,
-        body=messages.Removal,
-        answer=messages.Beginnings,
+        body=topics.Removal,
+        answer=topics.Beginnings,
         concerns="topic",
         group="Topics",
         errors=(*_TOPIC_ERRORS, ErrorCode.OFFSET_OUT_OF_RANGE),

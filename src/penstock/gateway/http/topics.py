@@ -1,18 +1,17 @@
 """Topics: made, listed, described, changed and deleted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from penstock.gateway.clusters import DEFAULT, Member
-from penstock.gateway.failures import FieldError
+from penstock.gateway import topics
+from penstock.gateway.clusters import DEFAULT
+from penstock.gateway.failures import invalid
 from penstock.gateway.http.asked import Asked
-from penstock.gateway.http.named import ClusterName, OfTopic, Page
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition, check_new_topic_name
-from penstock.sdk.answers import PartitionView, TopicView
+from penstock.gateway.http.named import ClusterName, OfTopic, Page, Partition
+from penstock.gateway.reading import BEGINNING, LATEST, TopicReader, parse_time_ms, place_text
 from penstock.sdk.topic_sizes import PartitionSize
 
 Settings = Annotated[dict[str, str], Meta(description="The topic's own settings, by name.")]
@@ -36,7 +35,6 @@ class MadeTopic(msgspec.Struct, kw_only=True):
     name: str
     cluster: str
     id: str
-    partitions: int
 
 
 class ShownPartition(msgspec.Struct, kw_only=True):
@@ -82,125 +80,142 @@ class MorePartitions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     validate_only: bool = False
 
 
+class OffsetsAt(OfTopic, kw_only=True):
+    """Which places are wanted."""
+
+    at: Annotated[
+        str | int,
+        Meta(description="`beginning`, `latest`, or a time: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."),
+    ] = "latest"
+    partition: Partition | None = None
+
+
+class ShownPlaces(msgspec.Struct, kw_only=True):
+    """`offset` has them in one text, as `GET /events` takes it."""
+
+    topic: str
+    offset: str
+    partitions: dict[str, int]
+
+
+class Removal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Up to where messages go: the first offset that stays, by partition; -1 for all that are there now."""
+
+    before: Annotated[dict[str, Annotated[int, Meta(ge=-1, le=2**63 - 1)]], Meta(min_length=1, max_length=10_000)]
+
+
+class Beginnings(msgspec.Struct, kw_only=True):
+    """Where each partition begins now."""
+
+    topic: str
+    first_offsets: dict[str, int]
+
+
 async def create_topic(asked: Asked) -> MadeTopic:
-    """Make a topic; TOPIC_ALREADY_EXISTS where it is there, and an error that names the field where it cannot be."""
+    """TOPIC_ALREADY_EXISTS where it is there, and an error that names the field where it cannot be."""
     new: NewTopic = asked.body
     cluster = asked.site.clusters.get(new.cluster)
-    try:
-        check_new_topic_name(new.name)
-        member = await cluster.home(new.name)
-        made = await member.client.create_topic(
-            new.name,
-            partitions=-1 if new.partitions is None else new.partitions,
-            replication_factor=-1 if new.replication_factor is None else new.replication_factor,
-            settings=new.settings,
-            timeout=cluster.timeout_s,
-        )
-    except PenstockError as error:
-        if error.code in (ErrorCode.INVALID_TOPIC, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise FieldError(error.code, error.detail, "name") from None
-        raise
-    view = await member.client.describe_topic(new.name, timeout=cluster.timeout_s)
-    return MadeTopic(name=new.name, cluster=cluster.name, id=str(made), partitions=len(view.partitions))
+    made = await topics.create_topic(
+        cluster,
+        new.name,
+        cluster.timeout_s,
+        partitions=topics.BROKERS_CHOICE if new.partitions is None else new.partitions,
+        replication_factor=topics.BROKERS_CHOICE if new.replication_factor is None else new.replication_factor,
+        settings=new.settings,
+    )
+    return MadeTopic(name=new.name, cluster=cluster.name, id=str(made))
 
 
 async def list_topics(asked: Asked) -> ListedTopics:
     """A page of them, in the order of their names."""
     parameters: Page = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    limit, after = parameters.limit, parameters.after
-
-    async def page(member: Member) -> tuple[bool, list[ListedTopic]]:
-        found = await member.client.admin.list_topics(limit=limit, after=after, timeout=member.timeout_s)
-        sizes = await member.client.admin.sizes(found.topics, timeout=member.timeout_s)
-        return found.after is not None, [_listed(view, sizes) for view in found.topics]
-
-    pages = await cluster.all(page)
-    rows = sorted((row for _, each in pages for row in each), key=lambda row: row.name)
-    shown = rows[:limit]
-    has_more = len(rows) > limit or any(more for more, _ in pages)
-    return ListedTopics(topics=shown, after=shown[-1].name if has_more and shown else None)
-
-
-def _listed(view: TopicView, sizes: Mapping[TopicPartition, PartitionSize]) -> ListedTopic:
-    """Without numbers where one of its partitions does not tell, or was deleted meanwhile."""
-    found = [sizes.get(TopicPartition(view.name, row.number)) for row in view.partitions]
-    counts = [None if each is None else _messages(each) for each in found]
-    sizes_bytes = [None if each is None else each.size_bytes for each in found]
-    return ListedTopic(
-        name=view.name,
-        id=str(view.topic_id),
-        internal=view.is_internal,
-        partitions=len(view.partitions),
-        messages=_sum(counts),
-        bytes=_sum(sizes_bytes),
-    )
-
-
-def _messages(size: PartitionSize) -> int | None:
-    if size.first_offset is None or size.next_offset is None:
-        return None
-    return size.next_offset - size.first_offset
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    known = [each for each in numbers if each is not None]
-    return sum(known) if len(known) == len(numbers) else None
+    found = await topics.list_topics(cluster, parameters.limit, parameters.after, cluster.timeout_s)
+    rows = [
+        ListedTopic(
+            name=row.view.name,
+            id=str(row.view.topic_id),
+            internal=row.view.is_internal,
+            partitions=len(row.view.partitions),
+            messages=row.messages,
+            bytes=row.size_bytes,
+        )
+        for row in found.rows
+    ]
+    return ListedTopics(topics=rows, after=found.after)
 
 
 async def describe_topic(asked: Asked) -> ShownTopic:
-    """Its partitions with their offsets and sizes, and its own settings; UNKNOWN_TOPIC_OR_PARTITION without one."""
+    """Its partitions with their offsets and sizes, and its own settings."""
     parameters: OfTopic = asked.parameters
-    member = await asked.site.clusters.get(parameters.cluster).home(parameters.topic)
-    view = await _view(member, parameters.topic)
-    sizes = await member.client.admin.sizes([view], timeout=member.timeout_s)
-    settings = await member.client.admin.describe_settings("topic", view.name, timeout=member.timeout_s)
+    cluster = asked.site.clusters.get(parameters.cluster)
+    view, partitions = await topics.describe_topic(cluster, parameters.topic, cluster.timeout_s)
+    settings = await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s)
     return ShownTopic(
         name=view.name,
         id=str(view.topic_id),
         internal=view.is_internal,
-        partitions=[_partition(view.name, row, sizes) for row in view.partitions],
+        partitions=[_shown(row) for row in partitions],
         settings={each.name: each.value for each in settings if each.is_own},
     )
 
 
-async def _view(member: Member, topic: str) -> TopicView:
-    """As it is now, not as it is remembered."""
-    found = (await member.client.metadata([topic], timeout=member.timeout_s)).topics.get(topic)
-    if found is None or found.error_number:
-        return await member.client.describe_topic(topic, timeout=member.timeout_s)  # Which says what is wrong.
-    return found
-
-
-def _partition(topic: str, row: PartitionView, sizes: Mapping[TopicPartition, PartitionSize]) -> ShownPartition:
-    size = sizes.get(TopicPartition(topic, row.number))
+def _shown(row: PartitionSize) -> ShownPartition:
     return ShownPartition(
-        partition=row.number,
-        leader=row.leader_id,
-        leader_epoch=row.leader_epoch,
-        replicas=row.replicas,
-        in_sync=row.in_sync,
-        first_offset=None if size is None else size.first_offset,
-        next_offset=None if size is None else size.next_offset,
-        bytes=None if size is None else size.size_bytes,
+        partition=row.view.number,
+        leader=row.view.leader_id,
+        leader_epoch=row.view.leader_epoch,
+        replicas=row.view.replicas,
+        in_sync=row.view.in_sync,
+        first_offset=None if row.extent is None else row.extent.first,
+        next_offset=None if row.extent is None else row.extent.next,
+        bytes=row.size_bytes,
     )
 
 
 async def delete_topic(asked: Asked) -> None:
-    """With all its messages; UNKNOWN_TOPIC_OR_PARTITION where it is not there."""
+    """With all its messages."""
     parameters: OfTopic = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    member = await cluster.home(parameters.topic)
-    await member.client.delete_topic(parameters.topic, timeout=cluster.timeout_s)
-    cluster.forget(parameters.topic)
+    await topics.delete_topic(cluster, parameters.topic, cluster.timeout_s)
 
 
 async def add_partitions(asked: Asked) -> ShownTopic:
-    """Let a topic have more; INVALID_PARTITIONS unless those are more than it has."""
+    """INVALID_PARTITIONS unless those are more than it has."""
     parameters: OfTopic = asked.parameters
     more: MorePartitions = asked.body
-    member = await asked.site.clusters.get(parameters.cluster).home(parameters.topic)
-    await member.client.admin.create_partitions(
-        parameters.topic, more.total, validate_only=more.validate_only, timeout=member.timeout_s
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await topics.add_partitions(
+        cluster, parameters.topic, more.total, cluster.timeout_s, validate_only=more.validate_only
     )
     return await describe_topic(asked)
+
+
+async def get_offsets(asked: Asked) -> ShownPlaces:
+    """Where partitions begin or end, or where their first message at or after a time is."""
+    parameters: OffsetsAt = asked.parameters
+    reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
+    if parameters.at in (BEGINNING, LATEST):
+        positions = await reader.begin(str(parameters.at), parameters.partition)
+    else:
+        time_ms = parse_time_ms(str(parameters.at), asked.site.clock.wall_ms(), "at")
+        positions = await reader.begin_at(time_ms, parameters.partition)
+    return ShownPlaces(
+        topic=parameters.topic,
+        offset=place_text(positions, alone=parameters.partition is not None),
+        partitions={str(partition): offset for partition, offset in sorted(positions.items())},
+    )
+
+
+async def delete_messages(asked: Asked) -> Beginnings:
+    """Remove a topic's oldest messages for good."""
+    parameters: OfTopic = asked.parameters
+    removal: Removal = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    places: dict[int, int] = {}
+    for text, offset in removal.before.items():
+        if not (text.isascii() and text.isdigit() and int(text) < 2**31):
+            raise invalid("before", f"{text[:20]!r} is no partition's number")
+        places[int(text)] = offset
+    found = await topics.delete_messages(cluster, parameters.topic, places, cluster.timeout_s)
+    return Beginnings(topic=parameters.topic, first_offsets={str(number): offset for number, offset in found.items()})
