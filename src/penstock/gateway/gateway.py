@@ -4,11 +4,15 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from starlette.types import ASGIApp
 
 from penstock import __version__
-from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
+from penstock.gateway.http.app import make_app
+from penstock.gateway.http.protocol import Patience, protocol_with
+from penstock.gateway.http.site import Site, WebLimits
 from penstock.gateway.making import ClusterMaker, NoMaker, Supervised
 from penstock.gateway.operator import OperatorPages
 from penstock.gateway.serving import HttpServer
@@ -29,7 +33,7 @@ class Gateway:
         self._settings = settings
         self._seeds = _seeds(settings)
         self._draining = Draining()
-        self._clusters = Clusters(self._seeds)
+        self._clusters = Clusters(self._seeds, _connecting(settings))
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
         self._following: asyncio.Task[None] | None = None
@@ -45,7 +49,8 @@ class Gateway:
         """Open the ports; ADDRESS_UNAVAILABLE when one cannot be had. No broker has to be there."""
         settings = self._settings
         if settings.http_port != PORT_OFF:
-            self._http = HttpServer(OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s))
+            pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s)
+            self._http = HttpServer(pages, protocol_with(_patience(settings)))
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
             self.http_port = self._http.port
@@ -86,8 +91,9 @@ class Gateway:
             yield gauge("penstock_gateway_requests_under_way", "HTTP requests under way.", http.requests_under_way)
             yield counter("penstock_gateway_requests_total", "HTTP requests answered.", http.requests_total)
 
-    def _app(self) -> Any:
-        return _no_app
+    def _app(self) -> ASGIApp:
+        limits = _web_limits(self._settings)
+        return make_app(Site(self._clusters, limits=limits, maker=self.maker, draining=self._draining))
 
     def _uptime_s(self) -> float:
         return asyncio.get_running_loop().time() - self._begun_s
@@ -106,6 +112,18 @@ def _seeds(settings: Settings) -> dict[str, tuple[str, ...]]:
     return {name: (text,) for name, text in {DEFAULT: ",".join(settings.bootstrap), **settings.cluster}.items()}
 
 
-async def _no_app(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 404, "headers": []})
-    await send({"type": "http.response.body", "body": b"nothing here yet\n"})
+def _connecting(settings: Settings) -> Connecting:
+    return Connecting(timeout_s=settings.request_timeout_ms / 1000, held_bytes=settings.held_bytes_max)
+
+
+def _web_limits(settings: Settings) -> WebLimits:
+    return WebLimits(settings.body_bytes_max, settings.held_bytes_max, settings.events_max, settings.cors_origins)
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(
+        settings.head_ms / 1000,
+        settings.body_ms / 1000,
+        settings.take_ms / 1000,
+        connections=settings.connections_max,
+    )

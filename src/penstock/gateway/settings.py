@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from penstock.process.settings import DURATION, GATEWAY_PREFIX, OPTIONAL_PORT, LogFormat, LogLevel, Table
+from penstock.process.settings import DURATION, GATEWAY_PREFIX, OPTIONAL_PORT, SIZE, LogFormat, LogLevel, Table
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -30,6 +30,30 @@ class Settings(Struct, frozen=True, kw_only=True):
         DURATION,
         Meta(ge=0, description="How long /ready says no before connections are refused, for load balancers to see."),
     ] = 0
+    request_timeout_ms: Annotated[
+        int, DURATION, Meta(ge=100, le=600_000, description="By when brokers must have done what a request needs.")
+    ] = 10_000
+    body_bytes_max: Annotated[
+        int, SIZE, Meta(ge=1024, le=2**30, description="Largest body of a request, unpacked if it came compressed.")
+    ] = 16 * 2**20
+    held_bytes_max: Annotated[
+        int, SIZE, Meta(ge=2**20, description="Most that requests under way may hold, all together.")
+    ] = 256 * 2**20
+    events_max: Annotated[int, Meta(ge=1, le=1_000_000, description="Most events in one request.")] = 10_000
+    connections_max: Annotated[int, Meta(ge=1, description="HTTP connections that may be open.")] = 20_000
+    head_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="How long the head of an HTTP request may take to come.")
+    ] = 10_000
+    body_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="How long the body of an HTTP request may take to come.")
+    ] = 60_000
+    take_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="How long an HTTP answer may lie there that its reader does not take.")
+    ] = 30_000
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Meta(description="Web sites whose pages may ask, such as https://example.org; `*`: all."),
+    ] = ()
     control: Annotated[
         str, Meta(description="Control socket of the `penstock serve` that makes clusters; empty: none.")
     ] = ""

@@ -70,7 +70,7 @@ async def get_events(asked: Asked) -> Answer | Stream:
     if is_tail:
         return Stream(_tail(asked, reader, positions, kind), kind)
     limits = Limits(parameters.max_messages, parameters.max_bytes, parameters.wait)
-    reading = await asked.site.waiting(reader.read(positions, limits))
+    reading = await asked.site.draining.waiting(reader.read(positions, limits))
     messages, positions = ([], positions) if reading is None else reading
     place = place_text(positions, alone=parameters.partition is not None)
     if kind is NDJSON:
@@ -104,7 +104,7 @@ async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: b
     limits = Limits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
     write = _sse if kind is SSE else _lines
     try:
-        while (reading := await asked.site.waiting(reader.read(positions, limits))) is not None:
+        while (reading := await asked.site.draining.waiting(reader.read(positions, limits))) is not None:
             yield write(reading.messages, positions, parameters)
             positions = reading.positions
     except PenstockError as error:

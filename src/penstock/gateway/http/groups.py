@@ -10,11 +10,14 @@ from msgspec import Meta
 from penstock.gateway import grouping
 from penstock.gateway.clusters import Cluster
 from penstock.gateway.failures import invalid
+from penstock.gateway.http import resource_settings
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import Offset, OfGroup, Page, Partition, TopicName
+from penstock.gateway.http.table import Example, Operation
 from penstock.gateway.reading import LATEST
+from penstock.gateway.rights import Right
 from penstock.gateway.topics import find_offsets
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset, GroupMember
 
@@ -201,3 +204,128 @@ async def delete_group_offsets(asked: Asked) -> None:
     found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     places = [where for where in found if _is_wanted(where, parameters)]
     await grouping.delete_offsets(cluster, parameters.group, places, cluster.timeout_s)
+
+
+_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/v1/groups",
+        "listGroups",
+        "List groups",
+        Right.GROUPS_READ,
+        list_groups,
+        parameters=Page,
+        answer=ListedGroups,
+        group="Groups",
+        errors=(ErrorCode.UNKNOWN_CLUSTER,),
+        examples=(Example("All", "/v1/groups"),),
+    ),
+    Operation(
+        "PUT",
+        "/v1/groups/{group}/offsets",
+        "setGroupOffsets",
+        "Set where a group goes on",
+        Right.GROUPS_WRITE,
+        set_group_offsets,
+        parameters=OfGroup,
+        body=NewOffsets,
+        answer=ShownOffsets,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
+        examples=(
+            Example(
+                "From the beginning",
+                "/v1/groups/reports/offsets",
+                {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]},
+            ),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}/offsets",
+        "getGroupOffsets",
+        "Show how far a group is",
+        Right.GROUPS_READ,
+        get_group_offsets,
+        parameters=GroupPlaces,
+        answer=ShownOffsets,
+        concerns="group",
+        group="Groups",
+        errors=_ERRORS,
+        examples=(Example("A group", "/v1/groups/reports/offsets"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}",
+        "describeGroup",
+        "Describe a group",
+        Right.GROUPS_READ,
+        describe_group,
+        parameters=OfGroup,
+        answer=ShownGroup,
+        concerns="group",
+        group="Groups",
+        errors=_ERRORS,
+        examples=(Example("A group", "/v1/groups/reports"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}/settings",
+        "getGroupSettings",
+        "Show a group's settings",
+        Right.GROUPS_READ,
+        resource_settings.get_group_settings,
+        parameters=OfGroup,
+        answer=resource_settings.ShownSettings,
+        concerns="group",
+        group="Groups",
+        errors=_ERRORS,
+        examples=(Example("A group's", "/v1/groups/reports/settings"),),
+    ),
+    Operation(
+        "PATCH",
+        "/v1/groups/{group}/settings",
+        "changeGroupSettings",
+        "Change a group's settings",
+        Right.GROUPS_WRITE,
+        resource_settings.change_group_settings,
+        parameters=OfGroup,
+        body=resource_settings.ChangedSettings,
+        answer=resource_settings.ShownSettings,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.INVALID_CONFIG),
+        examples=(Example("Nothing", "/v1/groups/reports/settings", {"unset": []}),),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/groups/{group}/offsets",
+        "deleteGroupOffsets",
+        "Forget where a group was in a topic",
+        Right.GROUPS_WRITE,
+        delete_group_offsets,
+        parameters=GroupPlaces,
+        status=204,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
+        examples=(Example("In a topic", "/v1/groups/reports/offsets?topic=orders"),),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/groups/{group}",
+        "deleteGroup",
+        "Delete a group with its offsets",
+        Right.GROUPS_WRITE,
+        delete_group,
+        parameters=OfGroup,
+        status=204,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.NON_EMPTY_GROUP),
+        examples=(Example("A group", "/v1/groups/reports"),),
+    ),
+)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.gateway.http import groups, maps, resource_settings, topics
+from penstock.gateway.http import groups, making, maps, resource_settings, topics
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.events_in import POST_EVENTS
 from penstock.gateway.http.events_out import GET_EVENTS
-from penstock.gateway.http.named import InCluster, Name, Nothing, OfBroker, OfGroup, OfTopic, OfTopics, Page
+from penstock.gateway.http.making import POST_CLUSTER
+from penstock.gateway.http.named import InCluster, Name, Nothing, OfBroker, OfTopic, OfTopics, Page
 from penstock.gateway.http.table import Example, Operation
 from penstock.gateway.rights import Right
 from penstock.model.errors import ErrorCode
 
 _TOPIC_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_GROUP_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 _CLUSTER_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.UNSUPPORTED_VERSION)
 
 POST_TOPIC = Operation(
@@ -181,128 +181,6 @@ _TOPICS = (
     ),
 )
 
-_GROUPS = (
-    Operation(
-        "GET",
-        "/v1/groups",
-        "listGroups",
-        "List groups",
-        Right.GROUPS_READ,
-        groups.list_groups,
-        parameters=Page,
-        answer=groups.ListedGroups,
-        group="Groups",
-        errors=(ErrorCode.UNKNOWN_CLUSTER,),
-        examples=(Example("All", "/v1/groups"),),
-    ),
-    Operation(
-        "PUT",
-        "/v1/groups/{group}/offsets",
-        "setGroupOffsets",
-        "Set where a group goes on",
-        Right.GROUPS_WRITE,
-        groups.set_group_offsets,
-        parameters=OfGroup,
-        body=groups.NewOffsets,
-        answer=groups.ShownOffsets,
-        concerns="group",
-        group="Groups",
-        errors=(*_GROUP_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
-        examples=(
-            Example(
-                "From the beginning",
-                "/v1/groups/reports/offsets",
-                {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]},
-            ),
-        ),
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}/offsets",
-        "getGroupOffsets",
-        "Show how far a group is",
-        Right.GROUPS_READ,
-        groups.get_group_offsets,
-        parameters=groups.GroupPlaces,
-        answer=groups.ShownOffsets,
-        concerns="group",
-        group="Groups",
-        errors=_GROUP_ERRORS,
-        examples=(Example("A group", "/v1/groups/reports/offsets"),),
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}",
-        "describeGroup",
-        "Describe a group",
-        Right.GROUPS_READ,
-        groups.describe_group,
-        parameters=OfGroup,
-        answer=groups.ShownGroup,
-        concerns="group",
-        group="Groups",
-        errors=_GROUP_ERRORS,
-        examples=(Example("A group", "/v1/groups/reports"),),
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}/settings",
-        "getGroupSettings",
-        "Show a group's settings",
-        Right.GROUPS_READ,
-        resource_settings.get_group_settings,
-        parameters=OfGroup,
-        answer=resource_settings.ShownSettings,
-        concerns="group",
-        group="Groups",
-        errors=_GROUP_ERRORS,
-        examples=(Example("A group's", "/v1/groups/reports/settings"),),
-    ),
-    Operation(
-        "PATCH",
-        "/v1/groups/{group}/settings",
-        "changeGroupSettings",
-        "Change a group's settings",
-        Right.GROUPS_WRITE,
-        resource_settings.change_group_settings,
-        parameters=OfGroup,
-        body=resource_settings.ChangedSettings,
-        answer=resource_settings.ShownSettings,
-        concerns="group",
-        group="Groups",
-        errors=(*_GROUP_ERRORS, ErrorCode.INVALID_CONFIG),
-        examples=(Example("Nothing", "/v1/groups/reports/settings", {"unset": []}),),
-    ),
-    Operation(
-        "DELETE",
-        "/v1/groups/{group}/offsets",
-        "deleteGroupOffsets",
-        "Forget where a group was in a topic",
-        Right.GROUPS_WRITE,
-        groups.delete_group_offsets,
-        parameters=groups.GroupPlaces,
-        status=204,
-        concerns="group",
-        group="Groups",
-        errors=(*_GROUP_ERRORS, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
-        examples=(Example("In a topic", "/v1/groups/reports/offsets?topic=orders"),),
-    ),
-    Operation(
-        "DELETE",
-        "/v1/groups/{group}",
-        "deleteGroup",
-        "Delete a group with its offsets",
-        Right.GROUPS_WRITE,
-        groups.delete_group,
-        parameters=OfGroup,
-        status=204,
-        concerns="group",
-        group="Groups",
-        errors=(*_GROUP_ERRORS, ErrorCode.NON_EMPTY_GROUP),
-        examples=(Example("A group", "/v1/groups/reports"),),
-    ),
-)
-
 _CLUSTER = (
     Operation(
         "GET",
@@ -399,7 +277,7 @@ _CLUSTER = (
     ),
 )
 
-OPERATIONS: Sequence[Operation] = (*_FIRST, *_TOPICS, *_GROUPS, *_CLUSTER)
+OPERATIONS: Sequence[Operation] = (*_FIRST, POST_CLUSTER, *_TOPICS, *groups.OPERATIONS, *_CLUSTER, *making.OPERATIONS)
 
 
 def documentation_of(pages: Documentation) -> Sequence[Operation]:

@@ -1,17 +1,13 @@
 """What all routes of the web API share: the clusters, the limits, who may what, and what is held at the moment."""
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from penstock.gateway.clusters import Clusters
 from penstock.gateway.draining import Draining
+from penstock.gateway.making import ClusterMaker, NoMaker
 from penstock.gateway.rights import ANYBODY, Guard
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.errors import ErrorCode, PenstockError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +20,6 @@ class WebLimits:
     """Bodies and answers of all requests under way."""
     events: int = 10_000
     """Most events in one request."""
-    wait_s: float = 60.0
-    """Longest wait of a poll."""
     origins: tuple[str, ...] = ()
     """Web sites whose pages may ask, beside the gateway's own; `*` for all."""
 
@@ -57,39 +51,14 @@ class Site:
         *,
         limits: WebLimits | None = None,
         guard: Guard = ANYBODY,
+        maker: ClusterMaker | None = None,
         draining: Draining | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.clusters = clusters
         self.limits = limits or WebLimits()
         self.guard = guard
+        self.maker = maker or NoMaker()
         self.clock = clock or SystemClock()
         self.budget = Budget(self.limits.held_bytes)
-        self._draining = draining or Draining()
-        self._waiting: set[asyncio.Task[Any]] = set()
-        self._waker: asyncio.Task[None] | None = None
-
-    async def waiting(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives, which may take long; None when the gateway is drained meanwhile."""
-        if self._draining.is_draining:
-            work.close()
-            return None
-        if self._waker is None:
-            self._waker = asyncio.get_running_loop().create_task(self._wake_when_draining())
-        task = asyncio.current_task()
-        assert task is not None
-        self._waiting.add(task)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if not self._draining.begun.is_set():
-                raise
-            task.uncancel()
-            return None
-        finally:
-            self._waiting.discard(task)
-
-    async def _wake_when_draining(self) -> None:
-        await self._draining.begun.wait()
-        for task in list(self._waiting):
-            task.cancel()
+        self.draining = draining or Draining()
