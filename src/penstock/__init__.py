@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from penstock.model.errors import PenstockError as PenstockError
     from penstock.model.names import TopicPartition as TopicPartition
     from penstock.records.message import Message as Message
+    from penstock.sdk.aio.calls import AsyncIteratorCalls as AsyncIteratorCalls
     from penstock.sdk.aio.client import AsyncClient as AsyncClient
     from penstock.sdk.aio.client import connect_async as connect_async
     from penstock.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.sdk.producing.failures import UnstoredError as UnstoredError
     from penstock.sdk.producing.lots import Places as Places
     from penstock.sdk.producing.lots import Receipts as Receipts
+    from penstock.sdk.sync.calls import IteratorCalls as IteratorCalls
     from penstock.sdk.sync.client import Client as Client
     from penstock.sdk.sync.client import connect as connect
     from penstock.sdk.sync.consumer import Consumer as Consumer
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "penstock.sdk.aio.client",
     "AsyncConsumer": "penstock.sdk.aio.consumer",
+    "AsyncIteratorCalls": "penstock.sdk.aio.calls",
     "AsyncIterators": "penstock.sdk.aio.iterators",
     "AsyncProducer": "penstock.sdk.aio.producer",
     "AsyncSubscription": "penstock.sdk.aio.subscription",
@@ -49,6 +52,7 @@ _HOMES = {
     "ErrorCode": "penstock.model.errors",
     "GroupIterator": "penstock.sdk.iterating.requests",
     "IteratorBatch": "penstock.sdk.iterating.requests",
+    "IteratorCalls": "penstock.sdk.sync.calls",
     "Iterators": "penstock.sdk.sync.iterators",
     "Message": "penstock.records.message",
     "Metrics": "penstock.sdk.metrics",

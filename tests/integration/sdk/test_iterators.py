@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,26 @@ def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
         assert read(penstock_bootstrap, topic, 500) == VALUES[1_500:]
         where = penstock.TopicPartition(topic, 0)
         assert client.groups.offsets(topic)[where].offset == len(VALUES)
+
+
+def test_one_client_commits_what_another_has_handed_on(penstock_bootstrap: str) -> None:
+    topic, names = "handed", ("handed", "a")
+    with penstock.connect(penstock_bootstrap) as here, penstock.connect(penstock_bootstrap) as there:
+        with here.producer() as producer:
+            producer.put_many(topic, values=VALUES[:10]).result()
+        with here.iterator_calls() as calls:
+            calls.join(*names)
+            with suppress(penstock.PenstockError):
+                calls.get(*names, topic, 0)  # It may take a moment until the partition is the client's.
+            while not calls.beat(*names).owned:
+                pass
+            batch = calls.read(calls.get(*names, topic, 0))
+            calls.hand(*names, batch, 7)
+        with there.iterator_calls() as calls:
+            (listed,) = calls.list(*names)
+            assert listed.iterator is not None
+            assert calls.commit(*names, listed.iterator).position == 7
+            calls.leave(*names)
 
 
 def test_the_example_of_the_page_runs(penstock_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ from penstock.sdk.producing.options import (
 from penstock.sdk.times import Time, Times
 
 if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
+    from penstock.sdk.aio.calls import AsyncIteratorCalls
     from penstock.sdk.aio.consumer import AsyncConsumer
     from penstock.sdk.aio.iterators import AsyncIterators
     from penstock.sdk.aio.producer import AsyncProducer
@@ -163,6 +164,12 @@ class AsyncClient(AsyncFace):
         from penstock.sdk.aio.iterators import AsyncIterators
 
         return AsyncIterators(self._portal, self._home, topics, group, **options)
+
+    def iterator_calls(self) -> "AsyncIteratorCalls":
+        """Single calls for clients of iterators that keep no state here; see `AsyncIteratorCalls`."""
+        from penstock.sdk.aio.calls import AsyncIteratorCalls
+
+        return AsyncIteratorCalls(self._portal, self._home)
 
     # Offsets.
 

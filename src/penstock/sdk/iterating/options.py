@@ -7,6 +7,7 @@ from penstock.model.entropy import Entropy, random_uuid
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
 from penstock.sdk.fetching import MAX_BYTES
+from penstock.sdk.iterating.calls import Wanted
 from penstock.sdk.iterating.engine import EngineSettings
 from penstock.sdk.iterating.requests import BEGINNING, END
 from penstock.sdk.times import Time, Times
@@ -39,23 +40,21 @@ def engine_settings(
     if unknown:
         known = ", ".join(IteratorOptions.__annotations__)
         raise TypeError(f"iterators have no option {unknown[0]!r}; there are {known}")
-    start = options.get("start", "beginning")
-    if start not in _STARTS:
-        raise PenstockError(ErrorCode.INVALID_SETTING, f'start={start!r}: "beginning" and "latest" are possible')
     client_id = options.get("client_id") or str(random_uuid(entropy))
     max_messages, max_bytes = options.get("max_messages", MAX_MESSAGES), options.get("max_bytes", MAX_BYTES)
     check_text("group", group, 1, NAME_MAX)
     check_text("client_id", client_id, 1, NAME_MAX)
-    check_number("max_messages", max_messages, 1, INT32_MAX)
     check_number("max_bytes", max_bytes, 1, INT32_MAX)
-    in_flight = options.get("in_flight")
-    in_flight_ms = _BROKERS_CHOICE if in_flight is None else int(times.span_s(in_flight, "in_flight") * 1000)
+    iterator = wanted(times, max_messages, options.get("in_flight"), options.get("start", "beginning"))
     return EngineSettings(
-        group,
-        client_id,
-        topics,
-        max_messages,
-        max_bytes,
-        min(in_flight_ms, INT32_MAX),
-        _STARTS[start],
+        group, client_id, topics, iterator.max_messages, max_bytes, iterator.in_flight_ms, iterator.start
     )
+
+
+def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> Wanted:
+    """An iterator as it is to be asked for; INVALID_SETTING, naming it, for what makes no sense."""
+    if start not in _STARTS:
+        raise PenstockError(ErrorCode.INVALID_SETTING, f'start={start!r}: "beginning" and "latest" are possible')
+    check_number("max_messages", max_messages, 1, INT32_MAX)
+    in_flight_ms = _BROKERS_CHOICE if in_flight is None else int(times.span_s(in_flight, "in_flight") * 1000)
+    return Wanted(max_messages, min(in_flight_ms, INT32_MAX), _STARTS[start])

@@ -15,8 +15,11 @@ from penstock.wire.messages import read_response, write_request
 JOIN, BEAT, LEAVE = Api(1010, "GroupJoin", 0, 0), Api(1011, "GroupBeat", 0, 0), Api(1012, "GroupLeave", 0, 0)
 GET, LIST = Api(1013, "IterGet", 0, 0), Api(1014, "Iters", 0, 0)
 READ, COMMIT = Api(1015, "Iter", 0, 0), Api(1016, "IterCommit", 0, 0)
+HAND = Api(1017, "IterHand", 0, 0)
 
 BEGINNING, END = -2, -1
+HANDED = -1
+"""The count of a commit that covers what was handed on."""
 
 
 class Membership(NamedTuple):
@@ -69,13 +72,17 @@ class Commit(NamedTuple):
 
 
 class ListedIterator(NamedTuple):
-    """An iterator in flight, as the coordinator tells of it to anybody."""
+    """An iterator in flight, as the coordinator tells of it; the iterator itself only to whose it is, to whom it also
+    tells of what was handed on and can still be committed: `left_s` is 0 where its time is over."""
 
     client_id: str
     where: TopicPartition
     offset: int
     generation: int
     left_s: float
+    handed: int = 0
+    """How many places of the log, from its offset on, were handed on."""
+    iterator: GroupIterator | None = None
 
 
 def _request(api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict[str, Any]], Any]) -> Request[Any]:
@@ -125,6 +132,8 @@ def in_flight(group_id: str, client_id: str | None) -> Request[list[ListedIterat
                 row["offset"],
                 row["generation"],
                 row["left_ms"] / 1000,
+                row["handed"],
+                None if row["iterator"] is None else _iterator(row),
             )
             for row in answer["given"]
         ]
@@ -158,6 +167,11 @@ def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -
         return Commit(answer["position"], None if given is None else _iterator(given))
 
     return _request(COMMIT, fields, f"committing {iterator!r}", decode)
+
+
+def hand(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> Request[float]:
+    fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
+    return _request(HAND, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
 
 
 def _membership(answer: dict[str, Any]) -> Membership | PenstockError:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from penstock.sdk.consuming.options import ConsumerOptions
     from penstock.sdk.iterating.options import IteratorOptions
     from penstock.sdk.subscribing.options import SubscriptionOptions
+    from penstock.sdk.sync.calls import IteratorCalls
     from penstock.sdk.sync.consumer import Consumer
     from penstock.sdk.sync.iterators import Iterators
     from penstock.sdk.sync.producer import Producer
@@ -162,6 +163,12 @@ class Client(Face):
         from penstock.sdk.sync.iterators import Iterators
 
         return Iterators(self._portal, self._home, topics, group, **options)
+
+    def iterator_calls(self) -> "IteratorCalls":
+        """Single calls for clients of iterators that keep no state here; see `IteratorCalls`."""
+        from penstock.sdk.sync.calls import IteratorCalls
+
+        return IteratorCalls(self._portal, self._home)
 
     # Offsets.
 

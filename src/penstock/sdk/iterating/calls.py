@@ -1,0 +1,74 @@
+"""Single calls of clients of iterators, each with the names of whoever it is made for; nothing is kept between two.
+
+All of them go over one connection to each broker, which none of them holds up: reading does not wait.
+"""
+
+from typing import NamedTuple, TypeVar
+
+from penstock.model.names import TopicPartition
+from penstock.sdk.asking import Asking
+from penstock.sdk.core import Request
+from penstock.sdk.groups import Coordinators
+from penstock.sdk.iterating import requests
+from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from penstock.sdk.retry import Deadline
+
+T = TypeVar("T")
+
+
+class Wanted(NamedTuple):
+    """What an iterator is to be like that is asked for."""
+
+    max_messages: int
+    in_flight_ms: int
+    start: int
+
+
+class CallEngine:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._coordinators = Coordinators(asking)
+
+    async def close(self) -> None:
+        """There is nothing to end but connections, which go with the client's."""
+
+    async def join(self, group_id: str, client_id: str, timeout_s: float) -> Membership:
+        return await self._ask(group_id, requests.join(group_id, client_id), timeout_s)
+
+    async def beat(self, group_id: str, client_id: str, timeout_s: float) -> Membership:
+        return await self._ask(group_id, requests.beat(group_id, client_id), timeout_s)
+
+    async def leave(self, group_id: str, client_id: str, timeout_s: float) -> None:
+        await self._ask(group_id, requests.leave(group_id, client_id), timeout_s)
+
+    async def get(
+        self, group_id: str, client_id: str, where: TopicPartition, wanted: Wanted, timeout_s: float
+    ) -> GroupIterator:
+        return await self._ask(group_id, requests.get(group_id, client_id, where, *wanted), timeout_s)
+
+    async def in_flight(self, group_id: str, client_id: str | None, timeout_s: float) -> list[ListedIterator]:
+        return await self._ask(group_id, requests.in_flight(group_id, client_id), timeout_s)
+
+    async def read(self, iterator: GroupIterator, max_bytes: int, timeout_s: float) -> IteratorBatch:
+        """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        cluster, deadline = self._asking.cluster, Deadline(timeout_s)
+        request = requests.read(iterator, max_bytes, 0)
+        servers = iter((iterator.server,))
+
+        async def ask() -> IteratorBatch:
+            server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
+            connection = await cluster.to(server, deadline)
+            return await connection.request(request, cluster.timeout_s(deadline))
+
+        return await self._asking.retrying(ask, deadline, iterator.topic)
+
+    async def hand(self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float) -> float:
+        return await self._ask(group_id, requests.hand(group_id, client_id, iterator, count), timeout_s)
+
+    async def commit(
+        self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
+    ) -> Commit:
+        return await self._ask(group_id, requests.commit(group_id, client_id, iterator, count), timeout_s)
+
+    async def _ask(self, group_id: str, request: Request[T], timeout_s: float) -> T:
+        return await self._coordinators.ask(group_id, request, Deadline(timeout_s))
