@@ -7,9 +7,9 @@ from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.v1 import events_pb2 as pb
 from penstock.gateway.reading import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
 from penstock.gateway.writing import Columns
+from penstock.model.message_id import ID_HEADER
 from penstock.model.names import TopicPartition
 from penstock.records.message import Message
-from penstock.records.record import ID_HEADER
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 
