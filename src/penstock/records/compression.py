@@ -37,6 +37,13 @@ _SNAPPY_RATIO_MAX = 64
 
 _size = struct.Struct(">i")
 
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+"""Mark, independent blocks and no checksums (a batch has one), blocks of at most 64 KiB; the checksum of these two."""
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_UNCOMPRESSED = 1 << 31
+_LZ4_SLOW_LEVEL_MIN = 3
+_lz4_size = struct.Struct("<I")
+
 _FIRST_BYTES = 64 * 1024
 _FIRST_RATIO = 4
 _GROWTH = 4
@@ -86,6 +93,8 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
         packed = cramjam.gzip.compress(data, level)
     elif compression is Compression.ZSTD:
         packed = cramjam.zstd.compress(data, level)
+    elif level < _LZ4_SLOW_LEVEL_MIN:
+        return _compress_lz4(memoryview(data))
     else:
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))  # It takes nothing else.
@@ -142,6 +151,22 @@ def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Bytes, 
         if room_bytes == limit_bytes:
             raise _too_large(limit_bytes)
         room_bytes = min(room_bytes * _GROWTH, limit_bytes)
+
+
+def _compress_lz4(data: memoryview) -> bytearray:
+    """Block by block, at the fast level: what makes whole frames keeps the interpreter's lock, and everybody waits."""
+    packed = bytearray(_LZ4_HEADER)
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[start : start + _LZ4_BLOCK_BYTES]
+        smaller = cramjam.lz4.compress_block(block, store_size=False)
+        if len(smaller) < len(block):
+            packed += _lz4_size.pack(len(smaller))
+            packed += memoryview(smaller)
+        else:
+            packed += _lz4_size.pack(len(block) | _LZ4_UNCOMPRESSED)
+            packed += block
+    packed += _lz4_size.pack(0)
+    return packed
 
 
 def _compress_snappy(data: memoryview) -> bytearray:

@@ -1,6 +1,7 @@
 """What a client and everything it makes have in common: where the brokers are, the seams, and how to ask them."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from penstock.sdk.watching.portion import Limits, Portion
 
 CLIENT_ID_MAX = 249
-WORKERS = 4
-"""Threads that a client may have for what would hold its event loop; each is begun when there is work for it."""
+WORKERS = max(1, min(4, (os.cpu_count() or 1) // 2))
+"""Threads that a client may have for what would hold its event loop, which needs a processor too."""
 
 
 class Home:
