@@ -9,7 +9,11 @@ import pytest
 
 from penstock.groups.effects import Effects
 from penstock.groups.shard import Shard
-from penstock.partition import state
+from penstock.model.limits import NO_PRODUCER_ID
+from penstock.model.message_id import MadeId
+from penstock.partition import putting, state
+from penstock.partition.partition import Partition
+from penstock.partition.produced import stamp_producer
 from penstock.records.header import BatchHeader
 from penstock.storage import index as index_files
 from penstock.storage import recovery, rewriting
@@ -82,3 +86,12 @@ def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def plant_forget_ids_in_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start makes nothing of the message ids that lie behind the last save."""
     monkeypatch.setattr(state, "replay", lambda *_: None)
+
+
+def plant_retry_without_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retry of a made id is stored, and nothing keeps the attempt that it repeats from being stored as well."""
+
+    def fence(partition: Partition, records: memoryview, made: MadeId) -> None:
+        stamp_producer(records, NO_PRODUCER_ID, -1, -1)
+
+    monkeypatch.setattr(putting, "_fence", fence)

@@ -10,6 +10,7 @@ from builders.planted_bugs import (
     plant_exchange_before_flush,
     plant_forget_ids_in_restart,
     plant_index_before_data,
+    plant_retry_without_fence,
 )
 from penstock.testing.simulation import Verdict, run_seed
 
@@ -41,6 +42,7 @@ def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) 
             plant_index_before_data, ("LOST", "VANISHED", "GAP", "QUARANTINED"), id="index written before its data"
         ),
         pytest.param(plant_forget_ids_in_restart, ("STORED TWICE",), id="message ids forgotten by a start"),
+        pytest.param(plant_retry_without_fence, ("STORED TWICE",), id="a retry that fences nothing"),
     ],
 )
 def test_a_planted_bug_is_found_and_the_same_seed_passes_without_it(

@@ -1,5 +1,6 @@
 """Puts under message ids while everything else happens: each attempt is made once, and whoever tries again has the id
-alone. What was told of an id is told again; in the end the log has the message of each id, once.
+alone. Some attempts come only after somebody has tried again. What was told of an id is told again; in the end the log
+has the message of each id, once.
 """
 
 import asyncio
@@ -51,8 +52,10 @@ class Once:
                 await self._put_own(cluster, self.random.sample(self._sent, 1))
             elif self.random.random() < 0.5:
                 await self._put_own(cluster, [b"%d/%d" % (number, place) for place in range(self.random.randint(1, 4))])
+            elif self.random.random() < 0.5:
+                await self._put_made(cluster, self._made(_FIRST_WRITER + number, 0))
             else:
-                await self._put_made(cluster, _FIRST_WRITER + number)
+                await self._put_late(cluster, _FIRST_WRITER + number)
             await asyncio.sleep(2 * self.plan.pause_s * self.random.random())
 
     async def check(self, client: WireClient, cluster: Cluster) -> None:
@@ -84,12 +87,28 @@ class Once:
                     return
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _put_made(self, cluster: Cluster, writer: int) -> None:
-        ids: list[Id] = [MadeId(writer, 0, 0, 0, place) for place in range(self.random.randint(1, 4))]
+    def _made(self, writer: int, sequence: int) -> list[MadeId]:
+        """The ids of a batch with so many messages before it."""
+        return [MadeId(writer, 0, 0, sequence, place) for place in range(self.random.randint(1, 4))]
+
+    async def _put_made(self, cluster: Cluster, ids: list[MadeId]) -> None:
+        producer_id, epoch, _, sequence, _ = ids[0]
         records = encode_batch(
-            [*map(_value, ids)], timestamps=_TIME_MS, producer_id=writer, producer_epoch=0, base_sequence=0
+            [*map(_value, ids)],
+            timestamps=_TIME_MS,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
         )
-        await self._put(cluster, ids, records, None)
+        await self._put(cluster, list(ids), records, None)
+
+    async def _put_late(self, cluster: Cluster, writer: int) -> None:
+        """A batch that lay in some buffer while one of its messages was tried again, of a producer that is known."""
+        before = self._made(writer, 0)
+        await self._put_made(cluster, before)
+        late = self._made(writer, len(before))
+        await self._put_own(cluster, list(self.random.sample(late, 1)))
+        await self._put_made(cluster, late)
 
     async def _put_own(self, cluster: Cluster, ids: list[Id]) -> int | None:
         """Where the first of the messages is, if that was told."""
