@@ -252,9 +252,15 @@ class Waiting:
         self.places.clear()
 
     def _finish_if_over(self) -> None:
-        if not self.opening and not self.places:
-            self._deadlines.remove(self)
-            self._later.finish(self._write(self._version, self.results))
+        if self.opening or self.places:
+            return
+        self._deadlines.remove(self)
+        try:
+            answer = self._write(self._version, self.results)
+        except Exception as error:  # Whoever calls has others to tell as well.
+            self._later.fail(error)
+        else:
+            self._later.finish(answer)
 
 
 class Deadlines:

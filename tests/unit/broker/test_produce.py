@@ -13,6 +13,7 @@ from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
 from penstock.broker.appending import Deadlines, Waiting
+from penstock.broker.handlers import produce as produce_handler
 from penstock.broker.request import Later
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.partition.appended import Appended
@@ -258,5 +259,31 @@ def test_many_connections_share_flushes_and_all_are_answered(tmp_path: Path) -> 
             *[produce(peer, "events", partition=number % 4) for number, peer in enumerate(peers) for _ in range(1)]
         )
         assert sorted(result.base_offset for result in results) == sorted(list(range(5)) * 4)
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["flushed", "timed out"])
+def test_a_writer_whose_answer_cannot_be_written_is_hung_up_on_and_the_others_are_answered(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = iter((False, True, True))
+
+    def write(*args: Any) -> Any:
+        if not next(written):
+            raise RuntimeError("a bug")
+        return write_produce_response(*args)
+
+    monkeypatch.setattr(produce_handler, "write_produce_response", write)
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=2)
+        first, second = await broker.peer(), await broker.peer()
+        timeout_ms = 0 if late else 30_000
+        waiting = asyncio.ensure_future(produce(first, "events", timeout_ms=timeout_ms))
+        other = asyncio.ensure_future(produce(second, "events", partition=1, timeout_ms=timeout_ms))
+        with pytest.raises((EOFError, ConnectionError)):
+            await waiting
+        assert ErrorCode.of((await other).error) in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
