@@ -1,17 +1,23 @@
 """Work that outlives whoever waits for it: begun by the first who needs it, taken up by whoever comes next."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from penstock.model.errors import PenstockError
 from penstock.sdk.retry import Deadline
+from penstock.sdk.unexpected import client_failed
+
+log = logging.getLogger("penstock.sdk.errand")
 
 T = TypeVar("T")
 
 
 class Errand(Generic[T]):
     """Invariants: it runs at most once at a time, and is not begun anew before somebody has heard what came of it. A
-    failure is told to those who wait for it, or else to whoever comes next."""
+    failure is told to those who wait for it, or else to whoever comes next; one that nobody thought of is logged, and
+    told as CLIENT_FAILED."""
 
     def __init__(
         self, run: Callable[[], Coroutine[Any, Any, T]], name: str, over: Callable[[], None] | None = None
@@ -30,9 +36,17 @@ class Errand(Generic[T]):
     def begin(self) -> "asyncio.Task[T]":
         """Begin it, unless it is under way."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=self._name)
+            self._task = asyncio.create_task(self._guarded(), name=self._name)
             self._task.add_done_callback(self._is_over)
         return self._task
+
+    async def _guarded(self) -> T:
+        try:
+            return await self._run()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise client_failed(log, f"the {self._name}", error) from error
 
     async def wait(self, deadline: Deadline | None = None) -> "asyncio.Task[T] | None":
         """Begin it, unless it is under way, and wait until it is over; None when the time is first."""

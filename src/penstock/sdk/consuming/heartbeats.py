@@ -11,6 +11,7 @@ from penstock.sdk import requests_groups
 from penstock.sdk.consuming.member_core import Consequence, MemberCore
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.retry import Attempts, Deadline
+from penstock.sdk.unexpected import client_failed
 
 log = logging.getLogger("penstock.sdk.consumer")
 
@@ -120,6 +121,13 @@ class Heartbeats:
             pass  # Nobody waits for the outcome: without heartbeats the coordinator comes to know as well.
 
     async def _run(self) -> None:
+        try:
+            await self._beat()
+        except Exception as error:
+            self.failure = client_failed(log, f"staying in group {self._core.group_id!r}", error)
+            self._tell()
+
+    async def _beat(self) -> None:
         attempts = self._new_attempts()
         await self._rest()
         while self.failure is None:

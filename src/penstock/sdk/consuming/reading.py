@@ -26,6 +26,7 @@ from penstock.sdk.consuming.reader import Portion, Reader
 from penstock.sdk.consuming.sessions import FetchSession, Found, Poll
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
+from penstock.sdk.unexpected import client_failed
 
 PREFETCH_BYTES = 16 * 1024 * 1024
 POLL_WAIT_MS = 5_000
@@ -174,7 +175,12 @@ class Reading:
         while True:
             self._wake.clear()
             if self.failure is None:
-                await self._advance()
+                try:
+                    await self._advance()
+                except Exception as error:
+                    self.failure = client_failed(log, "reading ahead", error)
+                    self._pause()
+                    self._changed()
             try:
                 async with asyncio.timeout(self._retry_in_s):
                     await self._wake.wait()

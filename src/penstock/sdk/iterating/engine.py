@@ -22,6 +22,7 @@ from penstock.sdk.iterating import requests
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.starting import Starting
+from penstock.sdk.unexpected import client_failed
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class IteratorEngine:
         self._finished: tuple[IteratorBatch, int | None] | None = None
         """A batch that is being committed, and how many of its messages: None stands for all."""
         self._settling = Errand(self._commit_finished, "commit of a batch")
+        self._failure: PenstockError | None = None
         self._ready: deque[IteratorBatch] = deque()
         self._news = asyncio.Event()
         self._starting = self._new_start()
@@ -112,6 +114,7 @@ class IteratorEngine:
 
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
         """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        self._raise_failure()
         cluster, deadline = self._asking.cluster, Deadline(TIMEOUT_S + wait_s)
         request = requests.read(iterator, self._settings.max_bytes, int(wait_s * 1000))
         servers = iter((iterator.server,))
@@ -124,6 +127,7 @@ class IteratorEngine:
         return await self._asking.retrying(ask, deadline, iterator.topic)
 
     async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> Commit:
+        self._raise_failure()
         s = self._settings
         return await self._ask(requests.commit(s.group_id, s.client_id, iterator, count), timeout_s)
 
@@ -158,6 +162,7 @@ class IteratorEngine:
         try:
             async with asyncio.timeout(None if deadline is None else deadline.left_s):
                 while True:
+                    self._raise_failure()
                     self._read_what_is_owned()
                     for where in [where for where, reader in self._readers.items() if reader.done()]:
                         self._take(where, self._readers.pop(where))
@@ -248,16 +253,28 @@ class IteratorEngine:
         while True:
             membership = self._joined
             await asyncio.sleep(membership.heartbeat_s if membership.is_settled else UNSETTLED_S)
-            with suppress(PenstockError):
-                try:
-                    await self.beat(membership.session_s)
-                except PenstockError as error:
-                    if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-                        await self._come_back()
+            try:
+                await self._beat_once(membership.session_s)
+            except PenstockError as error:
+                log.info("a heartbeat was not answered: %s", error)  # The next one may be.
+            except Exception as error:
+                self._failure = client_failed(log, "a heartbeat", error)
+                self._news.set()
 
-    async def _come_back(self) -> None:
-        self._next.clear()
-        await self._start()
+    async def _beat_once(self, timeout_s: float) -> None:
+        try:
+            await self.beat(timeout_s)
+        except PenstockError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            self._next.clear()
+            await self._start()
+
+    def _raise_failure(self) -> None:
+        """What nobody thought of, and nobody was told yet."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     @property
     def _joined(self) -> Membership:

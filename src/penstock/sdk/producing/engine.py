@@ -28,6 +28,7 @@ from penstock.sdk.producing.packing import Packing
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
 from penstock.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
 from penstock.sdk.retry import Deadline
+from penstock.sdk.unexpected import client_failed
 
 _LATE_S = 5.0
 """How much later than its deadline a message's fate may be known: answers to what was sent last are waited for."""
@@ -159,10 +160,12 @@ class Engine:
             await self._asking.retrying(
                 lambda: self._cluster.topic(flow.topic, deadline, auto_create=True), deadline, flow.topic
             )
-        except PenstockError as error:
+        except Exception as error:
+            what = f"asking for topic {flow.topic!r}"
+            failure = error if isinstance(error, PenstockError) else client_failed(log, what, error)
             flow.chunks.popleft()
             flow.under_way += 1
-            self._settled(self._unsent(chunk), PenstockError(error.code, error.detail))
+            self._settled(self._unsent(chunk), failure.with_traceback(None))
         flow.learning = None
         self._advance(flow)
 

@@ -28,6 +28,7 @@ from penstock.sdk.retry import FEW_ATTEMPTS, Attempts, Deadline
 from penstock.sdk.starting import Starting
 from penstock.sdk.subscribing.options import EngineSettings, StreamSettings
 from penstock.sdk.subscribing.stream import Arrived, Owner, Stream
+from penstock.sdk.unexpected import client_failed
 
 START_TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 60.0
@@ -264,8 +265,7 @@ class SubscriptionEngine:
         try:
             failure = await self._keep_on()
         except Exception as error:
-            log.exception("a subscription failed unexpectedly")
-            failure = PenstockError(ErrorCode.CLIENT_FAILED, f"the subscription failed: {error!r}")
+            failure = client_failed(log, "the subscription", error)
         self.positions.clear()
         self._failed(failure)
 

@@ -8,6 +8,7 @@ received and not acknowledged, whatever is finished is committed once it is the 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -22,10 +23,13 @@ from penstock.sdk.connection import Connection
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.subscribing import requests
 from penstock.sdk.subscribing.options import StreamSettings
+from penstock.sdk.unexpected import client_failed
 from penstock.wire.subscribe import Delivered, Delivery
 
 COMMIT_TIMEOUT_S = 30.0
 CHECK_TIMEOUT_S = 10.0
+
+log = logging.getLogger("penstock.sdk.subscription")
 
 
 class Arrived(NamedTuple):
@@ -169,6 +173,8 @@ class Stream:
             await self.commit({}, CHECK_TIMEOUT_S)
         except PenstockError as error:
             self.end(error)
+        except Exception as error:
+            self.end(client_failed(log, "asking whether the broker is there", error))
         self._checking = None
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
@@ -189,18 +195,28 @@ class Stream:
         return due, sum(end - self._acknowledged[where] for where, end in self.places.items())
 
     async def _commit_finished(self) -> None:
+        try:
+            await self._commit_until_heard()
+        except PenstockError as error:
+            failure = error
+        except Exception as error:
+            failure = client_failed(log, "a commit", error)
+        else:
+            self._committing = None
+            self.settle()
+            return
+        self._committing = None
+        self._owner.failed(failure)
+
+    async def _commit_until_heard(self) -> None:
         attempts = Attempts(self._settings.entropy, Deadline(COMMIT_TIMEOUT_S))
         while not self._is_over:
             try:
                 await self.commit(self._unacknowledged(), COMMIT_TIMEOUT_S)
             except PenstockError as error:
                 if not self._is_over and not await attempts.again(error):
-                    self._committing = None
-                    self._owner.failed(error)
-                    return
+                    raise
             else:
-                self._committing = None
-                self.settle()
                 return
 
     def _unacknowledged(self) -> dict[TopicPartition, int]:

@@ -1,0 +1,136 @@
+"""What nobody thought of is logged, and told to whoever asks next; what runs in the background does not just stop."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from builders.engines import Put
+from builders.scripted_broker import Scene
+from builders.scripted_broker import play as play_scene
+from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
+from penstock.model.errors import PenstockError
+from penstock.sdk.cluster import Cluster, UnreachableError
+from penstock.sdk.consuming.alone import Alone
+from penstock.sdk.consuming.commits import Commits
+from penstock.sdk.consuming.member_core import MemberCore
+from penstock.sdk.consuming.reading import Reading
+from penstock.sdk.iterating.engine import IteratorEngine
+from penstock.sdk.subscribing.stream import Stream
+
+MEMBER: Any = {"group": GROUP, "start": "beginning", "auto_commit": 1.0}
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("nobody thought of it")
+
+
+async def told(reader: Any) -> None:
+    with pytest.raises(PenstockError, match=r"CLIENT_FAILED.*nobody thought of it"):
+        await reader.poll(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "name"),
+    [({"start": "beginning"}, Reading, "_find_leaders"), (MEMBER, Reading, "_keep"), (MEMBER, MemberCore, "beat")],
+    ids=["who leads", "what came", "heartbeats"],
+)
+def test_a_consumer_tells_of_a_fault_in_what_goes_on_behind_it(
+    options: Any, where: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.consumer(TOPIC, **options) as consumer:
+            assert len(await consumer.poll(LONG_S)) == 10
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, fail)
+                ground.network.cut("reader")
+                if where is Reading:
+                    await ground.write(10)
+                for _ in range(2):
+                    await told(consumer)
+            if where is Reading:
+                assert values(await consumer.poll(LONG_S)) == ground.written[0][10:]
+
+    play(story)
+    assert "failed unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "name"),
+    [({"start": "beginning"}, Alone, "_places"), (MEMBER, Commits, "_commit")],
+    ids=["new partitions", "commits"],
+)
+def test_a_consumer_tells_of_a_fault_in_what_a_poll_began(
+    options: Any, where: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.consumer(TOPIC, **options) as consumer:
+            assert len(await consumer.poll(LONG_S)) == 10
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, fail)
+                await told(consumer)
+            await ground.write(10)
+            assert values(await consumer.poll(LONG_S)) == ground.written[0][10:]
+
+    play(story)
+    assert "failed unexpectedly" in caplog.text
+
+
+def test_iterators_tell_of_a_fault_in_their_heartbeats_and_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
+            with monkeypatch.context() as patch:
+                patch.setattr(IteratorEngine, "beat", fail)
+                for _ in range(2):
+                    await told(iterators)
+            await ground.write(10)
+            await asyncio.sleep(LONG_S)
+            batch = await iterators.poll(LONG_S)
+            assert batch is not None
+            assert values(batch.messages) == ground.written[0]
+
+    play(story)
+    assert "failed unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize("finished", [0, 10], ids=["while it looks for its broker", "while it commits"])
+def test_a_subscription_tells_of_a_fault_in_what_goes_on_behind_it(
+    finished: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        subscription = ground.client.subscription(TOPIC, start="beginning" if finished else "latest")
+        async with subscription:
+            if finished:
+                assert len(await subscription.poll(LONG_S)) == finished
+            monkeypatch.setattr(Stream, "commit", fail)
+            await told(subscription)
+
+    play(story)
+    assert "failed unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize(("fault", "error"), [(True, PenstockError), (False, UnreachableError)])
+def test_a_producer_that_cannot_learn_of_a_topic_says_why_and_is_not_stuck(
+    fault: bool, error: type[PenstockError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene, timeout_s=3.0)
+        with monkeypatch.context() as patch:
+            if fault:
+                patch.setattr(Cluster, "topic", fail)
+            else:
+                scene.network.block("broker1")
+            with pytest.raises(error, match="CLIENT_FAILED" if fault else "no broker can be reached"):
+                await put("t", b"a")
+        if not fault:
+            scene.network.unblock("broker1")
+        await put("t", b"b")
+        assert scene.cluster.topics["t"][0].values == [b"b"]
+        await put.close(1.0)
+
+    play_scene(body)
