@@ -126,6 +126,7 @@ class Penstock(Peer):
             *("--host", "127.0.0.1"),
             *("--kafka-port", str(self.port)),
             *("--operator-port", str(unused_port())),
+            *("--http-port", "off", "--grpc-port", "off"),
             *("--flush", "always" if flush_always else "os"),
         ]
 

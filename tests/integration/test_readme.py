@@ -82,7 +82,7 @@ class Started(NamedTuple):
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Started]:
-    arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --operator-port off"
+    arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --operator-port off --http-port off --grpc-port off"
     with subprocess.Popen(
         ["make", "--silent", "run", arguments],
         cwd=ROOT,

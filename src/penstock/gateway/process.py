@@ -58,7 +58,7 @@ async def _serve(settings: Settings) -> int:
         await gateway.drain()
     finally:
         await gateway.close()
-    log.info("stopped")
+    log.info("the gateway has stopped")
     return EXIT_CLEAN
 
 

@@ -105,7 +105,7 @@ class Node:
             ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
         )
         groups = await self._open_groups(partitions, iterators.served)
-        self._announce("catalog", NO_PORT, f"{self._catalog.kind}, within the broker")
+        self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, within the broker")
         memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
         table = build_table(
             Served(
@@ -205,12 +205,13 @@ class Node:
         await listening("operator_port", host, port, pages.start(self._network, host, port))
         self._open.callback(pages.stop)
         self.operator_port = pages.port
-        self._announce("operator", pages.port, "metrics at /metrics, health at /health, readiness at /ready")
+        self.announce("operator", [pages.port], "metrics at /metrics, health at /health, readiness at /ready")
 
-    def _announce(self, kind: str, port: int, detail: str) -> None:
-        settings = self.settings
-        host = settings.advertised_host or settings.host
-        self._services.append(Service(kind, settings.node_id, host, port, detail))
+    def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
+        """Have clients told that services of this kind run here, on these ports and on no others."""
+        host = self.settings.advertised_host or self.settings.host
+        others = [service for service in self._services if service.kind != kind]
+        self._services[:] = others + [Service(kind, self.settings.node_id, host, port, detail) for port in ports]
 
 
 def topic_defaults(settings: Settings) -> dict[str, str]:

@@ -21,7 +21,7 @@ from penstock.model.clock import SystemClock
 from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import TcpNetwork
-from penstock.model.workers import ThreadWorkers
+from penstock.model.workers import ThreadWorkers, Workers
 from penstock.node.allocator import keep_freed_memory
 from penstock.node.node import Node
 from penstock.node.settings import Settings
@@ -30,6 +30,8 @@ from penstock.process.addresses import EVERY_ADDRESS, reachable_host
 from penstock.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
 from penstock.process.figures import open_as_many_files_as_allowed, process_metrics, segment_files_max
 from penstock.process.loop import loop_factory, say_ready
+from penstock.process.parent import end_with_parent
+from penstock.process.settings import PARENT_VARIABLE
 from penstock.process.signals import watch_signals
 from penstock.storage.local_disk import LocalDisk
 
@@ -41,6 +43,7 @@ DISK_THREADS = 4
 
 def run(settings: Settings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
+    end_with_parent()
     gc.freeze()  # What has been imported lives as long as the process.
     gc.enable()
     logs.configure(settings.log_level, settings.log_format)
@@ -105,13 +108,28 @@ async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
         if await _start_unless(stopping, node):
             _settle_memory()
             _announce(said, node, clock.monotonic_s() - begun_s)
-            await stopping.wait()
+            await _supervise(settings, node, workers, stopping)
     finally:
         await node.stop()
         workers.close()
         flush_workers.close()
     log.info("stopped")
     return EXIT_CLEAN
+
+
+async def _supervise(settings: Settings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
+    """Run what else belongs to this broker, until it is stopped. A broker that has a supervisor needs none."""
+    if PARENT_VARIABLE in os.environ:
+        await stopping.wait()
+        return
+    from penstock.node.supervisor import Supervisor  # Not before the broker is ready: clients wait for that.
+
+    supervisor = Supervisor(settings, node, workers)
+    try:
+        await supervisor.start()
+        await stopping.wait()
+    finally:
+        await supervisor.stop()
 
 
 async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:

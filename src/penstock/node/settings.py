@@ -36,6 +36,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     operator_port: Annotated[
         int, OPTIONAL_PORT, Meta(description="Port of /metrics, /health and /ready; 0: any that is free, off: none.")
     ] = 9644
+    http_port: Annotated[
+        int, OPTIONAL_PORT, Meta(description="Port of the gateway's web API; 0: any that is free, off: none.")
+    ] = 8080
+    grpc_port: Annotated[
+        int, OPTIONAL_PORT, Meta(description="Port of the gateway's gRPC; 0: any that is free, off: none.")
+    ] = 9095
     flush: Annotated[
         Literal["always", "interval", "os"],
         Meta(description="When an acknowledgement may leave: after a flush to disk, or before one."),

@@ -23,8 +23,9 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
 _READY = re.compile(rb"is ready on (?P<host>\S+):(?P<port>\d+) ")
-_HTTP = re.compile(rb"http://\S+:(?P<port>\d+)/metrics")
-_LAST_LINE = b"Ctrl-C stops it."
+_OPERATOR = re.compile(rb"http://\S+:(?P<port>\d+)/metrics")
+_GATEWAY = re.compile(rb"gateway is ready: web API on http://\S+:(?P<http>\d+)(?:, gRPC on \S+:(?P<grpc>\d+))?\n")
+_LAST_LINE = re.compile(rb"Ctrl-C stops it\.\n")
 
 
 class BrokerFailedError(RuntimeError):
@@ -40,12 +41,19 @@ class RealBroker:
         flush: str = "always",
         extra_args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        *,
+        gateway: bool = False,
     ) -> None:
+        """With `gateway`, it also starts one, whose ports are `http_port` and `grpc_port`."""
         self.data_dir = Path(data_dir)
         self.flush = flush
         self.extra_args = tuple(extra_args)
         self.port = 0
         self.operator_port = 0
+        self.http_port = 0
+        self.grpc_port = 0
+        self._has_gateway = gateway
+        self._said = b""
         self._env = dict(env or {})
         self._log_path = self.data_dir.with_name(self.data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,6 +94,7 @@ class RealBroker:
         if self.is_running:
             raise BrokerFailedError("the broker is running already")
         self._release()
+        self._said = b""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(
@@ -96,27 +105,42 @@ class RealBroker:
     def command(self) -> list[str]:
         """The command line."""
         ports = ["--kafka-port", str(self.port), "--operator-port", str(self.operator_port)]
+        gateway = (str(self.http_port), str(self.grpc_port)) if self._has_gateway else ("off", "off")
+        ports += ["--http-port", gateway[0], "--grpc-port", gateway[1]]
         fixed = ["serve", "--data", str(self.data_dir), "--flush", self.flush, *ports]
         return [sys.executable, "-m", "penstock.cli", *fixed, *self.extra_args]
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Come back when the process has said that it is ready."""
-        said = b""
+        """Come back when the process has said that it is ready, and so has its gateway."""
         end_s = time.monotonic() + timeout_s
-        while _LAST_LINE not in said:
-            piece = self._read_output(end_s - time.monotonic())
-            if not piece:
-                self.close()
-                raise BrokerFailedError(f"the broker did not get ready:\n{said.decode()}{self.log_text()}")
-            said += piece
-        with open(self._log_path, "ab") as log:
-            log.write(said)
-        ready, http = _READY.search(said), _HTTP.search(said)
+        said = self._hear(_LAST_LINE, end_s)
+        ready, operator = _READY.search(said), _OPERATOR.search(said)
         if ready is None:
             self.close()
             raise BrokerFailedError(f"the ready line is not as expected:\n{said.decode()}")
         self.port = int(ready["port"])
-        self.operator_port = int(http["port"]) if http else self.operator_port
+        self.operator_port = int(operator["port"]) if operator else self.operator_port
+        if self._has_gateway:
+            self.wait_gateway(end_s - time.monotonic())
+
+    def wait_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Come back when a gateway has said that it is ready, which it does after every start of its own."""
+        gateway = _GATEWAY.search(self._hear(_GATEWAY, time.monotonic() + timeout_s))
+        assert gateway is not None
+        self.http_port, self.grpc_port = int(gateway["http"]), int(gateway["grpc"] or 0)
+
+    def _hear(self, awaited: "re.Pattern[bytes]", end_s: float) -> bytes:
+        """What it says up to the awaited; what comes behind that is left for the next."""
+        while (found := awaited.search(self._said)) is None:
+            piece = self._read_output(end_s - time.monotonic())
+            if not piece:
+                self.close()
+                raise BrokerFailedError(f"the broker did not get ready:\n{self._said.decode()}{self.log_text()}")
+            self._said += piece
+        said, self._said = self._said[: found.end()], self._said[found.end() :]
+        with open(self._log_path, "ab") as log:
+            log.write(said)
+        return said
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """End it as an operator does (SIGTERM); its exit code."""

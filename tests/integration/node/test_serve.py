@@ -25,6 +25,7 @@ from penstock.process.exits import (
 from penstock.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
+NO_GATEWAY = ("--http-port", "off", "--grpc-port", "off")
 _SERVE_PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text(encoding="utf-8")
 METRICS_DOCUMENTED = _SERVE_PAGE.partition("| metric | meaning |")[2].partition("## Logs")[0]
 
@@ -178,9 +179,8 @@ def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None
 
 
 def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
-    line = (
-        f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} --kafka-port 0 --operator-port off >&-"
-    )
+    ports = " ".join(("--kafka-port", "0", "--operator-port", "off", *NO_GATEWAY))
+    line = f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} {ports} >&-"
     with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stderr is not None
         try:

@@ -2,27 +2,43 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.cli import failures, main
-from penstock.node.settings import FIELDS, load
+from penstock.gateway.settings import TABLE as GATEWAY_TABLE
+from penstock.node.settings import TABLE, load
 from penstock.process import exits
+from penstock.process.settings import Table
 
 ROOT = Path(__file__).parents[3]
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-
-ROWS = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", SERVE.partition("## What each")[0], flags=re.MULTILINE))
-
-
-def test_every_setting_is_documented_and_no_other() -> None:
-    assert list(ROWS) == list(FIELDS)
+GATEWAY = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [name for name, default in ROWS.items() if default.startswith("`")])
-def test_a_documented_default_is_the_real_one(name: str) -> None:
-    assert getattr(load({name: ROWS[name].strip("`")}, {}), name) == FIELDS[name].default
+def rows(text: str) -> dict[str, str]:
+    """Documented settings and their defaults."""
+    return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text, flags=re.MULTILINE))
+
+
+TABLES = [
+    pytest.param(TABLE, rows(SERVE.partition("## What each")[0]), id="broker"),
+    pytest.param(GATEWAY_TABLE, rows(GATEWAY.partition("## Settings")[2].partition("\n## ")[0]), id="gateway"),
+]
+
+
+@pytest.mark.parametrize(("table", "documented"), TABLES)
+def test_every_setting_is_documented_and_no_other(table: Table[Any], documented: dict[str, str]) -> None:
+    assert list(documented) == list(table.fields)
+
+
+@pytest.mark.parametrize(("table", "documented"), TABLES)
+def test_a_documented_default_is_the_real_one(table: Table[Any], documented: dict[str, str]) -> None:
+    told = {name: default.strip("`") for name, default in documented.items() if default.startswith("`")}
+    settings = table.load(told, {})
+    assert {name: getattr(settings, name) for name in told} == {name: table.fields[name].default for name in told}
 
 
 def test_the_example_file_is_valid() -> None:
@@ -31,17 +47,19 @@ def test_the_example_file_is_valid() -> None:
     assert load({}, {}, ("broker.toml", example[1])).advertised_host == "broker.example.org"
 
 
+def exit_codes(page: str) -> set[int]:
+    return {int(code) for code in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
+
+
 def test_every_exit_code_is_documented() -> None:
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", SERVE, flags=re.MULTILINE)}
-    assert documented == {value for name, value in vars(exits).items() if name.startswith("EXIT_")} - {
-        exits.EXIT_NOT_INSTALLED
-    }
+    used = {value for name, value in vars(exits).items() if name.startswith("EXIT_")}
+    assert exit_codes(SERVE) == used - {exits.EXIT_NOT_INSTALLED}
+    assert exit_codes(GATEWAY) == used - {exits.EXIT_DATA_IN_USE}
 
 
 def test_every_exit_code_of_the_commands_is_documented() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
-    assert documented == {
+    assert exit_codes(page) == {
         value for module in (main, failures, exits) for name, value in vars(module).items() if name.startswith("EXIT_")
     }
 
