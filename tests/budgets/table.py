@@ -25,6 +25,11 @@ CALLBACKS = "callbacks given to the event loop"
 TIMERS = "timers"
 
 REQUEST_BYTES = "bytes of the request"
+CONNECTIONS = "connections"
+SUBSCRIPTIONS = "subscriptions begun"
+FETCHES = "fetches"
+REQUESTS = "requests of other kinds"
+DECODINGS = "deliveries opened"
 
 READ_FAMILY = "read system calls"
 WRITE_FAMILY = "write system calls"
@@ -37,6 +42,11 @@ FETCH_WOKEN = "64 waiting fetches woken by one small batch"
 PUSH_SMALL = "a message pushed to 64 subscribers"
 PUSH_LARGE = "a megabyte written and pushed to a subscriber"
 PUSH_AMONG_IDLE = "a message pushed, after a pause of the peer, to one of 1,000 subscriptions of a connection"
+
+WAIT_FEW_TOPICS = "10,000 reads begin to wait, at 10 topics"
+WAKE_FEW_TOPICS = "10,000 waiting reads are woken by a message for each of 10 topics, and wait again"
+WAIT_MANY_TOPICS = "1,000 reads begin to wait, at 1,000 topics"
+WAKE_MANY_TOPICS = "1,000 waiting reads are woken by a message for each of 1,000 topics, and wait again"
 
 POLL_MANY = "a consumer's poll of 1,000 partitions, of which one has moved"
 
@@ -56,6 +66,43 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     POLL_MANY: {
         REQUEST_BYTES: 80,
         CALLS: 1_200,
+    },
+    # Tasks are those beside the readers' own; memory is that of the SDK, for each reader.
+    WAIT_FEW_TOPICS: {
+        CONNECTIONS: 2,
+        SUBSCRIPTIONS: 10,
+        FETCHES: 10,
+        REQUESTS: 14,
+        DECODINGS: 0,
+        TASKS: 0,
+        BYTES_KEPT: 3_300,
+    },
+    WAKE_FEW_TOPICS: {
+        CONNECTIONS: 0,
+        SUBSCRIPTIONS: 0,
+        FETCHES: 0,
+        REQUESTS: 11,
+        DECODINGS: 10,
+        TASKS: 0,
+        BYTES_KEPT: 3_300,
+    },
+    WAIT_MANY_TOPICS: {
+        CONNECTIONS: 2,
+        SUBSCRIPTIONS: 1_000,
+        FETCHES: 1_000,
+        REQUESTS: 1_004,
+        DECODINGS: 0,
+        TASKS: 0,
+        BYTES_KEPT: 9_500,
+    },
+    WAKE_MANY_TOPICS: {
+        CONNECTIONS: 0,
+        SUBSCRIPTIONS: 0,
+        FETCHES: 0,
+        REQUESTS: 1_001,
+        DECODINGS: 1_000,
+        TASKS: 0,
+        BYTES_KEPT: 9_500,
     },
     IDLE_SUBSCRIPTION: {
         BYTES_KEPT: 2_000,

@@ -8,6 +8,7 @@ from penstock.catalog.memory import MemoryCatalog
 from penstock.node.node import Node
 from penstock.node.settings import Settings
 from penstock.sdk.aio.client import AsyncClient, connect_async
+from penstock.sdk.metrics import Metrics
 from penstock.testing.simulated_clock import SimulatedClock
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulated_entropy import SimulatedEntropy
@@ -55,11 +56,12 @@ class SimulatedMachine:
             workers=SimulatedWorkers(self._loop, Random(4)),
         )
 
-    async def connect(self, host: str = "client") -> AsyncClient:
+    async def connect(self, host: str = "client", metrics: Metrics | None = None) -> AsyncClient:
         """The public client."""
         network = self.network.host(host)
         return await connect_async(
             f"{HOST}:9092",
+            metrics=metrics,
             network=network,
             clock=self.clock,
             entropy=self.entropy,

@@ -19,6 +19,8 @@ _FEW = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorC
 class Deadline:
     """A point on the event loop's clock by which an operation is to be over."""
 
+    __slots__ = ("_end_s", "_loop")
+
     def __init__(self, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._end_s = self._loop.time() + timeout_s

@@ -204,11 +204,11 @@ class Client(Face):
         are no messages. Many may wait at once: it costs the brokers no more than one. OFFSET_OUT_OF_RANGE for a place
         before the beginning. Failures that pass are waited out for up to `timeout` beside the wait.
         """
-        where = TopicPartition(topic, partition)
-        found = self.read_any(
-            {where: offset}, max_messages=max_messages, max_bytes=max_bytes, wait=wait, timeout=timeout
-        )
-        return found[where]
+        from penstock.sdk.watching.portion import Limits
+
+        where, limits = TopicPartition(topic, partition), Limits.checked(max_messages, max_bytes)
+        wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
+        return (self._do(self._home.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
     def read_any(
         self,

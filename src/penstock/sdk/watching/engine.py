@@ -32,6 +32,7 @@ LINGER_S = 10.0
 """How long a partition is watched after the last who wanted it: mostly, there is a next poll."""
 
 TICK_S = 1.0
+SETTLE_TICKS = 5
 CHECK_TICKS = 15
 LOOK_UP_S = 10.0
 TOPICS_PER_REQUEST = 1_000
@@ -96,7 +97,9 @@ class Watching:
                 return share_out({where: found[where] for where in offsets}, limits)
             if ends != offsets:
                 offsets = ends  # Only removed messages and marks lay there.
-            elif await self._wait(offsets, until, deadline):
+                continue
+            del found, ends  # Who waits holds as little as can be.
+            if await self._wait(offsets, until, deadline):
                 attempts = None
             elif attempts is None:
                 attempts = Attempts(self._asking.entropy, until)
@@ -248,7 +251,8 @@ class Watching:
             if not self._watches:
                 link.rest()
                 continue
-            link.settle()
+            if self._ticks % SETTLE_TICKS == 0:
+                link.settle()
             if self._ticks % CHECK_TICKS == 0:
                 link.check()
         self._ticking = self._loop.call_later(TICK_S, self._tick) if self._watches else None

@@ -26,9 +26,9 @@ from penstock.sdk.subscribing.options import Window
 from penstock.sdk.watching.watch import Watch
 from penstock.wire.subscribe import BEGINNING, END, Delivered
 
-WINDOW = Window(messages=10_000_000, size_bytes=2 * 1024 * 1024, share_percent=50)
+WINDOW = Window(messages=10_000_000, size_bytes=4 * 1024 * 1024, share_percent=50)
 UNCOMMITTED_BYTES = 1024 * 1024
-"""So the largest batch that a topic takes by default always finds room, where somebody waits for it."""
+"""So batches that are far larger than a topic takes by default always find room, where somebody waits for them."""
 
 AT_ONCE = 64
 """So many subscriptions are begun with one wait."""

@@ -1,0 +1,228 @@
+"""Whoever reads from place to place sees exactly the log, whatever becomes of connections and brokers meanwhile."""
+
+import asyncio
+import logging
+from random import Random
+
+import pytest
+
+from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.header import CorruptBatch
+from penstock.sdk.watching import requests, shelf
+from penstock.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
+from penstock.sdk.watching.link import WINDOW
+from penstock.sdk.watching.shelf import SHELF_BYTES
+
+PARTITIONS = 3
+MESSAGES = 150
+
+
+def watching(ground: Ground) -> Watching:
+    found = ground.client._home._watching
+    assert found is not None
+    return found
+
+
+async def begun(ground: Ground, count: int = 1) -> None:
+    await asyncio.sleep(1)
+    assert sum(watch.waiting for watch in watching(ground)._watches.values()) == count
+
+
+class Poller:
+    """Reads some partitions from some places on, as a caller does that keeps them itself."""
+
+    def __init__(self, ground: Ground, random: Random) -> None:
+        self._ground = ground
+        self._random = random
+        chosen = random.sample(range(PARTITIONS), random.randint(1, PARTITIONS))
+        self._begin = {number: random.choice((0, 0, random.randrange(MESSAGES))) for number in chosen}
+        self._at = {place(number): offset for number, offset in self._begin.items()}
+        self._found: dict[int, list[bytes]] = {number: [] for number in chosen}
+
+    async def run(self) -> None:
+        random = self._random
+        while any(offset < MESSAGES for offset in self._at.values()):
+            try:
+                found = await self._ground.client.read_any(
+                    self._at,
+                    max_messages=random.choice((1, 3, 500)),
+                    wait=random.choice((0.0, 0.2, 5.0, 60.0)),
+                    timeout=5.0,
+                )
+            except PenstockError as error:
+                if not error.code.retriable:
+                    raise
+                continue
+            for where, portion in found.items():
+                assert [message.offset for message in portion.messages] == list(
+                    range(self._at[where], portion.next_offset)
+                ), "all of it, and nothing else"
+                self._found[where.partition] += values(portion.messages)
+                self._at[where] = portion.next_offset
+            if random.random() < 0.2:
+                await asyncio.sleep(random.random() * 15)
+
+    def check(self) -> None:
+        for number, begin in self._begin.items():
+            assert self._found[number] == self._ground.written[number][begin:]
+
+
+async def trouble(ground: Ground, random: Random, enough: asyncio.Event) -> None:
+    while not enough.is_set():
+        await asyncio.sleep(random.random() * 5)
+        kind = random.randrange(4)
+        if kind == 0:
+            await ground.restart(pause_s=random.random() * 3)
+        elif kind == 1:
+            ground.network.block("reader")
+            await asyncio.sleep(random.random() * 20)
+            ground.network.unblock("reader")
+        else:
+            ground.network.cut("reader")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_readers_at_any_place_see_exactly_the_log(seed: int) -> None:
+    random = Random(seed)
+
+    async def story(ground: Ground) -> None:
+        pollers = [Poller(ground, Random(random.random())) for _ in range(30)]
+        reading = [asyncio.ensure_future(poller.run()) for poller in pollers]
+        enough = asyncio.Event()
+        troubling = asyncio.ensure_future(trouble(ground, random, enough))
+        left = dict.fromkeys(range(PARTITIONS), MESSAGES)
+        while left:
+            number = random.choice(list(left))
+            count = min(left[number], random.randint(1, 5))
+            await ground.write(count, (number,))
+            left[number] -= count
+            if not left[number]:
+                del left[number]
+            await asyncio.sleep(random.random())
+        await asyncio.wait_for(asyncio.gather(*reading), 20 * LONG_S)
+        enough.set()
+        await troubling
+        for poller in pollers:
+            poller.check()
+
+    play(story, partitions=PARTITIONS)
+
+
+async def timed_s(waiting: "asyncio.Future[list[list[bytes]]]") -> float:
+    before_s = asyncio.get_running_loop().time()
+    await waiting
+    return asyncio.get_running_loop().time() - before_s
+
+
+async def polls(ground: Ground, offsets: list[int], wait_s: float = 3_600) -> list[list[bytes]]:
+    portions = await asyncio.gather(*(ground.client.read(TOPIC, 0, offset, wait=wait_s) for offset in offsets))
+    return [values(portion.messages) for portion in portions]
+
+
+def test_a_restart_wakes_nobody_and_what_comes_after_it_wakes_all() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        waiting = asyncio.ensure_future(polls(ground, [5, 5, 6, 7]))
+        await begun(ground, 4)
+        await ground.restart(pause_s=20)
+        await asyncio.sleep(20)
+        await begun(ground, 4)
+        await ground.write(3)
+        assert await timed_s(waiting) < 0.1
+        assert waiting.result() == [ground.written[0][5:]] * 2 + [ground.written[0][6:], ground.written[0][7:]]
+
+    play(story)
+
+
+@pytest.mark.parametrize("offset", [5, 7])
+def test_what_is_written_while_the_broker_cannot_be_heard_wakes_who_waits_for_it(offset: int) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        waiting = asyncio.ensure_future(polls(ground, [offset] * 100))
+        await begun(ground, 100)
+        ground.network.block("reader")
+        ground.network.cut("reader")
+        await asyncio.sleep(5)
+        await ground.write(10)
+        ground.network.unblock("reader")
+        assert await timed_s(waiting) < 30
+        assert waiting.result() == [ground.written[0][offset:]] * 100
+
+    play(story)
+
+
+def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock.sdk.watching")
+
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(polls(ground, [0]))
+        await begun(ground)
+        ground.network.block("reader")
+        await asyncio.sleep(CHECK_TICKS * TICK_S + 15)
+        assert any("is watched again" in text for text in caplog.messages)
+        ground.network.unblock("reader")
+        await ground.write(1)
+        assert await timed_s(waiting) < 30
+
+    play(story)
+
+
+def test_a_broker_that_is_not_there_is_named_when_the_time_is_over() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        waiting = asyncio.ensure_future(polls(ground, [5], wait_s=5.0))
+        await begun(ground)
+        await ground.node.stop()
+        with pytest.raises(PenstockError) as lost:
+            await asyncio.wait_for(waiting, LONG_S)
+        assert lost.value.code is ErrorCode.NETWORK_EXCEPTION
+        ground.node = await ground.machine.start()
+        assert (await polls(ground, [0])) == [ground.written[0]]
+
+    play(story)
+
+
+def test_what_nobody_reads_is_sent_a_window_at_most_and_all_is_there_for_who_comes_back() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.client.read(TOPIC, 0, 0, wait=1.0)
+        large = [b"%06d" % number + bytes(100_000) for number in range(100)]
+        for value in large:
+            await ground.writer.put(TOPIC, [value], partition=0)
+        engine = watching(ground)
+        (watch,) = engine._watches.values()
+        assert 0 < watch.position * 100_000 <= WINDOW.size_bytes
+        found: list[bytes] = []
+        while len(found) < 100:
+            portion = await ground.client.read(TOPIC, 0, len(found), wait=60)
+            assert portion.messages
+            found += values(portion.messages)
+            assert engine._cache.size_bytes <= SHELF_BYTES
+        assert found == large
+
+    play(story)
+
+
+def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = 0
+
+    def decode(stored: memoryview, topic: str, partition: int) -> object:
+        nonlocal damaged
+        damaged += 1
+        raise CorruptBatch("a bit has turned")
+
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(polls(ground, [0]))
+        await begun(ground)
+        with monkeypatch.context() as patched:
+            patched.setattr(shelf, "decode_messages", decode)
+            await ground.write(3)
+            assert await waiting == [ground.written[0]]
+        assert damaged == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(requests, "decode_messages", decode)
+            with pytest.raises(PenstockError, match="a bit has turned") as refused:
+                await ground.client.read(TOPIC, 0, 0)
+        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+
+    play(story)
