@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
 from penstock import __version__
 from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
+from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.http.app import make_app
 from penstock.gateway.http.protocol import Patience, protocol_with
 from penstock.gateway.http.site import Site, WebLimits
@@ -21,6 +23,9 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.process.addresses import listening
 from penstock.process.metrics import Metric, counter, gauge
 from penstock.process.settings import PORT_OFF
+
+if TYPE_CHECKING:
+    from penstock.gateway.grpc.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ class Gateway:
         self._clusters = Clusters(self._seeds, _connecting(settings))
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
+        self._grpc: GrpcServer | None = None
         self._following: asyncio.Task[None] | None = None
         self._begun_s = asyncio.get_running_loop().time()
         self.http_port = PORT_OFF
@@ -54,6 +60,9 @@ class Gateway:
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
             self.http_port = self._http.port
+        if settings.grpc_port != PORT_OFF:
+            self._grpc = await self._start_grpc()
+            self.grpc_port = self._grpc.port
         if self._supervisor is not None:
             following = self._supervisor.follow(self.http_port, self.grpc_port, self._learn)
             self._following = asyncio.get_running_loop().create_task(following)
@@ -63,10 +72,12 @@ class Gateway:
         self._draining.begin()
         await asyncio.sleep(self._settings.notice_ms / 1000)
         limit_s = self._settings.drain_ms / 1000
+        grpc, self._grpc = self._grpc, None
+        ending: list[Coroutine[Any, Any, object]] = [grpc.stop(limit_s)] if grpc else []
         if self._http is not None:
             self._http.refuse()
-            if not await self._http.drained(limit_s):
-                log.warning("requests were cut off", extra={"after_s": limit_s})
+            ending.append(self._http.drained(limit_s))
+        await asyncio.gather(*ending)
 
     async def close(self) -> None:
         """Let everything go."""
@@ -76,6 +87,8 @@ class Gateway:
         if self._http is not None:
             self._http.refuse()
             await self._http.drained(0.0)
+        if self._grpc is not None:
+            await self._grpc.stop(0.0)
         await self._clusters.close()
 
     def metrics(self) -> Iterable[Metric]:
@@ -94,6 +107,19 @@ class Gateway:
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)
         return make_app(Site(self._clusters, limits=limits, maker=self.maker, draining=self._draining))
+
+    async def _start_grpc(self) -> "GrpcServer":
+        from penstock.gateway.grpc.server import start_grpc  # Takes a while, and not every gateway has it.
+
+        settings = self._settings
+        return await start_grpc(
+            self._clusters,
+            host=settings.host,
+            port=settings.grpc_port,
+            maker=self.maker,
+            draining=self._draining,
+            limits=GrpcLimits(settings.body_bytes_max, settings.events_max),
+        )
 
     def _uptime_s(self) -> float:
         return asyncio.get_running_loop().time() - self._begun_s

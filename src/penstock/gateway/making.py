@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 PAUSE_MIN_S = 0.2
 PAUSE_MAX_S = 10.0
+TOLD_WITHIN_S = 5.0
 
 
 class ClusterMaker(Protocol):
@@ -69,9 +70,20 @@ class Supervised:
 
     def __init__(self, path: Path) -> None:
         self._control = Control(path)
+        self._known: frozenset[str] = frozenset()
+        self._news = asyncio.Event()
+        """Set, and replaced, whenever clusters were told."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:
-        return await self._one(Request("create", cluster=new))
+        """As promised; when it is back, those who follow have been told of the cluster."""
+        made = await self._one(Request("create", cluster=new))
+        try:
+            async with asyncio.timeout(TOLD_WITHIN_S):
+                while made.name not in self._known:
+                    await self._news.wait()
+        except TimeoutError:
+            log.warning("a cluster was made, and nobody told of it yet", extra={"cluster": made.name})
+        return made
 
     async def list(self) -> Sequence[ClusterFacts]:
         return await self._control.ask(Request("list"))
@@ -96,6 +108,9 @@ class Supervised:
             try:
                 async for clusters in self._control.watch(http_port, grpc_port):
                     tell({facts.name: [broker.address for broker in facts.brokers] for facts in clusters})
+                    self._known = frozenset(facts.name for facts in clusters)
+                    self._news.set()
+                    self._news = asyncio.Event()
                     pause_s = PAUSE_MIN_S
             except PenstockError as problem:
                 log.warning("the supervisor cannot be asked for clusters", extra={"why": problem.detail})

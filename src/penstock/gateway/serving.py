@@ -5,11 +5,14 @@ Stopping goes in two steps: `refuse` lets nobody new in and lets connections end
 """
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
@@ -87,20 +90,21 @@ class HttpServer:
         for connection in [*self._state.connections]:
             connection.shutdown()
 
-    async def drained(self, limit_s: float) -> bool:
-        """Wait until every answer has left; False when some had to be cut off."""
+    async def drained(self, limit_s: float) -> None:
+        """Wait until every answer has left, and cut off what has not by then."""
         try:
             async with asyncio.timeout(limit_s):
                 while self._state.tasks:
                     await asyncio.wait(self._state.tasks)
                 await self._connections.none_left.wait()
-                return True
+                return
         except TimeoutError:
             pass
+        if self._connections:
+            log.warning("requests were cut off", extra={"connections": len(self._connections), "after_s": limit_s})
         for connection in [*self._connections]:
             connection.transport.abort()
         for task in (tasks := [*self._state.tasks]):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_S)
-        return False
