@@ -19,6 +19,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import check_topic_name
 from penstock.model.network import Network, TcpNetwork
 from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.aio.calls import AsyncIteratorCalls
 from penstock.sdk.aio.client import AsyncClient
 from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.aio.producer import AsyncProducer
@@ -61,7 +62,7 @@ class Connecting:
 
 
 class Member:
-    """One client, and the one producer that all writes through it share."""
+    """One client, and what all requests through it share: a producer, and calls for consumers of groups."""
 
     def __init__(self, bootstrap: str, connecting: Connecting) -> None:
         self.bootstrap = bootstrap
@@ -70,6 +71,7 @@ class Member:
         self.clock = connecting.clock or SystemClock()
         self._held_bytes = connecting.held_bytes
         self._producer: AsyncProducer | None = None
+        self._calls: AsyncIteratorCalls | None = None
 
     @property
     def producer(self) -> AsyncProducer:
@@ -77,6 +79,13 @@ class Member:
         if self._producer is None:
             self._producer = self.client.producer(linger=0, timeout=self.timeout_s, max_bytes=self._held_bytes)
         return self._producer
+
+    @property
+    def calls(self) -> AsyncIteratorCalls:
+        """Calls for consumers of groups, which all requests share."""
+        if self._calls is None:
+            self._calls = self.client.iterator_calls()
+        return self._calls
 
     async def close(self) -> None:
         """What is on its way is sent first; what cannot be was told to whoever waited for it."""
