@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel, PositiveInt
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.message import Message
@@ -14,12 +15,8 @@ class Order(msgspec.Struct):
     number: int
 
 
-class Model:
-    """With what pydantic's models have."""
-
-    @classmethod
-    def model_validate_json(cls, data: bytes) -> str:
-        return f"validated {data.decode()}"
+class Model(BaseModel):
+    number: PositiveInt
 
 
 def message(value: bytes | None) -> Message:
@@ -35,7 +32,8 @@ def message(value: bytes | None) -> Message:
         (Order, b'{"number": 3}', Order(3)),
         (list[Order], b'[{"number": 3}]', [Order(3)]),
         (Order | int, b"3", 3),
-        (Model, b"{}", "validated {}"),
+        (Model, b'{"number": "3"}', Model(number=3)),
+        (Model, None, None),
         (len, b"four", 4),
         (str, None, None),
         (Order, None, None),
@@ -47,7 +45,9 @@ def test_a_value_is_what_was_made_of_its_bytes(values: Values, data: bytes | Non
     assert decode(message(data)) == message(None).with_value(expected)
 
 
-@pytest.mark.parametrize(("values", "data"), [(str, b"\xff"), ("json", b"{"), (Order, b"{}"), (int, b"x")])
+@pytest.mark.parametrize(
+    ("values", "data"), [(str, b"\xff"), ("json", b"{"), (Order, b"{}"), (int, b"x"), (Model, b'{"number": -3}')]
+)
 def test_a_value_that_is_not_what_was_said_is_an_error_that_has_the_message(values: Values, data: bytes) -> None:
     decode = decoder(values)
     assert decode is not None
