@@ -1,7 +1,6 @@
 """A client for the time of one command."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -38,7 +37,6 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
     """
     seeds = bootstrap.count(",") + 1
     silence_s = timeout_s if seeds == 1 else min(timeout_s / seeds, SEED_SILENCE_S)
-    logging.getLogger("penstock.sdk").addHandler(logging.NullHandler())  # Commands say themselves what went wrong.
     with asyncio.Runner() as runner:
         client = runner.run(WireClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:

@@ -56,6 +56,21 @@ def test_keys_headers_and_times_are_shown(penstock: Command, topic: str) -> None
     assert b"0:0  key  value a=1 b=x=y" in line
 
 
+def test_what_has_an_id_in_its_header_is_stored_once_and_the_first_place_told_again(
+    penstock: Command, topic: str
+) -> None:
+    message = ("put", topic, "paid", "--header", "penstock.id=order-17", "--json")
+    places = [penstock.succeed(*message).documents for _ in range(2)]
+    assert places[0] == places[1] == [{"topic": topic, "partition": 0, "offset": 0}]
+    (document,) = penstock.succeed("get", topic, "--json").documents
+    assert document["headers"] == [{"name": "penstock.id", "value": "order-17"}]
+    refused = penstock.run("put", topic, "paid", "--header", "penstock.id=~order-17")
+    assert (refused.code, refused.output) == (1, b"")
+    assert refused.errors.startswith(
+        "penstock: message id b'~order-17': only ids that a producer has made begin with ~"
+    )
+
+
 def test_keys_before_a_separator_decide_the_partition(penstock: Command, topic: str) -> None:
     penstock.succeed("topic", "create", topic, "--partitions", "4")
     lines = b"".join(b"key-%d:value:%d\n" % (number, number) for number in range(20))
