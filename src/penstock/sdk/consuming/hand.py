@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.message import Message
-from penstock.sdk.consuming.decoding import Decode
+from penstock.sdk.consuming.decoding import Decode, decode_some
 from penstock.sdk.consuming.reader import Portion
 
 ENOUGH = 1_000
@@ -111,7 +111,7 @@ class Hand:
             pass
         if found:
             self._work.setdefault(portion.reader.where, found[0].offset)
-        return found if self._decode is None else self._decoded(self._decode, left, found)
+        return found if self._decode is None else decode_some(self._decode, found, left)
 
     def one(self) -> list[Message]:
         """All that is left of the open portion."""
@@ -139,18 +139,6 @@ class Hand:
         if self._left is None:
             self._left = deque(self._all)
         return self._left
-
-    def _decoded(self, decode: Decode, left: deque[Message], found: list[Message]) -> list[Message]:
-        decoded: list[Message] = []
-        for at, message in enumerate(found):
-            try:
-                decoded.append(decode(message))
-            except PenstockError:
-                left.extendleft(reversed(found[at + bool(not decoded) :]))
-                if not decoded:
-                    raise
-                break
-        return decoded
 
     # For the engine.
 
