@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer sends no more; the answer that it is being sent still goes out."""
         if self._outbox.is_sending:
-            self.drain()
+            self.drain(PenstockError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed at the reader's end"))
             return True
         return False
 
@@ -136,13 +136,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # What the listener calls
 
-    def drain(self) -> None:
-        """Take no further request; end when those under way are answered."""
+    def drain(self, why: PenstockError | None = None) -> None:
+        """Take no further request; end when those under way are answered. What stands is told why: unless something
+        else is said, because the broker is being stopped."""
         self._draining = True
+        error = PenstockError(ErrorCode.SHUTTING_DOWN) if why is None else why
         for each in list(self._pending):
             each.later.hurry()
         for standing in list(self.standing.values()):
-            standing.end(PenstockError(ErrorCode.SHUTTING_DOWN))
+            standing.end(error)
         self._steer_reading()
         self._close_when_drained()
 

@@ -9,6 +9,7 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, produce, serve, until
 from builders.subscriber import Subscribed, Subscriber, wanted
+from penstock.broker.outbox import Outbox
 from penstock.broker.push import subscriptions
 from penstock.broker.push.subscriptions import PARTITIONS_MAX
 from penstock.model.errors import ErrorCode
@@ -369,6 +370,23 @@ def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
         assert frame["error_code"] == ErrorCode.SHUTTING_DOWN.number
         await client.peer.lost()
         await stopping
+
+    serve(tmp_path, story)
+
+
+def test_a_reader_that_closes_its_end_while_it_is_sent_something_is_told_that_and_not_that_the_broker_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        client = await subscriber(broker)
+        reader = await client.subscribe({"events": {0: 0}})
+        with monkeypatch.context() as patch:
+            patch.setattr(Outbox, "is_sending", True)
+            client.peer.transport.write_eof()
+            frame = await reader.delivery()
+        assert ErrorCode.of(frame["error_code"]) is ErrorCode.NETWORK_EXCEPTION
+        assert frame["error_message"] == "the connection was closed at the reader's end"
 
     serve(tmp_path, story)
 
