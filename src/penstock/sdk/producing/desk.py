@@ -73,6 +73,7 @@ class Desk:
             self._hurry(chunk)
             left_s = None if end_s is None else max(0.0, end_s - self._clock.monotonic_s())
             if not event.wait(left_s):
+                self._forget(chunk, event.set)
                 raise TimeoutError(f"messages to {chunk.topic!r} are still on their way")
 
     def refuse_to_block(self) -> None:
@@ -90,10 +91,15 @@ class Desk:
         loop = asyncio.get_running_loop()
         while True:
             future = loop.create_future()
-            if not self._register(chunk, is_done, _waker(future, loop, loop is self._loop)):
+            waiter = _waker(future, loop, loop is self._loop)
+            if not self._register(chunk, is_done, waiter):
                 return
             self._hurry(chunk)
-            await future
+            try:
+                await future
+            except BaseException:
+                self._forget(chunk, waiter)
+                raise
 
     def _register(self, chunk: Chunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
         """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done.
@@ -109,6 +115,12 @@ class Desk:
                 chunk.waiters = []
             chunk.waiters.append(waiter)
             return True
+
+    def _forget(self, chunk: Chunk, waiter: Callable[[], object]) -> None:
+        """Whoever waited does so no longer."""
+        with self.lock:
+            if chunk.waiters and waiter in chunk.waiters:
+                chunk.waiters.remove(waiter)
 
     def call_when_settled(self, chunk: Chunk, callback: Callable[[], object]) -> None:
         """Call it on the event loop once all of the chunk is settled."""

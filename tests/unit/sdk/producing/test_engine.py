@@ -1,6 +1,7 @@
 """The engine stores each message once and in order, whatever happens on the way, and says what it knows."""
 
 import asyncio
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -413,5 +414,36 @@ def test_a_batch_has_no_more_ids_than_a_request_may_have() -> None:
         with pytest.raises(UnstoredError):  # The scripted broker keeps no ids; what matters is how it was asked.
             await receipts
         assert max(batch.count for batch, _, _ in receipts.runs()) <= IDS_MAX
+
+    play(body)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_whoever_asked_a_receipt_and_waits_no_longer_leaves_nothing_behind(blocking: bool) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        scene.network.block("broker1")
+        receipt = put("t", b"v")
+        late: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                receipt.result(0.0)
+            except TimeoutError as error:
+                late.append(error)
+
+        for _ in range(3):
+            if blocking:
+                asking = Thread(target=ask)
+                asking.start()
+                asking.join()
+            else:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(receipt, 0.01)
+        chunk, _ = receipt.in_chunk()
+        assert not chunk.waiters
+        assert len(late) == (3 if blocking else 0)
+        scene.network.unblock("broker1")
+        await receipt
 
     play(body)
