@@ -104,7 +104,7 @@ _LABELS = {
     "node_id": "node",
     "software": "software",
     "client_versions": "works with SDK",
-    "drift_ms": "clock, ahead of ours",
+    "drift_ms": "our clock is ahead by",
     "features": "features",
     "warning": "warning",
     "message": "not reached",

@@ -29,7 +29,8 @@ _MARKS = {"beginning": requests.BEGINNING, "latest": requests.LATEST}
 
 
 class DriftInfo(NamedTuple):
-    """A broker's account of itself, and its clock minus ours with half the round trip taken off."""
+    """A broker's account of itself, and how far the own clock is ahead of its (negative: behind), with half the round
+    trip taken off."""
 
     broker: BrokerInfo
     drift_ms: int
@@ -77,7 +78,7 @@ class Idle:
             before_ms = self._clock.wall_ms()
             answer = await connection.request(requests.info(__version__), self._cluster.timeout_s(deadline))
             after_ms = self._clock.wall_ms()
-            return DriftInfo(answer, answer.server_time_ms - (before_ms + after_ms) // 2)
+            return DriftInfo(answer, (before_ms + after_ms) // 2 - answer.server_time_ms)
 
         return await self._asking.retrying(ask, deadline)
 
@@ -93,7 +94,7 @@ class Idle:
             except PenstockError as error:
                 failure = error
             else:
-                ahead[node_id] = timedelta(milliseconds=-found.drift_ms)
+                ahead[node_id] = timedelta(milliseconds=found.drift_ms)
         if failure is not None and not ahead:
             raise failure
         return average(ahead)

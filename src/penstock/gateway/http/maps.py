@@ -13,7 +13,7 @@ from penstock.sdk.maps import NO_PORT
 
 
 class BrokerInfo(msgspec.Struct, kw_only=True):
-    """A broker's account of itself; `drift_ms` is how far its clock is ahead of the gateway's."""
+    """A broker's account of itself; `drift_ms` is how far the gateway's clock is ahead of its (negative: behind)."""
 
     broker: int
     cluster_id: str
