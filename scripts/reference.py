@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 CLASSES = SOURCE / "sdk" / "sync"
 TARGET = ROOT / "docs" / "reference"
-INNER = {"__init__.py", "face.py", "portal.py"}
+INNER = {"__init__.py", "face.py", "portal.py", "reader.py"}
 
 BESIDES: dict[str, dict[str, Sequence[str]]] = {
     "admin": {"sdk/admin_answers.py": ()},

@@ -3,14 +3,14 @@
 import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.message import Message
-from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.aio.face import AsyncPortal
+from penstock.sdk.aio.reader import AsyncReader
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POLL_MESSAGES = 10_000
 
 
-class AsyncConsumer(AsyncFace):
+class AsyncConsumer(AsyncReader):
     """Made by `client.consumer`. Use `async with`, iterate over it, or `close()` it.
 
         async with client.consumer("orders", start="beginning") as consumer:
@@ -62,7 +62,6 @@ class AsyncConsumer(AsyncFace):
         }
         self._on_health = options.get("on_health")
         self._hand = Hand(decoder(options.get("values")))
-        self._is_done = False
         self._has_end = options.get("stop") is not None
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
@@ -277,21 +276,9 @@ class AsyncConsumer(AsyncFace):
         if self._on_health is not None:
             report(self._on_health, self._engine.health())
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        try:
-            if self.topics:
-                await self.start()
-        except BaseException as error:
-            await super().__aexit__(type(error), error, None)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        await super().__aexit__(kind, error, trace)
+    async def _begin(self) -> None:
+        if self.topics:
+            await self.start()
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

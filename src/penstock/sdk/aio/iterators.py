@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
-from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.aio.face import AsyncPortal
+from penstock.sdk.aio.reader import AsyncReader
 from penstock.sdk.home import Home
 from penstock.sdk.iterating.engine import IteratorEngine
 from penstock.sdk.iterating.options import IteratorOptions, engine_settings
@@ -15,7 +15,7 @@ from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch
 from penstock.sdk.times import Time
 
 
-class AsyncIterators(AsyncFace):
+class AsyncIterators(AsyncReader):
     """Made by `client.iterators`. Use `async with`, or `close()` it, which leaves the group.
 
         async with client.iterators("orders", group="reports") as iterators:
@@ -41,7 +41,6 @@ class AsyncIterators(AsyncFace):
         """What the loop reads."""
         for topic in self.topics:
             check_topic_name(topic)
-        self._is_done = False
         asking = home.asking(Role.CONSUMER)
         settings = engine_settings(home.times, asking.entropy, group, self.topics, options)
         self.client_id = settings.client_id
@@ -127,17 +126,5 @@ class AsyncIterators(AsyncFace):
         """Commit so many messages of the batch that `poll` or the loop gave last, or all, without asking for more."""
         await self._do(self._engine.settle(read))
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        try:
-            await self._do(self._engine.start())
-        except BaseException as error:
-            await super().__aexit__(type(error), error, None)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        await super().__aexit__(kind, error, trace)
+    async def _begin(self) -> None:
+        await self._do(self._engine.start())

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.records.message import Message
-from penstock.sdk.aio.face import AsyncFace, AsyncPortal
+from penstock.sdk.aio.face import AsyncPortal
+from penstock.sdk.aio.reader import AsyncReader
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home
@@ -18,7 +18,7 @@ from penstock.sdk.subscribing.options import SubscriptionOptions, engine_setting
 from penstock.sdk.times import Time
 
 
-class AsyncSubscription(AsyncFace):
+class AsyncSubscription(AsyncReader):
     """Made by `client.subscription`. Use `async with`, iterate over it, or `close()` it.
 
         async with client.subscription("orders", start="beginning") as subscription:
@@ -44,7 +44,6 @@ class AsyncSubscription(AsyncFace):
         self._left: deque[Message] = deque()
         self._handed = 1
         """How many messages were handed out at once, and are in work until more is asked for."""
-        self._is_done = False
         settings = engine_settings(home.times, self.topics, options)
         asking = home.asking(Role.CONSUMER)
         life = home.adopt("subscription", asking, lambda: self._engine.close(self._portion, self._finished))
@@ -161,17 +160,5 @@ class AsyncSubscription(AsyncFace):
             self._portion = portion
             self._left = deque(portion.messages)
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        try:
-            await self.start()
-        except BaseException as error:
-            await super().__aexit__(type(error), error, None)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        await super().__aexit__(kind, error, trace)
+    async def _begin(self) -> None:
+        await self.start()

@@ -4,8 +4,7 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition, check_topic_name
@@ -23,7 +22,8 @@ from penstock.sdk.consuming.options import ConsumerOptions, engine_settings
 from penstock.sdk.consuming.source import Change, ChangeKind
 from penstock.sdk.fetching import MAX_BYTES
 from penstock.sdk.home import Home
-from penstock.sdk.sync.face import Face, Portal
+from penstock.sdk.sync.face import Portal
+from penstock.sdk.sync.reader import Reader
 from penstock.sdk.times import Time
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLL_MESSAGES = 10_000
 
 
-class Consumer(Face):
+class Consumer(Reader):
     """Made by `client.consumer`. Use `with`, iterate over it, or `close()` it.
 
         with client.consumer("orders", start="beginning") as consumer:
@@ -63,7 +63,6 @@ class Consumer(Face):
         }
         self._on_health = options.get("on_health")
         self._hand = Hand(decoder(options.get("values")))
-        self._is_done = False
         self._has_end = options.get("stop") is not None
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
@@ -278,21 +277,9 @@ class Consumer(Face):
         if self._on_health is not None:
             report(self._on_health, self._engine.health())
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        try:
-            if self.topics:
-                self.start()
-        except BaseException as error:
-            super().__exit__(type(error), error, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        super().__exit__(kind, error, trace)
+    def _begin(self) -> None:
+        if self.topics:
+            self.start()
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

@@ -3,8 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
@@ -12,11 +11,12 @@ from penstock.sdk.home import Home
 from penstock.sdk.iterating.engine import IteratorEngine
 from penstock.sdk.iterating.options import IteratorOptions, engine_settings
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
-from penstock.sdk.sync.face import Face, Portal
+from penstock.sdk.sync.face import Portal
+from penstock.sdk.sync.reader import Reader
 from penstock.sdk.times import Time
 
 
-class Iterators(Face):
+class Iterators(Reader):
     """Made by `client.iterators`. Use `with`, or `close()` it, which leaves the group.
 
         with client.iterators("orders", group="reports") as iterators:
@@ -42,7 +42,6 @@ class Iterators(Face):
         """What the loop reads."""
         for topic in self.topics:
             check_topic_name(topic)
-        self._is_done = False
         asking = home.asking(Role.CONSUMER)
         settings = engine_settings(home.times, asking.entropy, group, self.topics, options)
         self.client_id = settings.client_id
@@ -128,17 +127,5 @@ class Iterators(Face):
         """Commit so many messages of the batch that `poll` or the loop gave last, or all, without asking for more."""
         self._do(self._engine.settle(read))
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        try:
-            self._do(self._engine.start())
-        except BaseException as error:
-            super().__exit__(type(error), error, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        super().__exit__(kind, error, trace)
+    def _begin(self) -> None:
+        self._do(self._engine.start())

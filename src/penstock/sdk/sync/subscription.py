@@ -4,8 +4,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
@@ -15,11 +14,12 @@ from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home
 from penstock.sdk.subscribing.engine import Portion, SubscriptionEngine
 from penstock.sdk.subscribing.options import SubscriptionOptions, engine_settings
-from penstock.sdk.sync.face import Face, Portal
+from penstock.sdk.sync.face import Portal
+from penstock.sdk.sync.reader import Reader
 from penstock.sdk.times import Time
 
 
-class Subscription(Face):
+class Subscription(Reader):
     """Made by `client.subscription`. Use `with`, iterate over it, or `close()` it.
 
         with client.subscription("orders", start="beginning") as subscription:
@@ -45,7 +45,6 @@ class Subscription(Face):
         self._left: deque[Message] = deque()
         self._handed = 1
         """How many messages were handed out at once, and are in work until more is asked for."""
-        self._is_done = False
         settings = engine_settings(home.times, self.topics, options)
         asking = home.asking(Role.CONSUMER)
         life = home.adopt("subscription", asking, lambda: self._engine.close(self._portion, self._finished))
@@ -162,17 +161,5 @@ class Subscription(Face):
             self._portion = portion
             self._left = deque(portion.messages)
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        try:
-            self.start()
-        except BaseException as error:
-            super().__exit__(type(error), error, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
-        super().__exit__(kind, error, trace)
+    def _begin(self) -> None:
+        self.start()
