@@ -59,6 +59,10 @@ def put(member: Member, columns: Columns) -> Receipts:
 
     What is wrong with the request as such is raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
     """
+    if columns.partitions is not None and columns.hashes is not None:
+        for partition, hash_ in zip(columns.partitions, columns.hashes, strict=False):
+            if partition is not None and hash_ is not None:
+                raise FieldError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both", "hash")
     try:
         return member.producer.put_many(
             columns.topic,

@@ -17,12 +17,18 @@ _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 def messages_told(messages: Iterable[Message]) -> list[pb.Message]:
     """As they are read; a message's id is beside its headers, not among them."""
     told = []
-    for _, partition, offset, timestamp, key, value, headers in messages:
-        one = pb.Message(partition=partition, offset=offset, timestamp_ms=timestamp, value=value, key=key)
+    for message in messages:
+        _, partition, offset, timestamp, key, value, headers = message
+        one = pb.Message(
+            partition=partition,
+            offset=offset,
+            timestamp_ms=timestamp,
+            value=value,
+            key=key,
+            message_id=message.message_id or b"",
+        )
         for name, content in headers:
-            if name == ID_HEADER:
-                one.message_id = content or b""
-            else:
+            if name != ID_HEADER:
                 one.headers.add(name=name, value=content)
         told.append(one)
     return told

@@ -216,7 +216,9 @@ class Message(_message.Message):
     key: _builtins.bytes
     """Absent: none."""
     message_id: _builtins.bytes
-    """The id that its writer gave it; empty where it gave none."""
+    """The id under which it was stored: its writer's own, or one that was made. Empty where its writer knows no ids, as
+    Kafka's clients do not.
+    """
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
     def __init__(

@@ -1,0 +1,23 @@
+"""One broker for all tests of a module; topics and groups have names of their own."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.testing.embedded import EmbeddedBroker
+
+_numbers = itertools.count(os.getpid() * 1000)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def unused() -> Callable[[str], str]:
+    """A name that nobody has used."""
+    return lambda kind: f"{kind}-{next(_numbers)}"

@@ -1,0 +1,377 @@
+"""MessageService: what is written is read, whichever way it is said."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import grpc
+import pytest
+
+from builders.grpc_gateway import Served, failure_of, grpc_gateway
+from penstock.gateway.grpc.limits import GrpcLimits
+from penstock.gateway.grpc.v1 import events_pb2 as events
+from penstock.gateway.grpc.v1 import messages_pb2 as pb
+from penstock.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
+
+Unused = Callable[[str], str]
+
+BEGINNING = events.Start(edge=events.EDGE_BEGINNING)
+
+
+async def create(served: Served, topic: str, partitions: int = 1) -> str:
+    await served.topics.CreateTopic(CreateTopicRequest(name=topic, partitions=partitions))
+    return topic
+
+
+def values(messages: Iterable[events.Message]) -> list[bytes]:
+    return [message.value for message in messages]
+
+
+EVENTS = [
+    events.Event(value=b"plain", timestamp_ms=1_700_000_000_001),
+    events.Event(value=b"", key=b"", timestamp_ms=1_700_000_000_002),
+    events.Event(key=b"tombstone", timestamp_ms=1_700_000_000_003),
+    events.Event(value=b"\x00\xff", key=b"\xfe", timestamp_ms=0, partition=1),
+    events.Event(
+        value=b"rich",
+        headers=[events.Header(name="a", value=b"1"), events.Header(name="a"), events.Header(name="b", value=b"")],
+        timestamp_ms=1_700_000_000_004,
+        hash=2,
+        message_id=b"my own",
+    ),
+]
+COLUMNS = events.EventColumns(
+    values=[event.value for event in EVENTS],
+    keys=[event.key for event in EVENTS],
+    timestamps_ms=[event.timestamp_ms for event in EVENTS],
+    message_ids=[b"", b"", b"", b"", b"my own"],
+    null_values=[2],
+    null_keys=[0, 4],
+)
+
+
+@pytest.mark.parametrize("way", ["one by one", "events", "columns", "stream of events", "stream of columns"])
+def test_what_is_written_is_read_with_all_that_was_said_of_it(bootstrap: str, unused: Unused, way: str) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("whole"), 2)
+            told = await write(served, topic, way)
+            request = pb.GetRequest(topic=topic, start=BEGINNING, wait_ms=0, max_messages=100)
+            found = (await served.messages.Get(request)).messages
+            by_place = {(message.partition, message.offset): message for message in found}
+            assert sorted(by_place) == sorted((partition, offset) for partition, offset, _ in told)
+            for event, (partition, offset, message_id) in zip(EVENTS, told, strict=True):
+                message = by_place[partition, offset]
+                assert message.message_id == (message_id or message.message_id)
+                assert (message.value, message.HasField("value")) == (event.value, event.HasField("value"))
+                assert (message.key, message.HasField("key")) == (event.key, event.HasField("key"))
+                assert message.timestamp_ms == event.timestamp_ms
+                if "columns" not in way:
+                    assert list(message.headers) == list(event.headers)
+                    assert not event.HasField("partition") or partition == event.partition
+                    assert not event.HasField("hash") or partition == event.hash % 2
+            assert by_place[told[4][:2]].message_id == b"my own"
+
+    asyncio.run(story())
+
+
+async def write(served: Served, topic: str, way: str) -> list[tuple[int, int, bytes]]:
+    """Where each event is, with its id where that is told."""
+    if way == "one by one":
+        places = []
+        for event in EVENTS:
+            put = await served.messages.Put(pb.PutRequest(topic=topic, event=event))
+            assert put.message_id == event.message_id or not event.message_id
+            places.append((put.partition, put.offset, put.message_id))
+        return places
+    columns = COLUMNS if "columns" in way else None
+    given = EVENTS if columns is None else []
+    told: pb.PutManyResponse | pb.PutStreamResponse
+    if "stream" in way:
+        stream = served.messages.PutStream()
+        request = pb.PutStreamRequest(topic=topic, events=given, columns=columns, sequence=7, tell_message_ids=True)
+        await stream.write(request)
+        await stream.done_writing()
+        (told,) = [each async for each in stream]
+        assert told.sequence == 7
+    else:
+        many = pb.PutManyRequest(topic=topic, events=given, columns=columns, tell_message_ids=True)
+        told = await served.messages.PutMany(many)
+    assert not told.failures
+    return list(zip(told.partitions, told.offsets, told.message_ids, strict=True))
+
+
+def test_a_message_that_is_put_again_under_its_id_is_stored_once(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served, grpc_gateway(bootstrap) as other:
+            topic = await create(served, unused("once"))
+            for own_id in (b"order 17", b""):
+                first = await served.messages.Put(
+                    pb.PutRequest(topic=topic, event=events.Event(value=b"x", message_id=own_id))
+                )
+                again = events.Event(value=b"x", message_id=first.message_id)
+                assert await other.messages.Put(pb.PutRequest(topic=topic, event=again)) == first
+            found = await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=0))
+            assert values(found.messages) == [b"x", b"x"]
+
+    asyncio.run(story())
+
+
+def test_batches_of_a_stream_are_acknowledged_in_order_and_a_bad_one_does_not_end_it(
+    bootstrap: str, unused: Unused
+) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap, limits=GrpcLimits(batches=4)) as served:
+            topic = await create(served, unused("stream"))
+            stream = served.messages.PutStream()
+
+            async def send() -> None:
+                for number in range(100):
+                    columns = events.EventColumns(values=[b"%d" % (10 * number + row) for row in range(10)])
+                    where = "not a topic" if number == 50 else topic
+                    await stream.write(pb.PutStreamRequest(topic=where, columns=columns, sequence=number))
+                await stream.done_writing()
+
+            sending = asyncio.create_task(send())
+            told = []
+            while isinstance(answer := await stream.read(), pb.PutStreamResponse):
+                told.append(answer)
+            await sending
+            assert [each.sequence for each in told] == list(range(100))
+            bad = told.pop(50)
+            assert [(row.first, row.count, row.error.name) for row in bad.failures] == [(0, 10, "INVALID_TOPIC")]
+            assert list(bad.offsets) == [-1] * 10
+            assert [offset for each in told for offset in each.offsets] == list(range(990))
+            assert not any(each.failures for each in told)
+
+    asyncio.run(story())
+
+
+def test_events_that_cannot_be_stored_are_named_beside_those_that_are(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("partly"), 2)
+            rows = [events.Event(value=b"x", partition=number) for number in (0, 1, 7, 7, 1)]
+            told = await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows))
+            assert [(row.first, row.count, row.error.name) for row in told.failures] == [
+                (2, 2, "UNKNOWN_TOPIC_OR_PARTITION")
+            ]
+            assert list(told.partitions) == [0, 1, -1, -1, 1]
+            with pytest.raises(grpc.RpcError) as caught:
+                await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows[2:4]))
+            assert failure_of(caught.value).name == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    asyncio.run(story())
+
+
+BAD = [
+    (pb.PutManyRequest(events=[events.Event(value=b"x")], columns=events.EventColumns(values=[b"x"])), "columns"),
+    (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"], keys=[b"a", b"b"])), "columns.keys"),
+    (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"], null_values=[3])), "columns.null_values"),
+    (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"] * 11)), "columns"),
+    (pb.PutManyRequest(events=[events.Event(partition=1, hash=1)]), "hash"),
+    (pb.PutRequest(event=events.Event(message_id=b"~forged")), "message_id"),
+    (pb.GetRequest(wait_ms=3_600_000), "wait_ms"),
+    (pb.GetRequest(max_messages=-1), "max_messages"),
+    (pb.GetRequest(max_bytes=2**31 - 1), "max_bytes"),
+    (pb.GetRequest(start=events.Start(offset=-1)), "start"),
+    (pb.GetRequest(start=events.Start(edge=77)), "start"),  # type: ignore[arg-type]
+    (pb.GetRequest(start=events.Start(timestamp_ms=-1)), "start"),
+    (pb.FindOffsetsRequest(place=events.Start(offset=3)), "place"),
+]
+
+
+@pytest.mark.parametrize(("request_", "field"), BAD)
+def test_what_makes_no_sense_is_refused_and_the_field_named(
+    bootstrap: str, unused: Unused, request_: pb.GetRequest, field: str
+) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap, limits=GrpcLimits(events=10)) as served:
+            request_.topic = await create(served, unused("bad"))
+            method = getattr(served.messages, type(request_).__name__.removesuffix("Request"))
+            with pytest.raises(grpc.RpcError) as caught:
+                await method(request_)
+            failure = failure_of(caught.value)
+            assert failure.status is grpc.StatusCode.INVALID_ARGUMENT
+            assert failure.field == field
+
+    asyncio.run(story())
+
+
+def test_a_poll_waits_for_the_next_message_and_goes_on_behind_it(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("poll"), 3)
+            place = (await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=0))).next
+            for number in range(6):
+                request = pb.GetRequest(topic=topic, start=events.Start(offsets=place), wait_ms=60_000)
+                poll = asyncio.ensure_future(served.messages.Get(request))
+                event = events.Event(value=b"%d" % number, partition=number % 3)
+                await served.messages.Put(pb.PutRequest(topic=topic, event=event))
+                found = await poll
+                assert values(found.messages) == [b"%d" % number]
+                place = found.next
+            beyond = pb.GetRequest(topic=topic, partition=0, start=events.Start(offset=3), wait_ms=60_000)
+            poll = asyncio.ensure_future(served.messages.Get(beyond))
+            for value in (b"reached", b"beyond"):
+                await served.messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=value, partition=0)))
+            assert values((await poll).messages) == [b"beyond"]
+
+    asyncio.run(story())
+
+
+def test_a_poll_ends_before_its_callers_deadline_with_an_answer(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("deadline"))
+            found = await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=60_000), timeout=1)
+            assert values(found.messages) == []
+            assert [row.offset for row in found.next.offsets] == [0]
+
+    asyncio.run(story())
+
+
+def test_a_place_that_is_gone_is_refused_and_a_time_leads_to_the_first_message_after(
+    bootstrap: str, unused: Unused
+) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("gone"))
+            rows = [events.Event(value=b"%d" % number, timestamp_ms=1_000 * number) for number in range(10)]
+            for row in rows:
+                await served.messages.Put(pb.PutRequest(topic=topic, event=row))
+            late = pb.GetRequest(topic=topic, start=events.Start(timestamp_ms=7_500), wait_ms=0)
+            assert values((await served.messages.Get(late)).messages) == [b"8", b"9"]
+            found = await served.messages.FindOffsets(
+                pb.FindOffsetsRequest(topic=topic, place=events.Start(timestamp_ms=7_500))
+            )
+            assert [(row.offset, row.timestamp_ms) for row in found.offsets] == [(8, 8_000)]
+            before = [events.PartitionOffset(partition=0, offset=4)]
+            deleted = await served.messages.DeleteMessages(pb.DeleteMessagesRequest(topic=topic, before=before))
+            assert list(deleted.first) == before
+            with pytest.raises(grpc.RpcError) as caught:
+                await served.messages.Get(pb.GetRequest(topic=topic, start=events.Start(offset=1), wait_ms=0))
+            failure = failure_of(caught.value)
+            assert (failure.status.name, failure.name) == ("OUT_OF_RANGE", "OFFSET_OUT_OF_RANGE")
+            first = await served.messages.Get(pb.GetRequest(topic=topic, start=BEGINNING, max_messages=1))
+            assert values(first.messages) == [b"4"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+def test_a_tail_brings_what_is_there_and_then_what_is_written(
+    bootstrap: str, unused: Unused, partition: int | None
+) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("tail"), 2)
+
+            async def put(value: bytes) -> None:
+                await served.messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=value, partition=1)))
+
+            await put(b"before")
+            tail = served.messages.Tail(pb.TailRequest(topic=topic, partition=partition, start=BEGINNING))
+            latest = served.messages.Tail(pb.TailRequest(topic=topic, partition=partition))
+            begun = await latest.read()
+            assert isinstance(begun, pb.TailResponse)
+            assert {row.partition: row.offset for row in begun.next.offsets}[1] == 1
+            await put(b"after")
+            read: list[bytes] = []
+            while read != [b"before", b"after"]:
+                answer = await tail.read()
+                assert isinstance(answer, pb.TailResponse)
+                read += values(answer.messages)
+            answer = await latest.read()
+            assert isinstance(answer, pb.TailResponse)
+            assert values(answer.messages) == [b"after"]
+            tail.cancel()
+            latest.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_subscription_brings_a_window_and_more_as_it_is_committed(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic, group = await create(served, unused("pushed")), unused("group")
+            for number in range(20):
+                await served.messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=b"%d" % number)))
+            start = pb.SubscribeStart(
+                topics=[topic], start=BEGINNING, group=group, window_messages=5, share_percent=100
+            )
+            stream = served.messages.Subscribe()
+            await stream.write(pb.SubscribeRequest(start=start))
+            read: list[bytes] = []
+            committed = outstanding = 0
+            while len(read) < 20 or outstanding:
+                answer = await stream.read()
+                assert isinstance(answer, pb.SubscribeResponse)
+                if answer.HasField("batch"):
+                    read += values(answer.batch.messages)
+                    outstanding += len(answer.batch.messages)
+                    assert outstanding <= 5
+                    if outstanding == 5:
+                        place = events.TopicPartitionOffset(topic=topic, offset=answer.batch.next_offset)
+                        await stream.write(pb.SubscribeRequest(commit=pb.SubscribeCommit(offsets=[place])))
+                        outstanding = 0
+                elif answer.HasField("committed"):
+                    committed += 1
+            await stream.done_writing()
+            while isinstance(answer := await stream.read(), pb.SubscribeResponse):
+                committed += answer.HasField("committed")
+            assert read == [b"%d" % number for number in range(20)]
+            assert committed == 4
+            again = served.messages.Subscribe()
+            await again.write(pb.SubscribeRequest(start=start))
+            await served.messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=b"next")))
+            assert isinstance(await again.read(), pb.SubscribeResponse)
+            answer = await again.read()
+            assert isinstance(answer, pb.SubscribeResponse)
+            assert values(answer.batch.messages) == [b"next"]
+            again.cancel()
+
+    asyncio.run(story())
+
+
+async def all_of(stream: grpc.aio.StreamStreamCall[pb.SubscribeRequest, pb.SubscribeResponse]) -> None:
+    while isinstance(await stream.read(), pb.SubscribeResponse):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("requests", "field"),
+    [
+        ([pb.SubscribeRequest(commit=pb.SubscribeCommit())], "start"),
+        ([pb.SubscribeRequest(start=pb.SubscribeStart())], "start.topics"),
+        (
+            [
+                pb.SubscribeRequest(start=pb.SubscribeStart(topics=["there"])),
+                pb.SubscribeRequest(start=pb.SubscribeStart(topics=["there"])),
+            ],
+            "commit",
+        ),
+        (
+            [
+                pb.SubscribeRequest(start=pb.SubscribeStart(topics=["there"])),
+                pb.SubscribeRequest(
+                    commit=pb.SubscribeCommit(offsets=[events.TopicPartitionOffset(topic="elsewhere")])
+                ),
+            ],
+            "commit.offsets",
+        ),
+    ],
+)
+def test_a_subscription_that_is_used_wrongly_says_how(
+    bootstrap: str, requests: list[pb.SubscribeRequest], field: str
+) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            await served.topics.CreateTopic(CreateTopicRequest(name="there", exist_ok=True))
+            stream = served.messages.Subscribe()
+            for request in requests:
+                await stream.write(request)
+            with pytest.raises(grpc.RpcError) as caught:
+                await all_of(stream)
+            assert failure_of(caught.value).field == field
+
+    asyncio.run(story())
