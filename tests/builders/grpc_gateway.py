@@ -14,7 +14,9 @@ from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.server import GrpcServer, start_grpc
 from penstock.gateway.grpc.statuses import DETAILS_KEY
 from penstock.gateway.grpc.v1.cluster_pb2_grpc import ClusterServiceStub
+from penstock.gateway.grpc.v1.consumers_pb2_grpc import ConsumerServiceStub
 from penstock.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
+from penstock.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
 from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from penstock.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
 from penstock.gateway.rights import ANYBODY, Guard
@@ -36,6 +38,8 @@ class Served:
         self.messages = MessageServiceStub(self.channel)
         self.groups = GroupServiceStub(self.channel)
         self.cluster = ClusterServiceStub(self.channel)
+        self.consumers = ConsumerServiceStub(self.channel)
+        self.iterators = IteratorServiceStub(self.channel)
 
 
 @asynccontextmanager

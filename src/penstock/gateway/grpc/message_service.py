@@ -5,22 +5,21 @@ from collections.abc import AsyncIterator
 from penstock.gateway import topics
 from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.calls import Call, Write, needs, shutting_down
-from penstock.gateway.grpc.limits import GrpcLimits
+from penstock.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from penstock.gateway.grpc.putting import PutStream, failures_told
 from penstock.gateway.grpc.subscribing import Subscribing
 from penstock.gateway.grpc.telling import begin, columns_of, edge_of, messages_told, offsets_of, positions_told
 from penstock.gateway.grpc.v1 import messages_pb2 as pb
 from penstock.gateway.grpc.v1.events_pb2 import PartitionOffset
-from penstock.gateway.reading import BEGINNING, LATEST, Limits, Reading, TopicReader
+from penstock.gateway.reading import BEGINNING, LATEST, Reading, TopicReader
 from penstock.gateway.rights import Right
 from penstock.gateway.writing import write, write_one
 
-_DEFAULT = Limits()
-
 
 class MessageService:
-    def __init__(self, limits: GrpcLimits) -> None:
+    def __init__(self, limits: GrpcLimits, reading: ReadingLimits) -> None:
         self._limits = limits
+        self._reading = reading
 
     # Writing.
 
@@ -62,8 +61,8 @@ class MessageService:
         reader = await TopicReader.open(call.cluster(request.cluster), request.topic)
         partition = request.partition if request.HasField("partition") else None
         positions = await begin(reader, request.start, partition, BEGINNING)
-        wait_s = request.wait_ms / 1000 if request.HasField("wait_ms") else _DEFAULT.wait_s
-        limits = self._reading(request.max_messages, request.max_bytes, call.wait_s(self._checked_wait_s(wait_s)))
+        wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
+        limits = self._reading.of(request.max_messages, request.max_bytes, call.wait_s(wait_s))
         found = await call.waiting(reader.read(positions, limits)) or Reading([], positions)
         return pb.GetResponse(messages=messages_told(found.messages), next=positions_told(found.positions))
 
@@ -72,7 +71,7 @@ class MessageService:
         reader = await TopicReader.open(call.cluster(request.cluster), request.topic)
         partition = request.partition if request.HasField("partition") else None
         positions = await begin(reader, request.start, partition, LATEST)
-        limits = self._reading(request.max_messages, request.max_bytes, self._limits.wait_s)
+        limits = self._reading.of(request.max_messages, request.max_bytes, self._reading.wait_s)
         await answer(pb.TailResponse(next=positions_told(positions)))
         while True:
             found = await call.waiting(reader.read(positions, limits))
@@ -112,18 +111,3 @@ class MessageService:
         found = await topics.delete_messages(cluster, request.topic, before, call.timeout_s(cluster))
         rows = [PartitionOffset(partition=number, offset=offset) for number, offset in sorted(found.items())]
         return pb.DeleteMessagesResponse(first=rows)
-
-    def _reading(self, max_messages: int, max_bytes: int, wait_s: float) -> Limits:
-        """INVALID_REQUEST, naming the field, for more than an answer may bring."""
-        for name, asked, most in (
-            ("max_messages", max_messages, self._limits.messages),
-            ("max_bytes", max_bytes, self._limits.answer_bytes),
-        ):
-            if not 0 <= asked <= most:
-                raise invalid(name, f"{asked} is not between 0 and {most}")
-        return Limits(max_messages or _DEFAULT.max_messages, max_bytes or _DEFAULT.max_bytes, wait_s)
-
-    def _checked_wait_s(self, wait_s: float) -> float:
-        if not 0 <= wait_s <= self._limits.wait_s:
-            raise invalid("wait_ms", f"{wait_s * 1000:.0f} is not between 0 and {self._limits.wait_s * 1000:.0f}")
-        return wait_s

@@ -12,11 +12,13 @@ from penstock.gateway.clusters import Clusters
 from penstock.gateway.draining import Draining
 from penstock.gateway.grpc.calls import Answering, Grounds
 from penstock.gateway.grpc.cluster_service import ClusterService
+from penstock.gateway.grpc.consumer_service import ConsumerService
 from penstock.gateway.grpc.group_service import GroupService
-from penstock.gateway.grpc.limits import GrpcLimits
+from penstock.gateway.grpc.iterator_service import IteratorService
+from penstock.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from penstock.gateway.grpc.message_service import MessageService
 from penstock.gateway.grpc.topic_service import TopicService
-from penstock.gateway.grpc.v1 import cluster_pb2, groups_pb2, messages_pb2, topics_pb2
+from penstock.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
 from penstock.gateway.making import ClusterMaker, NoMaker
 from penstock.gateway.rights import ANYBODY, Guard
 from penstock.model.errors import ErrorCode, PenstockError
@@ -78,10 +80,13 @@ async def start_grpc(
 
 def services(limits: GrpcLimits, maker: ClusterMaker) -> dict[ServiceDescriptor, object]:
     """Who serves what of the contract."""
+    reading = ReadingLimits(limits)
     return {
         _only(topics_pb2.DESCRIPTOR): TopicService(),
-        _only(messages_pb2.DESCRIPTOR): MessageService(limits),
+        _only(messages_pb2.DESCRIPTOR): MessageService(limits, reading),
         _only(groups_pb2.DESCRIPTOR): GroupService(),
+        _only(consumers_pb2.DESCRIPTOR): ConsumerService(reading),
+        _only(iterators_pb2.DESCRIPTOR): IteratorService(reading),
         _only(cluster_pb2.DESCRIPTOR): ClusterService(maker),
     }
 

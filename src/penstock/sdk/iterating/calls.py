@@ -50,10 +50,11 @@ class CallEngine:
         return await self._ask(group_id, requests.in_flight(group_id, client_id), timeout_s)
 
     async def read(self, iterator: GroupIterator, max_bytes: int, timeout_s: float) -> IteratorBatch:
-        """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        """From the server that the coordinator named; from the partition's leader, when that one is not, or where the
+        iterator names none."""
         cluster, deadline = self._asking.cluster, Deadline(timeout_s)
         request = requests.read(iterator, max_bytes, 0)
-        servers = iter((iterator.server,))
+        servers = iter((iterator.server,) if iterator.server.port else ())
 
         async def ask() -> IteratorBatch:
             server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)

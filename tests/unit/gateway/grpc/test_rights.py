@@ -36,6 +36,7 @@ def test_every_method_declares_a_right_and_what_it_is_needed_on(method: MethodDe
     required: Needs = function.needs
     assert required.right is not Right.NOTHING
     owner = method.input_type.fields_by_name[required.within].message_type if required.within else method.input_type
+    assert owner is not None
     possible = [name for name in RESOURCES[required.right.value.partition(":")[0]] if name in owner.fields_by_name]
     assert required.field == (possible[0] if possible else "")
 

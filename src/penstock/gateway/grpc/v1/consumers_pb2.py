@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from penstock.gateway.grpc.v1 import events_pb2 as penstock_dot_v1_dot_events__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/v1/consumers.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\"\xd0\x01\n\x0bPollRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x0b\x61uto_commit\x18\x08 \x01(\x08\x12 \n\x05start\x18\t \x01(\x0e\x32\x11.penstock.v1.EdgeB\n\n\x08_wait_ms\"6\n\x0cPollResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\"A\n\rCommitRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"D\n\x0e\x43ommitResponse\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"@\n\x0cLeaveRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"\x0f\n\rLeaveResponse2\xd1\x01\n\x0f\x43onsumerService\x12;\n\x04Poll\x12\x18.penstock.v1.PollRequest\x1a\x19.penstock.v1.PollResponse\x12\x41\n\x06\x43ommit\x12\x1a.penstock.v1.CommitRequest\x1a\x1b.penstock.v1.CommitResponse\x12>\n\x05Leave\x12\x19.penstock.v1.LeaveRequest\x1a\x1a.penstock.v1.LeaveResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/v1/consumers.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\"\xd0\x01\n\x0bPollRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x0b\x61uto_commit\x18\x08 \x01(\x08\x12 \n\x05start\x18\t \x01(\x0e\x32\x11.penstock.v1.EdgeB\n\n\x08_wait_ms\"c\n\x0cPollResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Message\x12+\n\x04next\x18\x02 \x01(\x0b\x32\x1d.penstock.v1.PartitionOffsets\"A\n\rCommitRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"D\n\x0e\x43ommitResponse\x12\x32\n\x07offsets\x18\x01 \x03(\x0b\x32!.penstock.v1.TopicPartitionOffset\"@\n\x0cLeaveRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"\x0f\n\rLeaveResponse2\xd1\x01\n\x0f\x43onsumerService\x12;\n\x04Poll\x12\x18.penstock.v1.PollRequest\x1a\x19.penstock.v1.PollResponse\x12\x41\n\x06\x43ommit\x12\x1a.penstock.v1.CommitRequest\x1a\x1b.penstock.v1.CommitResponse\x12>\n\x05Leave\x12\x19.penstock.v1.LeaveRequest\x1a\x1a.penstock.v1.LeaveResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POLLREQUEST']._serialized_start=71
   _globals['_POLLREQUEST']._serialized_end=279
   _globals['_POLLRESPONSE']._serialized_start=281
-  _globals['_POLLRESPONSE']._serialized_end=335
-  _globals['_COMMITREQUEST']._serialized_start=337
-  _globals['_COMMITREQUEST']._serialized_end=402
-  _globals['_COMMITRESPONSE']._serialized_start=404
-  _globals['_COMMITRESPONSE']._serialized_end=472
-  _globals['_LEAVEREQUEST']._serialized_start=474
-  _globals['_LEAVEREQUEST']._serialized_end=538
-  _globals['_LEAVERESPONSE']._serialized_start=540
-  _globals['_LEAVERESPONSE']._serialized_end=555
-  _globals['_CONSUMERSERVICE']._serialized_start=558
-  _globals['_CONSUMERSERVICE']._serialized_end=767
+  _globals['_POLLRESPONSE']._serialized_end=380
+  _globals['_COMMITREQUEST']._serialized_start=382
+  _globals['_COMMITREQUEST']._serialized_end=447
+  _globals['_COMMITRESPONSE']._serialized_start=449
+  _globals['_COMMITRESPONSE']._serialized_end=517
+  _globals['_LEAVEREQUEST']._serialized_start=519
+  _globals['_LEAVEREQUEST']._serialized_end=583
+  _globals['_LEAVERESPONSE']._serialized_start=585
+  _globals['_LEAVERESPONSE']._serialized_end=600
+  _globals['_CONSUMERSERVICE']._serialized_start=603
+  _globals['_CONSUMERSERVICE']._serialized_end=812
 # @@protoc_insertion_point(module_scope)

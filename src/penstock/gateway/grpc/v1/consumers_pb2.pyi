@@ -75,18 +75,26 @@ class PollResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]:
-        """In the order of their offsets within each partition."""
+        """In the order of their offsets within each partition. None when none have come in time, or when no partition was the
+        consumer's until then.
+        """
+
+    @_builtins.property
+    def next(self) -> _events_pb2.PartitionOffsets:
+        """Where the group goes on in each partition when they are committed."""
 
     def __init__(
         self,
         *,
         messages: _abc.Iterable[_events_pb2.Message] | None = ...,
+        next: _events_pb2.PartitionOffsets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,7 +132,9 @@ class CommitResponse(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.TopicPartitionOffset]:
-        """Where the group goes on now, in what was committed."""
+        """Where the group goes on now, in what was committed. Partitions are left out of which another consumer has taken over
+        what was handed out; there are none when all was committed before.
+        """
 
     def __init__(
         self,

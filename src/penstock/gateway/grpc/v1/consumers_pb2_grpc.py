@@ -73,14 +73,16 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Commit(self, request, context):
-        """What the consumer was handed last is done with. NOT_OWNER (FAILED_PRECONDITION) when it is another's by now.
+        """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
+        or was not heard of for too long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Leave the group: its partitions go to the others at once.
+        """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
+        the group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

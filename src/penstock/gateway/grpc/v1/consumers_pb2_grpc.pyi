@@ -43,9 +43,13 @@ class ConsumerServiceStub:
     again, unless `auto_commit` is set.
     """
     Commit: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.CommitRequest, _consumers_pb2.CommitResponse]
-    """What the consumer was handed last is done with. NOT_OWNER (FAILED_PRECONDITION) when it is another's by now."""
+    """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
+    or was not heard of for too long.
+    """
     Leave: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]
-    """Leave the group: its partitions go to the others at once."""
+    """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
+    the group.
+    """
 
 @_typing.type_check_only
 class ConsumerServiceAsyncStub(ConsumerServiceStub):
@@ -62,9 +66,13 @@ class ConsumerServiceAsyncStub(ConsumerServiceStub):
     again, unless `auto_commit` is set.
     """
     Commit: _aio.UnaryUnaryMultiCallable[_consumers_pb2.CommitRequest, _consumers_pb2.CommitResponse]  # type: ignore[assignment]
-    """What the consumer was handed last is done with. NOT_OWNER (FAILED_PRECONDITION) when it is another's by now."""
+    """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
+    or was not heard of for too long.
+    """
     Leave: _aio.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]  # type: ignore[assignment]
-    """Leave the group: its partitions go to the others at once."""
+    """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
+    the group.
+    """
 
 class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
@@ -90,7 +98,9 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.CommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.CommitResponse, _abc.Awaitable[_consumers_pb2.CommitResponse]]:
-        """What the consumer was handed last is done with. NOT_OWNER (FAILED_PRECONDITION) when it is another's by now."""
+        """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
+        or was not heard of for too long.
+        """
 
     @_abc_1.abstractmethod
     def Leave(
@@ -98,6 +108,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.LeaveResponse, _abc.Awaitable[_consumers_pb2.LeaveResponse]]:
-        """Leave the group: its partitions go to the others at once."""
+        """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
+        the group.
+        """
 
 def add_ConsumerServiceServicer_to_server(servicer: ConsumerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

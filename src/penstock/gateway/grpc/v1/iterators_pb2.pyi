@@ -207,7 +207,7 @@ class Iterator(_message.Message):
     max_messages: _builtins.int
     generation: _builtins.int
     host: _builtins.str
-    """The server of its partition."""
+    """The server of its partition. In requests it does not matter: the gateway knows it by itself."""
     port: _builtins.int
     token: _builtins.bytes
     def __init__(
@@ -350,15 +350,20 @@ class ListedIterator(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     LEFT_MS_FIELD_NUMBER: _builtins.int
     HANDED_FIELD_NUMBER: _builtins.int
+    ITERATOR_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     topic: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
     generation: _builtins.int
     left_ms: _builtins.int
-    """How long it stays in flight."""
+    """How long it stays in flight; 0 where its time is over, but what was handed on can still be committed."""
     handed: _builtins.int
     """How many of its places were handed on."""
+    @_builtins.property
+    def iterator(self) -> Global___Iterator:
+        """The iterator itself, where a client asks for its own."""
+
     def __init__(
         self,
         *,
@@ -369,10 +374,11 @@ class ListedIterator(_message.Message):
         generation: _builtins.int = ...,
         left_ms: _builtins.int = ...,
         handed: _builtins.int = ...,
+        iterator: Global___Iterator | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["iterator", b"iterator"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "generation", b"generation", "handed", b"handed", "left_ms", b"left_ms", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "generation", b"generation", "handed", b"handed", "iterator", b"iterator", "left_ms", b"left_ms", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -484,12 +490,17 @@ Global___HandIteratorRequest: _TypeAlias = HandIteratorRequest  # noqa: Y015
 class HandIteratorResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    LEFT_MS_FIELD_NUMBER: _builtins.int
+    left_ms: _builtins.int
+    """How long the iterator stays in flight."""
     def __init__(
         self,
+        *,
+        left_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_ms", b"left_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -513,7 +524,7 @@ class CommitIteratorRequest(_message.Message):
     more time.
     """
     handed: _builtins.bool
-    """What was handed on, as the group knows it."""
+    """What was handed on, as the group knows it; NOTHING_HANDED (FAILED_PRECONDITION) when that is nothing."""
     @_builtins.property
     def iterator(self) -> Global___Iterator: ...
     def __init__(

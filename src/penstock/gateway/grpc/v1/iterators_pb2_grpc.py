@@ -135,7 +135,8 @@ class IteratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HandIterator(self, request, context):
-        """So much of an iterator was handed on to whoever works it off; it is kept, and a commit with `handed` counts it.
+        """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
+        commit with `handed` counts it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

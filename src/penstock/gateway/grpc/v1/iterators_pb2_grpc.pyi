@@ -56,7 +56,9 @@ class IteratorServiceStub:
     ReadIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]
     """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
     HandIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.HandIteratorRequest, _iterators_pb2.HandIteratorResponse]
-    """So much of an iterator was handed on to whoever works it off; it is kept, and a commit with `handed` counts it."""
+    """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
+    commit with `handed` counts it.
+    """
     CommitIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]
     """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
     the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
@@ -90,7 +92,9 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     ReadIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]  # type: ignore[assignment]
     """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
     HandIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.HandIteratorRequest, _iterators_pb2.HandIteratorResponse]  # type: ignore[assignment]
-    """So much of an iterator was handed on to whoever works it off; it is kept, and a commit with `handed` counts it."""
+    """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
+    commit with `handed` counts it.
+    """
     CommitIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]  # type: ignore[assignment]
     """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
     the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
@@ -163,7 +167,9 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.HandIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.HandIteratorResponse, _abc.Awaitable[_iterators_pb2.HandIteratorResponse]]:
-        """So much of an iterator was handed on to whoever works it off; it is kept, and a commit with `handed` counts it."""
+        """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
+        commit with `handed` counts it.
+        """
 
     @_abc_1.abstractmethod
     def CommitIterator(
