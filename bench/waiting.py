@@ -1,0 +1,182 @@
+"""How soon a read that waits is woken, and what the others cost that wait: `python -m bench.waiting [--quick]`.
+
+One program writes messages, one after the other, to a topic that it also reads with `client.read(..., wait=...)`.
+Beside it others wait, with the same client, at topics that nobody writes to. For each message three moments are taken,
+by one clock: put, acknowledged (it is committed then, or a moment before), and handed to the reader.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+from bench.peers import ROOT, Penstock
+from bench.report import figure, machine, rewrite
+
+import penstock
+
+BEGIN = "<!-- waiting:begin (written by bench/waiting.py) -->"
+END = "<!-- waiting:end -->"
+TOPIC = "read"
+WAIT_S = 3_600.0
+TARGET_MS = 5.0
+"""From the commit to the reader, for 99 of 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Who else waits."""
+
+    title: str
+    readers: int
+    topics: int
+
+
+@dataclass(slots=True)
+class Found:
+    """Milliseconds of each message, and what those cost who wait."""
+
+    put_ms: list[float] = field(default_factory=list)
+    committed_ms: list[float] = field(default_factory=list)
+    idle_percent: float = 0.0
+    reader_bytes: float = 0.0
+
+
+CASES = (
+    Case("nobody", 0, 0),
+    Case("1,000 readers at 1,000 topics", 1_000, 1_000),
+    Case("10,000 readers at 10 topics", 10_000, 10),
+)
+
+
+def main() -> int:
+    arguments = _parse()
+    load_before = os.getloadavg()[0]
+    found: list[tuple[Case, Found]] = []
+    for case in CASES:
+        case = Case(case.title, case.readers // arguments.part, -(-case.topics // arguments.part))
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+            peer = Penstock(Path(directory))
+            peer.start(flush_always=arguments.flush_always)
+            try:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    found.append((case, runner.run(measure(peer.bootstrap, case, arguments.messages, arguments.idle))))
+            finally:
+                peer.end()
+    flush = "flush before every acknowledgement" if arguments.flush_always else "flush = os"
+    lines = [
+        "",
+        f"`{' '.join(['python -m bench.waiting', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+        f"{arguments.messages:,} messages in each row; {flush}. {Penstock(Path()).version()}.",
+        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
+        "",
+        *table(found),
+        "",
+    ]
+    print("\n".join(lines))
+    if arguments.output:
+        rewrite(Path(arguments.output), lines, BEGIN, END)
+    return 0
+
+
+async def measure(bootstrap: str, case: Case, messages: int, idle_s: float) -> Found:
+    found = Found()
+    async with penstock.connect_async(bootstrap, timeout=60) as client, client.producer(linger=0) as producer:
+        topics = [f"other-{number}" for number in range(case.topics)]
+        for topic in (TOPIC, *topics):
+            await client.create_topic(topic, partitions=1)
+        before_bytes = _resident_bytes()
+        others = [
+            asyncio.create_task(client.read(topics[number % case.topics], 0, 0, wait=WAIT_S))
+            for number in range(case.readers)
+        ]
+        await _read_all(client, producer, 10, Found())  # Behind all of these questions, and warm.
+        found.reader_bytes = (_resident_bytes() - before_bytes) / max(1, case.readers)
+        before_s = time.process_time()
+        await asyncio.sleep(idle_s)
+        found.idle_percent = (time.process_time() - before_s) / idle_s * 100
+        await _read_all(client, producer, messages, found)
+        assert not any(task.done() for task in others), "nobody else was woken"
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    return found
+
+
+async def _read_all(
+    client: penstock.AsyncClient, producer: penstock.AsyncProducer, messages: int, found: Found
+) -> None:
+    """One message after the other, each read when it comes."""
+    offset = (await client.offsets({(TOPIC, 0): "latest"}))[penstock.TopicPartition(TOPIC, 0)].offset
+    for _ in range(messages):
+        reading = asyncio.create_task(_read(client, offset))
+        await asyncio.sleep(0.002)
+        put_s = time.perf_counter()
+        await producer.put(TOPIC, b"v" * 100)
+        committed_s = time.perf_counter()
+        offset, read_s = await reading
+        found.put_ms.append((read_s - put_s) * 1000)
+        found.committed_ms.append(max(0.0, read_s - committed_s) * 1000)
+
+
+async def _read(client: penstock.AsyncClient, offset: int) -> tuple[int, float]:
+    portion = await client.read(TOPIC, 0, offset, wait=WAIT_S)
+    assert len(portion.messages) == 1
+    return portion.next_offset, time.perf_counter()
+
+
+def table(found: Sequence[tuple[Case, Found]]) -> list[str]:
+    lines = [
+        "| who else waits | put to read, p50 / p99 ms | commit to read, p50 / p99 ms | target | | idle client's CPU "
+        "| memory for each who waits |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case, each in found:
+        late_ms = _percentile(each.committed_ms, 99)
+        verdict = "met" if late_ms <= TARGET_MS else "**missed**"
+        kept = f"{figure(each.reader_bytes / 1024)} KiB" if case.readers else ""
+        lines.append(
+            f"| {case.title} | {_both(each.put_ms)} | {_both(each.committed_ms)} | p99 ≤ {TARGET_MS:g} | {verdict} "
+            f"| {each.idle_percent:.1f} % | {kept} |"
+        )
+    return lines
+
+
+def _both(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} / {_percentile(values, 99):.2f}"
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.waiting", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few messages, printed only")
+    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
+    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    arguments = parser.parse_args()
+    arguments.part = 100 if arguments.tiny else 1
+    arguments.messages = 5 if arguments.tiny else 300 if arguments.quick else 2_000
+    arguments.idle = 0.1 if arguments.tiny else 5.0
+    if arguments.output is None and not (arguments.quick or arguments.tiny):
+        arguments.output = str(ROOT / "bench" / "RESULTS.md")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""The mechanics of the bench of waiting reads: each of the rows is measured, and the page is written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_reads_that_wait_are_measured_beside_others(tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    page.write_text("# Measured\n\nWritten by people.\n")
+    command = [sys.executable, "-m", "bench.waiting", "--tiny", "--output", str(page)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr
+    text = page.read_text()
+    assert text.startswith("# Measured\n\nWritten by people.\n\n<!-- waiting:begin")
+    for row in ("nobody", "1,000 readers at 1,000 topics", "10,000 readers at 10 topics"):
+        assert f"| {row} | " in text
