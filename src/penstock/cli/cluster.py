@@ -155,7 +155,7 @@ async def _topic_counts(client: "WireClient", timeout_s: float) -> dict[str, int
     counts = {"topics": 0, "partitions": 0, "internal_topics": 0}
     after = None
     while True:
-        page = await client.admin.list_topics(limit=_PAGE_TOPICS, after=after, timeout_s=timeout_s)
+        page = await client.admin.list_topics(limit=_PAGE_TOPICS, after=after, internal=True, timeout_s=timeout_s)
         own = [view for view in page.topics if not view.is_internal]
         counts["topics"] += len(own)
         counts["partitions"] += sum(len(view.partitions) for view in own)

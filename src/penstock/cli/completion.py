@@ -61,7 +61,7 @@ def _topic_names(context: typer.Context) -> list[str]:
         settings = ConnectionSettings(connect_timeout_s=ANSWER_WITHIN_S)
         async with WireClient(bootstrap, connection=settings) as client:
             views = await client.list_topics(timeout_s=ANSWER_WITHIN_S)
-            return [view.name for view in views if not view.is_internal]
+            return [view.name for view in views]
 
     async def bounded() -> list[str]:
         async with asyncio.timeout(ANSWER_WITHIN_S):

@@ -145,8 +145,8 @@ async def _page(
     views: list[TopicView] = []
     while True:
         missing = _ALL_AT_ONCE if limit is None else limit - len(views)
-        page = await client.admin.list_topics(limit=missing, after=after, timeout_s=timeout_s)
-        views += [view for view in page.topics if internal or not view.is_internal]
+        page = await client.admin.list_topics(limit=missing, after=after, internal=internal, timeout_s=timeout_s)
+        views += page.topics
         after = page.after
         if after is None or (limit is not None and len(views) >= limit):
             return views, after

@@ -41,7 +41,7 @@ async def list_topics(cluster: Cluster, limit: int, after: str | None, timeout_s
         raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
 
     async def page(member: Member) -> TopicPage:
-        return await member.client.admin.list_topics(limit=limit, after=after, timeout=timeout_s)
+        return await member.client.admin.list_topics(limit=limit, after=after, internal=True, timeout=timeout_s)
 
     pages = await cluster.all(page)
     found = sorted((view.name, number) for number, page in enumerate(pages) for view in page.topics)

@@ -106,29 +106,38 @@ class Admin:
         return await self._asking.leaders(places, request, deadline)
 
     async def list_topics(
-        self, *, limit: int = PAGE_TOPICS, after: str | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        *,
+        limit: int = PAGE_TOPICS,
+        after: str | None = None,
+        internal: bool = False,
+        timeout_s: float = TIMEOUT_S,
     ) -> TopicPage:
-        """At most `limit` topics in the order of their names, those behind `after`; the first page without it.
+        """At most `limit` topics in the order of their names, those behind `after`; the first page without it. The
+        brokers' own are left out unless they are asked for (`internal`).
 
         A broker that cannot list in parts is asked for all of them, for every page.
         """
         deadline = Deadline(timeout_s)
         try:
-            return await self._listed(limit, after, deadline)
+            return await self._listed(limit, after, internal, deadline)
         except PenstockError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
         view = await self._asking.retrying(lambda: self._cluster.refresh(None, deadline), deadline)
-        names = [name for name in sorted(view.topics) if after is None or name > after]
-        return _page([view.topics[name] for name in names[: limit + 1]], limit)
+        shown = [each for each in view.topics.values() if internal or not each.is_internal]
+        behind = sorted(each for each in shown if after is None or each.name > after)
+        return _page(behind[: limit + 1], limit)
 
-    async def _listed(self, limit: int, after: str | None, deadline: Deadline) -> TopicPage:
+    async def _listed(self, limit: int, after: str | None, internal: bool, deadline: Deadline) -> TopicPage:
         cursor = None if after is None else TopicCursor(after + _FIRST_LEGAL, 0)
         topics: list[TopicView] = []
         while True:
             request = requests_admin.describe_topic_partitions(cursor, _LISTED_PARTITIONS)
             rows = await self._asking.anyone(request, deadline)
             for view in rows.topics:
+                if view.is_internal and not internal:
+                    continue
                 if topics and topics[-1].name == view.name:
                     view = view._replace(partitions=topics.pop().partitions + view.partitions)
                 topics.append(view)

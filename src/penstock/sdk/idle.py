@@ -113,10 +113,10 @@ class Idle:
 
     # Topics.
 
-    async def list_topics(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> list[TopicView]:
-        """All topics the cluster tells of, by name."""
+    async def list_topics(self, *, internal: bool = False, timeout_s: float = OPERATION_TIMEOUT_S) -> list[TopicView]:
+        """All topics the cluster tells of, by name; the brokers' own only if they are asked for."""
         view = await self.metadata(timeout_s=timeout_s)
-        return [view.topics[name] for name in sorted(view.topics)]
+        return sorted(each for each in view.topics.values() if internal or not each.is_internal)
 
     async def describe_topic(
         self, name: str, *, auto_create: bool = False, timeout_s: float = OPERATION_TIMEOUT_S

@@ -235,3 +235,24 @@ def test_a_coordinator_that_comes_back_is_found_again() -> None:
         await node.stop()
 
     simulate(SETTINGS, whole)
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_the_brokers_own_topics_are_listed_only_if_they_are_asked_for(
+    in_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_parts:
+        monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
+
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("a")
+        await client.groups.commit("g", {TopicPartition("a", 0): CommittedOffset(0)})
+        for limit in (1, 100):
+            page = await client.admin.list_topics(limit=limit)
+            assert ([view.name for view in page.topics], page.after) == (["a"], None)
+        assert [view.name for view in await client.list_topics()] == ["a"]
+        everything = ["__consumer_offsets", "a"]
+        assert [view.name for view in (await client.admin.list_topics(internal=True)).topics] == everything
+        assert [view.name for view in await client.list_topics(internal=True)] == everything
+
+    play(story)

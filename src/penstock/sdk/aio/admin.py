@@ -65,10 +65,14 @@ class AsyncAdmin(AsyncPart):
         return await self._do(self._engine.delete_records(places, timeout_s=self._span_s(timeout)))
 
     async def list_topics(
-        self, *, limit: int = PAGE_TOPICS, after: str | None = None, timeout: Time = 30.0
+        self, *, limit: int = PAGE_TOPICS, after: str | None = None, internal: bool = False, timeout: Time = 30.0
     ) -> TopicPage:
-        """At most `limit` topics in the order of their names, those behind `after`; the first page without it."""
-        return await self._do(self._engine.list_topics(limit=limit, after=after, timeout_s=self._span_s(timeout)))
+        """At most `limit` topics in the order of their names, those behind `after`; the first page without it. The
+        brokers' own are left out unless they are asked for (`internal`)."""
+        timeout_s = self._span_s(timeout)
+        return await self._do(
+            self._engine.list_topics(limit=limit, after=after, internal=internal, timeout_s=timeout_s)
+        )
 
     async def topic_sizes(self, topics: Sequence[TopicView], *, timeout: Time = 30.0) -> list[TopicSize]:
         """How many messages and bytes are in these topics; those that are deleted meanwhile are left out."""

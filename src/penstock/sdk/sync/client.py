@@ -100,9 +100,10 @@ class Client(Face):
 
     # Topics.
 
-    def list_topics(self, *, timeout: Time = 30.0) -> list[TopicView]:
-        """All topics the cluster tells of, by name; `admin.list_topics` tells of them page by page."""
-        return self._do(self._engine.list_topics(timeout_s=self._span_s(timeout)))
+    def list_topics(self, *, internal: bool = False, timeout: Time = 30.0) -> list[TopicView]:
+        """All topics the cluster tells of, by name, but for the brokers' own unless they are asked for (`internal`);
+        `admin.list_topics` tells of them page by page."""
+        return self._do(self._engine.list_topics(internal=internal, timeout_s=self._span_s(timeout)))
 
     def describe_topic(self, name: str, *, timeout: Time = 30.0) -> TopicView:
         """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
