@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from penstock.broker.capabilities import Identity
+from penstock.broker.groups_seen import Groups
 from penstock.groups.answers import GivenIterator
 from penstock.groups.iterators.iterator import Iterator
 from penstock.groups.iterators.served import ServedIterators
@@ -84,3 +85,12 @@ def error_fields(error: ErrorCode, detail: str) -> dict[str, Any]:
     """What every answer about iterators begins with."""
     is_error = error is not ErrorCode.NONE
     return {"error_code": error.number, "error_message": (detail or error.meaning) if is_error else None}
+
+
+class IteratorHandler:
+    """What handlers have who ask the coordinator about iterators, and tell of those that it gives."""
+
+    def __init__(self, groups: Groups, seal: Seal, server: Identity) -> None:
+        self._groups = groups
+        self._seal = seal
+        self._server = server

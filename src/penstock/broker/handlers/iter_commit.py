@@ -1,8 +1,7 @@
 """The commit of an iterator: the coordinator stores how far its client has read, and gives out the next one."""
 
-from penstock.broker.capabilities import Identity
-from penstock.broker.groups_seen import Groups, answer_later
-from penstock.broker.iterators_seen import Seal, error_fields, given_fields
+from penstock.broker.groups_seen import answer_later
+from penstock.broker.iterators_seen import IteratorHandler, error_fields, given_fields
 from penstock.broker.request import Request, Result
 from penstock.groups.answers import IteratorAnswer
 from penstock.groups.commands import CommitIterator
@@ -12,12 +11,7 @@ from penstock.wire.messages import read_request, write_response
 API = "IterCommit"
 
 
-class IterCommitHandler:
-    def __init__(self, groups: Groups, seal: Seal, server: Identity) -> None:
-        self._groups = groups
-        self._seal = seal
-        self._server = server
-
+class IterCommitHandler(IteratorHandler):
     def __call__(self, request: Request) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)

@@ -1,8 +1,7 @@
 """ITERS: what a client has in flight, or all clients of a group. Only who names a client is given its iterators."""
 
-from penstock.broker.capabilities import Identity
-from penstock.broker.groups_seen import Groups, answer_later
-from penstock.broker.iterators_seen import Seal, error_fields, given_fields
+from penstock.broker.groups_seen import answer_later
+from penstock.broker.iterators_seen import IteratorHandler, error_fields, given_fields
 from penstock.broker.request import Request, Result
 from penstock.groups.answers import IteratorList
 from penstock.groups.commands import ListIterators
@@ -11,12 +10,7 @@ from penstock.wire.messages import read_request, write_response
 API = "Iters"
 
 
-class ItersHandler:
-    def __init__(self, groups: Groups, seal: Seal, server: Identity) -> None:
-        self._groups = groups
-        self._seal = seal
-        self._server = server
-
+class ItersHandler(IteratorHandler):
     def __call__(self, request: Request) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
