@@ -22,15 +22,16 @@ def build() -> Path:
 
 
 def _make(sources: Path, directory: Path) -> None:
-    wanted = re.search(r"^go (\S+)$", (sources / "go.mod").read_text(), flags=re.MULTILINE)
-    assert wanted
-    run(
-        _compiler(wanted[1]), "build", "-mod=readonly", "-buildvcs=false", "-o", str(directory / "servant"), cwd=sources
-    )
+    go = compiler(sources)
+    run(go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(directory / "servant"), cwd=sources)
 
 
-def _compiler(wanted: str) -> str:
-    """A Go that is new enough: the one on the path, or else the one it can fetch as a module, as Go itself does it."""
+def compiler(sources: Path) -> str:
+    """A Go that is new enough for the module: the one on the path, or else the one it can fetch as a module, as Go
+    itself does it."""
+    found = re.search(r"^go (\S+)$", (sources / "go.mod").read_text(), flags=re.MULTILINE)
+    assert found
+    wanted = found[1]
     said = subprocess.run(["go", "env", "GOVERSION", "GOOS", "GOARCH"], capture_output=True, text=True, check=True)
     version, system, processor = said.stdout.split()
     if _numbers(version) >= _numbers(wanted):

@@ -1,0 +1,46 @@
+"""A client in Go, generated from the published contract, against a gateway."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from builders.grpc_gateway import HOST, grpc_gateway
+from interop.clients.grpc_go import build
+
+TIMEOUT_S = 120
+
+
+async def run_client(bootstrap: str, topic: str, group: str) -> Any:
+    """What it tells."""
+    program = build() / "client"
+    async with grpc_gateway(bootstrap) as served:
+        process = await asyncio.create_subprocess_exec(
+            program, f"{HOST}:{served.server.port}", topic, group, stdout=-1, stderr=-1
+        )
+        try:
+            told, problem = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode == 0, problem.decode()
+    return json.loads(told)
+
+
+def test_a_client_in_go_writes_reads_follows_polls_in_a_group_and_knows_errors_by_name(
+    bootstrap: str, new_name: Callable[[], str]
+) -> None:
+    told = asyncio.run(run_client(bootstrap, new_name(), new_name()))
+    assert told["created"]
+    assert told["put"] == [1, 0, 1, 0], "the second put of one id is told the place of the first"
+    assert told["stream"] == list(range(30))
+    streamed = [f"{number}.{row}" for number in range(10) for row in range(3)]
+    assert sorted(told["got"]) == sorted(["first", *streamed])
+    assert [value for value in told["got"] if value != "first"] == streamed
+    assert told["tailed"] == "live"
+    assert told["polled"] == 32
+    assert told["refused"] == [
+        {"Code": "AlreadyExists", "Reason": "TOPIC_ALREADY_EXISTS", "Domain": "penstock", "Field": ""},
+        {"Code": "InvalidArgument", "Reason": "INVALID_TOPIC", "Domain": "penstock", "Field": "name"},
+    ]
