@@ -27,7 +27,7 @@ class Behind:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._slots = asyncio.Semaphore(FETCHES_MAX)
-        self._shared: dict[tuple[_Places, int], asyncio.Task[Portions]] = {}
+        self._shared: dict[tuple[_Places, Limits], asyncio.Task[Portions]] = {}
 
     async def close(self) -> None:
         tasks = list(self._shared.values())
@@ -53,7 +53,7 @@ class Behind:
 
     async def share(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
         """As `fetch`, together with all who ask the same meanwhile."""
-        key = (tuple(sorted(offsets.items())), limits.size_bytes)
+        key = (tuple(sorted(offsets.items())), limits)
         task = self._shared.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(self.fetch(offsets, limits, deadline), name="shared fetch")
@@ -64,7 +64,7 @@ class Behind:
         except PenstockError as error:
             raise PenstockError(error.code, error.detail) from error
 
-    def _answered(self, key: tuple[_Places, int], task: "asyncio.Task[Portions]") -> None:
+    def _answered(self, key: tuple[_Places, Limits], task: "asyncio.Task[Portions]") -> None:
         del self._shared[key]
         if not task.cancelled():
             task.exception()  # Marks it as seen: all who asked may be gone.

@@ -194,22 +194,20 @@ class Watching:
 
     def _lost(self, watch: Watch, error: PenstockError) -> None:
         """Its broker is gone, or leads no longer: whoever waits waits on, and a new one is looked for."""
-        _log.info("%s is watched again: %s", watch.where, error)
+        _log.debug("%s is looked for: %s", watch.where, error)
         watch.lose()
         self._cluster.forget(watch.where.topic)
         self._homeless[watch] = None
         if self._finding is None:
+            _log.info("watching again: %s", error)
             self._finding = self._loop.create_task(self._find(), name="finding what is watched")
-
-    def _end(self, watch: Watch) -> None:
-        self._forget(watch)
-        if watch.feed is not None:
-            watch.feed.end()
-        watch.lose()
 
     def _forget(self, watch: Watch) -> None:
         self._watches.pop(watch.where, None)
         self._homeless.pop(watch, None)
+        if watch.feed is not None:
+            watch.feed.end()
+        watch.lose()
 
     async def _find(self) -> None:
         """Until each of the homeless is at a link."""
@@ -265,7 +263,7 @@ class Watching:
             if watch.waiting:
                 self._use(watch)
             else:
-                self._end(watch)
+                self._forget(watch)
 
 
 def _wake(news: "asyncio.Future[None]") -> None:

@@ -6,6 +6,7 @@ from typing import cast
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece
+from penstock.records.message import Message
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Request
 from penstock.sdk.fetching import gone
@@ -14,6 +15,9 @@ from penstock.sdk.watching.portion import Limits, Portion, from_on
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import Buffer
+
+PIECE_BYTES = 32 * 1024
+"""As much is opened at once, and no more than is wanted: who reads few messages gets large answers all the same."""
 
 Found = Portion | PenstockError | None
 """None: the place is out of the range that the broker has, and the broker does not say which that is."""
@@ -35,22 +39,26 @@ def fetch(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict
         if answer.error:
             return refusal(answer.error, "reading")
         places = ((TopicPartition(str(topic), row.partition), row) for topic, parts in answer.topics for row in parts)
-        return {where: _found(where, offsets[where], row) for where, row in places}
+        return {where: _found(where, offsets[where], row, limits.messages) for where, row in places}
 
     return Request(FETCH, encode, decode)
 
 
-def _found(where: TopicPartition, offset: int, row: Fetched) -> Found:
+def _found(where: TopicPartition, offset: int, row: Fetched, messages_max: int) -> Found:
     if row.error == ErrorCode.OFFSET_OUT_OF_RANGE.number:
         return _out_of_range(where, offset, row)
     if row.error:
         return refusal(row.error, f"reading {where} at offset {offset}")
-    batches = memoryview(cast(Buffer, row.records))
+    messages: list[Message] = []
+    next_offset = offset
     try:
-        messages = from_on(decode_messages(batches, *where), offset)
+        for piece, end in each_piece(memoryview(cast(Buffer, row.records)), offset, PIECE_BYTES):
+            messages += from_on(decode_messages(piece, *where), offset)
+            next_offset = end
+            if len(messages) >= messages_max:
+                break
     except PenstockError as error:
         return PenstockError(error.code, f"{where}: {error.detail}")
-    next_offset = max((end for _, end in each_piece(batches, offset, len(batches))), default=offset)
     return Portion(*where, messages, next_offset, row.log_start_offset, row.high_watermark)
 
 

@@ -261,5 +261,7 @@ def test_a_closed_client_ends_every_wait() -> None:
         await ground.client.close()
         ended: Sequence[Any] = await asyncio.gather(*waiting, return_exceptions=True)
         assert [error.code for error in ended] == [ErrorCode.CLIENT_CLOSED] * 3
+        await asyncio.sleep(5)
+        assert watching(ground)._finding is None
 
     play(story)
