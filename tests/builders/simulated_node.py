@@ -5,6 +5,7 @@ from random import Random
 
 from builders.writing_client import WritingClient
 from penstock.catalog.memory import MemoryCatalog
+from penstock.model.workers import Workers
 from penstock.node.node import Node
 from penstock.node.settings import Settings
 from penstock.sdk.aio.client import AsyncClient, connect_async
@@ -56,7 +57,9 @@ class SimulatedMachine:
             workers=SimulatedWorkers(self._loop, Random(4)),
         )
 
-    async def connect(self, host: str = "client", metrics: Metrics | None = None) -> AsyncClient:
+    async def connect(
+        self, host: str = "client", metrics: Metrics | None = None, workers: Workers | None = None
+    ) -> AsyncClient:
         """The public client."""
         network = self.network.host(host)
         return await connect_async(
@@ -65,7 +68,7 @@ class SimulatedMachine:
             network=network,
             clock=self.clock,
             entropy=self.entropy,
-            workers=SimulatedWorkers(self._loop, Random(4)),
+            workers=workers or SimulatedWorkers(self._loop, Random(4)),
         )
 
 

@@ -72,6 +72,7 @@ MAGIC = cython.declare(cython.longlong, _header.MAGIC)
 BASE_OFFSET_MAX = cython.declare(cython.longlong, _header.BASE_OFFSET_MAX)
 LOG_APPEND_TIME = cython.declare(cython.longlong, _header.LOG_APPEND_TIME)
 MADE_IDS_HIGH = cython.declare(cython.longlong, _header.MADE_IDS >> 8)
+COMPRESSED = cython.declare(cython.longlong, _header.COMPRESSION_MASK)
 SPECIAL = cython.declare(cython.longlong, _header.COMPRESSION_MASK | _header.CONTROL)
 
 # What a record and a header take as Python objects, besides their bytes; a little more than was measured.
@@ -841,12 +842,19 @@ class Run:
     _last_offset_delta: cython.longlong
     _base_timestamp: cython.longlong
     _append_timestamp: object
+    _is_packed: cython.bint
 
     def __init__(self, buffer: Bytes, limit_bytes: cython.Py_ssize_t) -> None:
         """`limit_bytes` are how many the bodies may have together."""
         self._reader = Reader(buffer)
         self._at = self._end = 0
         self._left_bytes = limit_bytes
+        self._is_packed = False
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one of the batches that `behind` has looked at last is compressed."""
+        return self._is_packed
 
     @property
     def end(self) -> int:
@@ -921,6 +929,7 @@ class Run:
         at: cython.Py_ssize_t = start
         length: cython.longlong
         following: cython.longlong
+        self._is_packed = False
         while len(self._reader._data) - at >= HEADER_BYTES:
             length = self._int(at + 8)
             if length < HEADER_BYTES - LENGTH_END or length > len(self._reader._data) - at - LENGTH_END:
@@ -929,6 +938,8 @@ class Run:
                 return at, offset
             following = self._long(at) + self._int(at + 23) + 1
             offset = max(offset, following)
+            if self._reader._data[at + CRC_START + 1] & COMPRESSED:
+                self._is_packed = True
             at += length + LENGTH_END
         return len(self._reader._data), offset
 

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.records._decode import Run, decode_records
 from penstock.records._encode import encode_records, time_range
@@ -165,22 +165,48 @@ def decode_batches(
 
 
 def decode_messages(
-    buffer: Bytes, topic: str, partition: int, *, limit_bytes: int = DECODED_BYTES_MAX
+    buffer: Bytes, topic: str, partition: int, *, limit_bytes: int = DECODED_BYTES_MAX, packed_bytes: int | None = None
 ) -> list[Message]:
-    """As `decode_batches`, for those who read a partition: its messages, checked, without control batches."""
+    """As `decode_batches`, for those who read a partition: its messages, checked, without control batches.
+
+    `packed_bytes` is what the buffer took before it was `unpacked`, if it was.
+    """
     messages: list[Message] = []
-    _decode_all(buffer, messages, (topic, partition), limit_bytes=limit_bytes, verify=True, control=False)
+    place = (topic, partition)
+    _decode_all(buffer, messages, place, limit_bytes=limit_bytes, verify=True, control=False, packed_bytes=packed_bytes)
     return messages
 
 
-def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[tuple[memoryview, int]]:
-    """The buffer in pieces of whole batches, closed and unchecked, within `size_bytes` unless one alone is larger; and
-    where to go on reading after each, at least `offset`."""
+def unpacked(buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX) -> bytearray:
+    """The whole batches of `buffer`, checked, and none of them compressed; CorruptBatch as for `decode_batches`."""
+    made = bytearray()
+    for position, header in each_batch(buffer):
+        body = batch_body(buffer, position, header, limit_bytes=max(0, limit_bytes - len(made)), verify=True)
+        start = len(made)
+        made += bytes(HEADER_BYTES)
+        made += body
+        plain = header._replace(attributes=header.attributes & ~COMPRESSION_MASK)
+        _pack(made, start, plain.base_offset, len(made) - start - LENGTH_END, *plain[2:])
+        _pack_crc(made, start + CRC_START - 4, crc32c(memoryview(made)[start + CRC_START :]))
+    return made
+
+
+class Piece(NamedTuple):
+    """Whole batches of a buffer, where to go on reading after them, and whether one of them is compressed."""
+
+    stored: memoryview
+    next_offset: int
+    is_packed: bool
+
+
+def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[Piece]:
+    """The buffer in pieces of whole batches, closed and unchecked, within `size_bytes` unless one alone is larger; each
+    with where to go on after it, at least `offset`."""
     run = Run(buffer, 0)
     start = 0
     while start < len(buffer):
         end, offset = run.behind(start, size_bytes, offset)
-        yield buffer[start:end], offset
+        yield Piece(buffer[start:end], offset, run.is_packed)
         start = end
 
 
@@ -192,8 +218,9 @@ def _decode_all(
     limit_bytes: int,
     verify: bool,
     control: bool,
+    packed_bytes: int | None = None,
 ) -> None:
-    budget_bytes = max(limit_bytes, len(buffer) * _OBJECT_RATIO)
+    budget_bytes = max(limit_bytes, (len(buffer) if packed_bytes is None else packed_bytes) * _OBJECT_RATIO)
     run = Run(buffer, limit_bytes)
     while True:
         budget_bytes = run.decode(records, budget_bytes, verify, place)

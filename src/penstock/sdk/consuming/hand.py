@@ -101,8 +101,8 @@ class Hand:
         if self._left is None and self._decode is None and len(self._all) <= count_max:
             self._work.setdefault(portion.reader.where, portion.offset)
             self._left = deque()
-            found, self._all = self._all, []
-            return found
+            everything, self._all = self._all, []
+            return everything
         left = self._begun()
         found: list[Message] = []
         try:

@@ -7,13 +7,16 @@ from operator import attrgetter
 from uuid import UUID
 
 from penstock.model.names import TopicPartition
-from penstock.records.batch import decode_messages, each_piece
+from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
 
 PIECE_BYTES = 1024 * 1024
 """As much is opened at once: the messages of more would drive each other out of the processor's caches."""
+
+HEAVY_BYTES = 4 * 1024
+"""From so many on, what is compressed is unpacked in a worker: a thousand times as much may come out."""
 
 _offset = attrgetter("offset")
 
@@ -55,7 +58,16 @@ class Reader:
 class Portion:
     """What one fetch brought of one partition, or what is left of that; closed until somebody wants it."""
 
-    __slots__ = ("_messages", "high_watermark", "next_offset", "offset", "reader", "stored")
+    __slots__ = (
+        "_messages",
+        "_packed_bytes",
+        "high_watermark",
+        "is_packed",
+        "next_offset",
+        "offset",
+        "reader",
+        "stored",
+    )
 
     def __init__(self, reader: Reader, offset: int, next_offset: int, stored: memoryview, high_watermark: int) -> None:
         self.reader = reader
@@ -65,6 +77,9 @@ class Portion:
         """Messages from there on are not meant either."""
         self.stored = stored
         self.high_watermark = high_watermark
+        self.is_packed = False
+        """Whether it is compressed, and large: who opens it would hold the event loop for long."""
+        self._packed_bytes: int | None = None
         self._messages: list[Message] | None = None
 
     @classmethod
@@ -72,12 +87,30 @@ class Portion:
         """What was asked for at the reader's `fetch_offset`, in pieces."""
         offset = reader.fetch_offset
         stop_offset = reader.stop_offset
-        for stored, next_offset in each_piece(fetched.batches, offset, PIECE_BYTES):
-            if stop_offset is not None and next_offset > stop_offset:
-                yield cls(reader, offset, max(stop_offset, offset), stored, fetched.high_watermark)
+        for stored, next_offset, is_packed in each_piece(fetched.batches, offset, PIECE_BYTES):
+            is_last = stop_offset is not None and next_offset > stop_offset
+            end = max(stop_offset or 0, offset) if is_last else next_offset
+            portion = cls(reader, offset, end, stored, fetched.high_watermark)
+            portion.is_packed = is_packed and len(stored) >= HEAVY_BYTES
+            yield portion
+            if is_last:
                 return
-            yield cls(reader, offset, next_offset, stored, fetched.high_watermark)
             offset = next_offset
+
+    def unpacked(self) -> list["Portion"]:
+        """The same messages, not compressed, in pieces again; CORRUPT_MESSAGE when they are damaged. In any thread."""
+        stored = memoryview(unpacked(self.stored))
+        found: list[Portion] = []
+        offset = self.offset
+        for piece, next_offset, _ in each_piece(stored, offset, PIECE_BYTES):
+            portion = Portion(self.reader, offset, min(next_offset, self.next_offset), piece, self.high_watermark)
+            portion._packed_bytes = self.size_bytes
+            found.append(portion)
+            offset = portion.next_offset
+        if not found:
+            return [Portion(self.reader, offset, self.next_offset, stored, self.high_watermark)]
+        found[-1].next_offset = self.next_offset
+        return found
 
     @property
     def size_bytes(self) -> int:
@@ -86,7 +119,7 @@ class Portion:
     def open(self) -> list[Message]:
         """Its messages; CORRUPT_MESSAGE when they are damaged."""
         if self._messages is None:
-            messages = decode_messages(self.stored, *self.reader.where)
+            messages = decode_messages(self.stored, *self.reader.where, packed_bytes=self._packed_bytes)
             if messages and (messages[0].offset < self.offset or messages[-1].offset >= self.next_offset):
                 first = bisect_left(messages, self.offset, key=_offset)
                 messages = messages[first : bisect_left(messages, self.next_offset, key=_offset)]

@@ -24,6 +24,7 @@ from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.reader import Portion, Reader
 from penstock.sdk.consuming.sessions import FetchSession, Found, Poll
+from penstock.sdk.consuming.unpacking import Unpacking
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 from penstock.sdk.unexpected import client_failed
@@ -77,6 +78,7 @@ class Reading:
         self._changed = changed
         self._rules = rules
         self._portions: deque[Portion] = deque()
+        self._unpacking = Unpacking(asking.workers, self._unpacked)
         self._rounds: dict[Address, _Round] = {}
         self._sessions: defaultdict[Address, FetchSession] = defaultdict(FetchSession)
         self._wake = asyncio.Event()
@@ -146,13 +148,27 @@ class Reading:
         return failure
 
     def next_portion(self) -> Portion | None:
-        """The messages that have waited longest, of a partition that is not paused."""
+        """The messages that have waited longest, of a partition that is not paused; None while they are unpacked."""
         for at, portion in enumerate(self._portions):
             if not portion.reader.is_paused:
+                if portion.is_packed:
+                    self._unpacking.begin(portion)
+                    return None
                 del self._portions[at]
+                following = next((each for each in self._portions if each.is_packed), None)
+                if following is not None:
+                    self._unpacking.begin(following)
                 self._wake.set()
                 return portion
         return None
+
+    def _unpacked(self, portion: Portion, pieces: Sequence[Portion]) -> None:
+        if portion in self._portions:
+            at = self._portions.index(portion)
+            self._portions.remove(portion)
+            for piece in reversed(pieces):
+                self._portions.insert(at, piece)
+        self._changed()
 
     def put_back(self, portions: Sequence[Portion]) -> None:
         """These, in order, were not handed out after all."""

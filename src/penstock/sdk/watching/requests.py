@@ -52,7 +52,7 @@ def _found(where: TopicPartition, offset: int, row: Fetched, messages_max: int) 
     messages: list[Message] = []
     next_offset = offset
     try:
-        for piece, end in each_piece(memoryview(cast(Buffer, row.records)), offset, PIECE_BYTES):
+        for piece, end, _ in each_piece(memoryview(cast(Buffer, row.records)), offset, PIECE_BYTES):
             messages += from_on(decode_messages(piece, *where), offset)
             next_offset = end
             if len(messages) >= messages_max:
