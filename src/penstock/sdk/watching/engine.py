@@ -94,7 +94,8 @@ class Watching:
             found = await self._look(offsets, limits, deadline, waits=wait_s > 0)
             ends = {where: found[where].next_offset for where in offsets}
             if any(portion.messages for portion in found.values()) or (is_over and ends == offsets):
-                return share_out({where: found[where] for where in offsets}, limits)
+                shared = share_out({where: found[where] for where in offsets}, limits)
+                return {where: shared[where] for where in places}
             if ends != offsets:
                 offsets = ends  # Only removed messages and marks lay there.
                 continue

@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from random import Random
 
 import pytest
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
 from penstock.records.header import CorruptBatch
 from penstock.sdk.watching import requests, shelf
+from penstock.sdk.watching.behind import Behind, Portions
 from penstock.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
 from penstock.sdk.watching.link import WINDOW
+from penstock.sdk.watching.portion import Portion
 from penstock.sdk.watching.shelf import SHELF_BYTES
 
 PARTITIONS = 3
@@ -226,3 +230,26 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
     play(story)
+
+
+def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetches = 0
+
+    async def blind(self: Behind, offsets: Mapping[TopicPartition, int], *_: object) -> Portions:
+        nonlocal fetches
+        fetches += 1
+        return {where: Portion(*where, [], offset, 0, offset) for where, offset in offsets.items()}
+
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        waiting = asyncio.ensure_future(polls(ground, [5]))
+        await begun(ground)
+        with monkeypatch.context() as patched:
+            patched.setattr(Behind, "share", blind)
+            behind = asyncio.ensure_future(polls(ground, [3]))
+            await asyncio.sleep(60)
+        assert await behind == [ground.written[0][3:]]
+        waiting.cancel()
+
+    play(story)
+    assert 10 < fetches < 100

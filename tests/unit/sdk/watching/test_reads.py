@@ -129,6 +129,25 @@ def test_a_read_that_does_not_wait_sees_every_message_that_was_acknowledged_befo
     play(story)
 
 
+@pytest.mark.parametrize("wait", [0.0, 30.0])
+def test_places_of_removed_messages_are_passed_over(wait: float) -> None:
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+
+    async def story(ground: Ground) -> None:
+        await ground.client.create_topic("kept", partitions=1, settings=settings)
+        for _ in range(40):  # Of each segment of a megabyte no message is left, but of the last.
+            await ground.writer.put("kept", [bytes(100_000)], keys=[b"key"], partition=0)
+        await asyncio.sleep(3_600)
+        whole = await ground.client.read("kept", 0, 0, max_messages=40)
+        first = whole.messages[0].offset
+        assert first > 10
+        assert offsets(await ground.client.read("kept", 0, 1, max_bytes=1, wait=wait)) == [first]
+        nothing = await ground.client.read("kept", 0, 40, wait=wait)
+        assert (nothing.messages, nothing.next_offset) == ([], 40)
+
+    play(story)
+
+
 @pytest.mark.parametrize("wait", [0.0, 5.0])
 def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
     async def story(ground: Ground) -> None:
@@ -210,7 +229,7 @@ def test_the_first_of_several_places_that_has_something_ends_the_wait() -> None:
         await begun(ground, 3)
         await ground.write(1, (1,))
         found = await waiting
-        assert {where.partition: portion.next_offset for where, portion in found.items()} == {0: 2, 1: 3, 2: 2}
+        assert [(where.partition, portion.next_offset) for where, portion in found.items()] == [(0, 2), (1, 3), (2, 2)]
         assert values(found[place(1)].messages) == ground.written[1][2:]
         await begun(ground, 0)
 
