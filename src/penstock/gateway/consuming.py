@@ -217,7 +217,7 @@ class _Poll:
                 is_reader = True
             else:
                 is_over = self._until.is_over
-                polled = await self._read(owned, self._until.within(_beat_s(membership)))
+                polled = await self._read(owned, min(self._until.left_s, _beat_s(membership)))
                 if polled.messages or is_over:
                     return polled
             membership = await self._consumer.join()

@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 
+COORDINATORS_KEPT = 10_000
+"""Of so many groups it is remembered who keeps them; whoever names more has it looked up again."""
+
 _NOT_OF_THIS_KIND = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -42,6 +45,8 @@ class Coordinators:
             anyone = await self._cluster.anyone(deadline)
             request = requests_groups.find_coordinator(group_id)
             broker = await anyone.request(request, self._cluster.timeout_s(deadline))
+            if len(self._known) >= COORDINATORS_KEPT:
+                self._known.clear()
             address = self._known[group_id] = Address(broker.host, broker.port)
         try:
             return await self._cluster.to(address, deadline)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -14,6 +16,8 @@ from penstock.gateway.reading import Limits
 from penstock.gateway.writing import Columns, write
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+
+T = TypeVar("T")
 
 TOPIC, GROUP = "orders", "billing"
 SESSION_S = 45.0
@@ -293,6 +297,71 @@ def test_no_more_partitions_are_handed_out_at_a_time_than_a_poll_can_afford() ->
         assert sorted(seen) == list(range(count))
 
     play(story, partitions=3 * PARTITIONS_MAX)
+
+
+class Ledger:
+    """What three consumers were handed, and what was committed, in a random order of events."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.site = site
+        self.random = Random(seed)
+        self.handed: set[tuple[int, int]] = set()
+        self.committed: dict[int, int] = {}
+
+    async def step(self) -> None:
+        name, at = self.random.choice("abc"), self.random.randrange(2)
+        match self.random.randrange(20):
+            case 0:
+                await self.site.restart()
+            case 1:
+                await asyncio.sleep(self.random.choice([5, IN_FLIGHT_S, SESSION_S]))
+            case 2 | 3:
+                await self.site.write(self.random.randint(1, 5), range(3))
+            case 4:
+                await self.unless_unknown(leave(self.site.gateways[at], GROUP, name))
+            case 5 | 6 | 7 | 8:
+                self.take_commit(await self.unless_unknown(self.site.commit(name, at=at)) or {})
+            case _:
+                await self.poll(name, at)
+
+    async def poll(self, name: str, at: int) -> Polled:
+        before = dict(self.committed)
+        auto_commit = self.random.random() < 0.3
+        limits = Limits(self.random.randint(1, 20), wait_s=self.random.choice([0, 0, 3]))
+        polled = await self.site.poll(name, limits, at=at, auto_commit=auto_commit)
+        for message in polled.messages:
+            assert message.offset >= before.get(message.partition, 0), "what was committed does not come again"
+        self.take_commit(await self.site.committed())
+        self.handed |= {(message.partition, message.offset) for message in polled.messages}
+        return polled
+
+    def take_commit(self, positions: dict[int, int]) -> None:
+        for partition, position in positions.items():
+            assert {offset for number, offset in self.handed if number == partition} >= set(range(position))
+            assert position >= self.committed.get(partition, 0)
+            self.committed[partition] = position
+
+    async def unless_unknown(self, work: Awaitable[T]) -> T | None:
+        try:
+            return await work
+        except PenstockError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            return None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_lost_or_comes_again_after_a_commit_in_any_order_of_events(seed: int) -> None:
+    async def story(site: Site) -> None:
+        ledger = Ledger(site, seed)
+        for _ in range(80):
+            await ledger.step()
+        await asyncio.sleep(2 * SESSION_S)
+        while (await ledger.poll("last", 0)).messages or sum(ledger.committed.values()) < site.written:
+            pass
+        assert len(ledger.handed) == site.written
+
+    play(story, partitions=3)
 
 
 def test_what_makes_no_sense_is_told_by_name() -> None:

@@ -1,0 +1,114 @@
+"""What a poll and a commit ask the brokers, counted: few things, and not more where there are more partitions."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from builders.gateway import Ground, with_clusters
+from builders.simulated_node import HOST
+from penstock.gateway.consuming import PARTITIONS_MAX, commit, poll
+from penstock.gateway.reading import Limits
+from penstock.gateway.writing import Columns, write
+from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.aio.client import AsyncClient
+from penstock.sdk.aio.face import AsyncPortal
+from penstock.sdk.cluster import ConnectionSettings
+from penstock.sdk.home import Home
+
+TOPIC, NAMES = "orders", ("billing", "a")
+WARM = {"ApiVersions", "Info", "Role", "FindCoordinator", "Metadata"}
+"""Asked once for a connection, a group or a topic, and not again."""
+
+
+class Asked:
+    """Told of every request that was answered."""
+
+    def __init__(self) -> None:
+        self.apis: Counter[str] = Counter()
+
+    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
+        pass
+
+    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
+        if name == "request_seconds":
+            self.apis[labels["api"]] += 1
+
+    async def during(self, work: Awaitable[object]) -> dict[str, int]:
+        self.apis.clear()
+        await work
+        return {api: count for api, count in sorted(self.apis.items()) if api not in WARM}
+
+
+def counted(story: Callable[[Ground, Asked], Awaitable[None]], partitions: int) -> None:
+    async def whole(ground: Ground) -> None:
+        asked, machine = Asked(), ground.machine
+        home = Home(
+            parse_bootstrap(f"{HOST}:9092"),
+            network=machine.network.host("counted"),
+            clock=machine.clock,
+            entropy=machine.entropy,
+            settings=ConnectionSettings(),
+            metrics=asked,
+        )
+        ground.member.client = AsyncClient(AsyncPortal(), home)
+        await ground.member.client.create_topic(TOPIC, partitions=partitions)
+        await story(ground, asked)
+
+    with_clusters(whole)
+
+
+async def fill(ground: Ground, partitions: int) -> None:
+    values: list[bytes | None] = [b"value"] * partitions
+    await write(ground.member, Columns(TOPIC, values, partitions=list(range(partitions))))
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 200])
+def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions: int) -> None:
+    some = min(partitions, PARTITIONS_MAX)
+
+    async def story(ground: Ground, asked: Asked) -> None:
+        await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=0))
+        await fill(ground, partitions)
+
+        def polled() -> Awaitable[object]:
+            return poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=0))
+
+        first = {"GroupJoin": 1, "Iters": 1, "OffsetFetch": 1, "ListOffsets": 1, "Fetch": 1}
+        # A group that has committed nothing has iterators without an offset: that is read before it is handed out.
+        within(await asked.during(polled()), {**first, "IterGet": some, "Iter": some, "IterHand": some})
+        within(await asked.during(polled()), {"GroupJoin": 1, "Iters": 1, "Fetch": some})
+        within(await asked.during(commit(ground.cluster, *NAMES)), {"GroupBeat": 1, "Iters": 1, "IterCommit": some})
+
+    counted(story, partitions)
+
+
+def within(cost: Mapping[str, int], limits: Mapping[str, int]) -> None:
+    over = {api: count for api, count in cost.items() if count > limits.get(api, 0)}
+    assert not over, f"{cost}, and allowed are {limits}"
+    assert cost["Iters"] == 1
+
+
+def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None:
+    async def story(ground: Ground, asked: Asked) -> None:
+        async def polled() -> object:
+            return await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=5), auto_commit=True)
+
+        await fill(ground, 1)
+        await polled()
+        for _ in range(3):
+            await fill(ground, 1)
+            # Who it is and what it has, at once; the commit; the messages; the note that they were handed out.
+            limits = {"GroupJoin": 1, "Iters": 1, "IterCommit": 1, "Fetch": 1, "IterHand": 1}
+            within(await asked.during(polled()), limits)
+
+    counted(story, 1)
+
+
+def test_a_poll_that_waits_asks_no_more_than_a_heartbeat() -> None:
+    async def story(ground: Ground, asked: Asked) -> None:
+        await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=10))
+        cost = await asked.during(poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=20)))
+        within(cost, {"Iters": 1, "GroupJoin": 6, "OffsetFetch": 5, "ListOffsets": 5, "Fetch": 1})
+
+    counted(story, 50)
