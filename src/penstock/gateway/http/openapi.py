@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -69,6 +70,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
 def _parameters(operation: Operation, schema: dict[str, Any]) -> list[dict[str, Any]]:
     in_path = _PATH_NAME.findall(operation.path)
     required = schema.get("required", [])
+    given = _given(operation)
     rows = []
     for name, field in schema["properties"].items():
         where = "path" if name in in_path else "query"
@@ -76,8 +78,21 @@ def _parameters(operation: Operation, schema: dict[str, Any]) -> list[dict[str, 
         row = {"name": name, "in": where, "required": where == "path" or name in required, "schema": shown}
         if "description" in field:
             row["description"] = field["description"]
+        if name in given:
+            row["example"] = given[name]
         rows.append(row)
     return rows
+
+
+def _given(operation: Operation) -> dict[str, str]:
+    """The parameters of the first example."""
+    if not operation.examples:
+        return {}
+    path, _, query = operation.examples[0].path.partition("?")
+    pattern = _PATH_NAME.sub(r"(?P<\1>[^/]+)", operation.path)
+    match = re.fullmatch(pattern, path)
+    assert match is not None, f"an example of {operation.name} is for another path"
+    return {**match.groupdict(), **dict(parse_qsl(query))}
 
 
 def _contents(operation: Operation, schema: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,12 @@ class Patience:
     connections: int = 20_000
 
 
-REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
+REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -82,6 +87,9 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._is_in_head and self._head_bytes > self.patience.head_bytes:
             text = f"a request's head has {self.patience.head_bytes} bytes at most"
             self._refuse(431, ErrorCode.INVALID_REQUEST, text)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, ErrorCode.INVALID_REQUEST, "this is not an HTTP/1.1 request")
 
     # The request.
 

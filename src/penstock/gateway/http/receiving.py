@@ -12,7 +12,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-_UNPACK_HERE_BYTES_MAX = 64 * 1024
+_UNPACK_HERE_BYTES_MAX = 4 * 1024
 
 
 class GoneError(Exception):

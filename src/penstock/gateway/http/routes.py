@@ -163,7 +163,7 @@ _TOPICS = (
         concerns="topic",
         group="Topics",
         errors=(*_TOPIC_ERRORS, ErrorCode.OFFSET_OUT_OF_RANGE),
-        examples=(Example("All of a partition", "/v1/topics/invoices/messages", {"before": {"0": -1}}),),
+        examples=(Example("All of a partition", "/v1/topics/orders/messages", {"before": {"0": -1}}),),
     ),
     Operation(
         "DELETE",

@@ -28,7 +28,7 @@ class ShownEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
     headers: dict[str, str | None] | UnsetType = UNSET
     headers_base64: dict[str, str] | UnsetType = UNSET
     message_id: str | UnsetType = UNSET
-    """The id under which its writer stored it, where one was given."""
+    """The id under which it was stored; none where it was written by a client that knows no ids."""
     topic: str | UnsetType = UNSET
     """Where there are several."""
 
@@ -47,6 +47,9 @@ def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSE
         event.key = None
     if message.headers:
         _show_headers(event, message.headers)
+    own_id = message.message_id
+    if own_id is not None:
+        event.message_id = own_id.decode(errors="backslashreplace")
     return event
 
 
@@ -77,8 +80,7 @@ def _show_headers(event: ShownEvent, headers: Sequence[RecordHeader]) -> None:
     texts: dict[str, str | None] = {}
     packed: dict[str, str] = {}
     for name, data in headers:
-        if name == ID_HEADER and data is not None:
-            event.message_id = data.decode(errors="backslashreplace")
+        if name == ID_HEADER:
             continue
         try:
             texts[name] = None if data is None else data.decode()

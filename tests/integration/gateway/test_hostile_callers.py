@@ -1,0 +1,170 @@
+"""Callers that are slow, large, broken or half gone: each is met with patience that ends, and harms nobody else."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.real_broker import RealBroker
+
+LIMITS = {
+    "PENSTOCK_GATEWAY_HEAD_MS": "300",
+    "PENSTOCK_GATEWAY_BODY_MS": "300",
+    "PENSTOCK_GATEWAY_TAKE_MS": "300",
+    "PENSTOCK_GATEWAY_BODY_BYTES_MAX": "1MiB",
+    "PENSTOCK_GATEWAY_CONNECTIONS_MAX": "50",
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    with RealBroker(Path(tmp_path_factory.mktemp("broker")) / "data", gateway=True, env=LIMITS) as started:
+        yield started
+
+
+def opened(broker: RealBroker) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", broker.http_port), 30)
+    connection.settimeout(30)
+    return connection
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What is answered until the connection ends."""
+    said = b""
+    try:
+        while piece := connection.recv(65536):
+            said += piece
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def answered(connection: socket.socket) -> tuple[int, bytes]:
+    """One answer: its status and its body."""
+    said = b""
+    while b"\r\n\r\n" not in said:
+        piece = connection.recv(65536)
+        assert piece, said
+        said += piece
+    head, _, body = said.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return int(head.split()[1]), body
+
+
+def post(body: bytes, path: str = "/events") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
+
+
+def test_a_head_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
+    with opened(broker) as silent, opened(broker) as slow:
+        slow.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\n")
+        assert everything(silent) == b""
+        said = everything(slow)
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "REQUEST_TIMED_OUT"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
+    with opened(broker) as slow:
+        slow.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert everything(slow).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_head_that_does_not_end_is_cut_off(broker: RealBroker) -> None:
+    with opened(broker) as endless:
+        endless.sendall(b"GET /v1/topics HTTP/1.1\r\n")
+        try:
+            for _ in range(100):
+                endless.sendall(b"X-Filler: " + b"x" * 2_000 + b"\r\n")
+        except OSError:
+            pass  # It ended already.
+        said = everything(endless)
+        assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_comes(broker: RealBroker) -> None:
+    with opened(broker) as large:
+        large.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        status, body = answered(large)
+        assert (status, json.loads(body)["code"]) == (413, "MESSAGE_TOO_LARGE")
+    with opened(broker) as chunked:
+        chunked.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(17):
+            chunked.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        status, body = answered(chunked)
+        assert (status, json.loads(body)["code"]) == (413, "MESSAGE_TOO_LARGE")
+
+
+def test_what_is_no_http_is_told_so(broker: RealBroker) -> None:
+    with opened(broker) as odd:
+        odd.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        said = everything(odd)
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "INVALID_REQUEST"
+
+
+def test_who_has_nothing_more_to_say_gets_the_answer(broker: RealBroker) -> None:
+    with opened(broker) as half:
+        half.sendall(post(b'{"topic": "half", "value": "closed"}'))
+        half.shutdown(socket.SHUT_WR)
+        status, body = answered(half)
+        assert (status, json.loads(body)["offset"]) == (200, 0)
+        assert everything(half) == b""
+
+
+def test_a_body_that_ends_in_the_middle_is_not_stored(broker: RealBroker) -> None:
+    with opened(broker) as half:
+        half.sendall(
+            b"POST /events?topic=middle HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\nhal"
+        )
+        half.shutdown(socket.SHUT_WR)
+        assert everything(half) == b""
+    with opened(broker) as other:
+        other.sendall(b"GET /events?topic=middle&wait=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answered(other)[0] == 404
+
+
+def test_requests_that_come_together_are_answered_in_order(broker: RealBroker) -> None:
+    with opened(broker) as eager:
+        bodies = [b'{"topic": "order", "value": "%d"}' % number for number in range(20)]
+        eager.sendall(b"".join(post(body) for body in bodies))
+        said = b""
+        while said.count(b"HTTP/1.1 200") < 20 or not said.endswith(b"}"):
+            said += eager.recv(65536)
+        offsets = [json.loads(b"{" + part.partition(b"{")[2])["offset"] for part in said.split(b"HTTP/1.1 ")[1:]]
+        assert offsets == list(range(20))
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
+    with opened(broker) as writer:
+        for _ in range(30):
+            writer.sendall(post(b'{"topic": "much", "value": "%b"}' % (b"x" * 900_000)))
+            assert answered(writer)[0] == 200
+    with opened(broker) as lazy:
+        lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        with opened(broker) as other:
+            while True:  # The gateway's own figures say when it is gone.
+                other.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                _, figures = answered(other)
+                lines = dict(line.rsplit(b" ", 1) for line in figures.splitlines() if not line.startswith(b"#"))
+                if int(lines[b"penstock_gateway_connections"]) == 1:
+                    break
+
+
+def test_one_connection_too_many_is_told_so_and_the_others_go_on(broker: RealBroker) -> None:
+    held = [opened(broker) for _ in range(50)]
+    try:
+        with opened(broker) as more:
+            said = everything(more)
+            assert said.startswith(b"HTTP/1.1 503 ")
+            assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "GATEWAY_FULL"
+    finally:
+        for each in held:
+            each.close()
+    with opened(broker) as after:
+        after.sendall(b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answered(after)[0] == 200

@@ -1,0 +1,229 @@
+"""GET /events: places, waits, forms of the answer, live tails."""
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from builders.gateway import Web, with_web
+
+
+async def put(web: Web, *values: str, topic: str = "t", **fields: Any) -> None:
+    events = [{"value": value, **fields} for value in values]
+    answer = await web.ask("POST", "/events", {"topic": topic, "events": events})
+    assert answer.status == 200, answer.body
+
+
+def values(answer: Any) -> list[str]:
+    return [event["value"] for event in answer.json["events"]]
+
+
+def test_reading_goes_on_from_the_place_of_the_last_answer() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"abcde")
+        first = await web.ask("GET", "/events?topic=t&offset=beginning&max_messages=2")
+        assert (values(first), first.json["next"]) == (["a", "b"], "0:2")
+        second = await web.ask("GET", f"/events?topic=t&offset={first.json['next']}")
+        assert (values(second), second.json["next"]) == (["c", "d", "e"], "0:5")
+        of_one = await web.ask("GET", "/events?topic=t&partition=0&offset=4")
+        assert (values(of_one), of_one.json["next"]) == (["e"], "5")
+
+    with_web(story)
+
+
+def test_a_message_is_shown_with_all_that_is_known_of_it() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a", key="k", headers={"h": "v", "none": None}, timestamp=7_000, message_id="mine")
+        (event,) = (await web.ask("GET", "/events?topic=t")).json["events"]
+        assert event == {
+            "partition": 0,
+            "offset": 0,
+            "timestamp": 7_000,
+            "key": "k",
+            "value": "a",
+            "headers": {"h": "v", "none": None},
+            "message_id": "mine",
+        }
+
+    with_web(story)
+
+
+def test_the_id_that_a_write_was_told_is_the_one_that_readers_see() -> None:
+    async def story(web: Web) -> None:
+        stored = await web.ask("POST", "/events", {"topic": "t", "value": "a"})
+        (event,) = (await web.ask("GET", "/events?topic=t")).json["events"]
+        assert event["message_id"] == stored.json["message_id"]
+
+    with_web(story)
+
+
+def test_parameters_may_be_in_a_json_body() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"abc")
+        answer = await web.ask("GET", "/events", {"topic": "t", "offset": 1, "wait": 0, "partition": 0})
+        assert values(answer) == ["b", "c"]
+        assert values(await web.ask("GET", "/events?offset=2", {"topic": "t", "offset": 0})) == ["c"]
+
+    with_web(story)
+
+
+def test_a_poll_waits_until_something_comes_and_no_longer_than_it_is_told() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60"))
+        beyond = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=2&wait=60"))
+        await asyncio.sleep(20)
+        assert not waiting.done()
+        await put(web, "b")
+        assert values(await waiting) == ["b"]
+        await asyncio.sleep(1)
+        assert not beyond.done(), "the place is not reached yet"
+        await put(web, "c")
+        assert values(await beyond) == ["c"]
+        begun_s = loop.time()
+        empty = await web.ask("GET", "/events?topic=t&offset=latest")
+        assert (values(empty), empty.json["next"]) == ([], "0:3")
+        assert 5 <= loop.time() - begun_s < 6
+
+    with_web(story)
+
+
+def test_reading_begins_at_a_time() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a", timestamp=1_000)
+        await put(web, "b", timestamp=86_400_000)
+        assert values(await web.ask("GET", "/events?topic=t&time=1970-01-01T12:00:00Z")) == ["b"]
+        assert values(await web.ask("GET", "/events?topic=t&time=1000")) == ["a", "b"]
+
+    with_web(story)
+
+
+def test_lines_of_json_have_the_place_in_a_header() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"ab")
+        answer = await web.ask("GET", "/events?topic=t", accept="application/x-ndjson")
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        assert [json.loads(line)["value"] for line in answer.body.splitlines()] == ["a", "b"]
+        assert answer.headers["penstock-next"] == "0:2"
+
+    with_web(story)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/events", (422, "INVALID_REQUEST", "topic")),
+        ("/events?topic=t&ofset=1", (422, "INVALID_REQUEST", "ofset")),
+        ("/events?topic=t&offset=soon", (422, "INVALID_REQUEST", "offset")),
+        ("/events?topic=t&offset=1:1", (422, "INVALID_REQUEST", "offset")),
+        ("/events?topic=t&offset=1&time=5", (422, "INVALID_REQUEST", "time")),
+        ("/events?topic=t&wait=61", (422, "INVALID_REQUEST", "wait")),
+        ("/events?topic=t&wait=long", (422, "INVALID_REQUEST", "wait")),
+        ("/events?topic=t&max_messages=0", (422, "INVALID_REQUEST", "max_messages")),
+        ("/events?topic=t&topic=u", (422, "INVALID_REQUEST", "topic")),
+        ("/events?topic=%ff", (422, "INVALID_REQUEST", "query")),
+        ("/events?topic=t&format=xml", (422, "INVALID_REQUEST", "format")),
+        ("/events?topic=t&group=g", (422, "INVALID_REQUEST", "consumer")),
+        ("/events?topic=nowhere", (404, "UNKNOWN_TOPIC_OR_PARTITION", None)),
+        ("/events?topic=t&partition=9&offset=0", (404, "UNKNOWN_TOPIC_OR_PARTITION", None)),
+        ("/events?topic=a%20b", (422, "INVALID_TOPIC", "topic")),
+        ("/events?topic=t&cluster=none", (404, "UNKNOWN_CLUSTER", "cluster")),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(target: str, expected: tuple[int, str, str | None]) -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        assert (await web.ask("GET", target)).problem == expected
+
+    with_web(story)
+
+
+def test_messages_that_are_gone_are_told_with_where_the_partition_begins() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"abc")
+        removed = await web.ask("DELETE", "/v1/topics/t/messages", {"before": {"0": 2}})
+        assert removed.json["first_offsets"] == {"0": 2}
+        answer = await web.ask("GET", "/events?topic=t&offset=0")
+        assert answer.problem == (416, "OFFSET_OUT_OF_RANGE", "offset")
+        assert "2" in answer.json["detail"]
+
+    with_web(story)
+
+
+def test_a_live_tail_goes_on_until_the_gateway_is_drained() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "before")
+        tail = asyncio.ensure_future(web.ask("GET", "/events?topic=t", accept="text/event-stream"))
+        await asyncio.sleep(1)
+        await put(web, "a", "b")
+        await asyncio.sleep(20)
+        await put(web, "c")
+        await asyncio.sleep(1)
+        web.site.draining.begin()
+        answer = await tail
+        assert answer.headers["content-type"] == "text/event-stream"
+        blocks = answer.body.decode().split("\n\n")
+        told = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block.startswith("id")]
+        assert [(each["id"], json.loads(each["data"])["value"]) for each in told] == [
+            ("0:2", "a"),
+            ("0:3", "b"),
+            ("0:4", "c"),
+        ]
+        assert ": still here" in blocks, "a silent tail gives signs of life"
+
+    with_web(story)
+
+
+def test_a_tail_that_lost_its_connection_goes_on_behind_the_last_event_it_has() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"abc")
+        tail = asyncio.ensure_future(
+            web.ask("GET", "/events?topic=t&follow=true", accept="application/x-ndjson", last_event_id="0:1")
+        )
+        await asyncio.sleep(1)
+        web.site.draining.begin()
+        lines = [line for line in (await tail).body.splitlines() if line]
+        assert [json.loads(line)["value"] for line in lines] == ["b", "c"]
+
+    with_web(story)
+
+
+def test_a_tail_ends_with_what_went_wrong() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        tail = asyncio.ensure_future(web.ask("GET", "/events?topic=t", accept="text/event-stream"))
+        await asyncio.sleep(1)
+        assert (await web.ask("DELETE", "/v1/topics/t")).status == 204
+        answer = await tail
+        assert b"event: error\n" in answer.body
+        assert json.loads(answer.body.rpartition(b"data: ")[2])["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    with_web(story)
+
+
+def test_long_answers_are_compressed_for_who_takes_that() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "x" * 10_000)
+        packed = await web.ask("GET", "/events?topic=t", accept_encoding="gzip, br")
+        assert packed.headers["content-encoding"] == "gzip"
+        assert len(packed.body) < 2_000
+        plain = await web.ask("GET", "/events?topic=t")
+        assert "content-encoding" not in plain.headers
+        assert gzip.decompress(packed.body) == plain.body
+
+    with_web(story)
+
+
+def test_a_poll_under_way_is_answered_with_nothing_when_the_gateway_is_drained() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60"))
+        await asyncio.sleep(1)
+        web.site.draining.begin()
+        answer = await waiting
+        assert (answer.status, values(answer), answer.json["next"]) == (200, [], "0:1")
+
+    with_web(story)
