@@ -83,9 +83,12 @@ def problem_of(error: PenstockError, status: int | None = None, **more: Any) -> 
 
 
 def problem_answer(problem: Problem, headers: Mapping[bytes, bytes] | None = None) -> Answer:
-    more = {b"retry-after": b"1"} if problem.status == 503 else {}
+    more = _BESIDE.get(problem.status, {})
     return Answer(encode(problem), PROBLEM, problem.status, {**more, **(headers or {})})
 
+
+_BESIDE = {503: {b"retry-after": b"1"}, 413: {b"connection": b"close"}}
+"""A body that is too large is not read to its end, so that nothing can follow it."""
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _NAMED = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")

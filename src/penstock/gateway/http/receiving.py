@@ -33,23 +33,27 @@ class Body:
         """All of it; MESSAGE_TOO_LARGE, GATEWAY_FULL, or GoneError when it does not come whole."""
         if declared.isdigit() and int(declared) > self._most_bytes:
             raise self._too_large(f"a body of {declared.decode()} bytes")
-        message = await receive()
-        data: bytes = message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise GoneError
-        self._take(len(data))
-        if message.get("more_body", False):
+        data, has_more = await self._part(receive)
+        if has_more:
             parts = [data]
-            while message.get("more_body", False):
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise GoneError
-                parts.append(message.get("body", b""))
-                self._take(len(parts[-1]))
+            while has_more:
+                data, has_more = await self._part(receive)
+                parts.append(data)
             data = b"".join(parts)
         if encoding and encoding != b"identity":
             return await self._unpacked(data, encoding)
         return data
+
+    async def _part(self, receive: Receive) -> tuple[bytes, bool]:
+        """A part of it, and whether there is more."""
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        data: bytes = message.get("body", b"")
+        self._take(len(data))
+        if self._held_bytes > self._most_bytes:
+            raise self._too_large("the body")
+        return data, message.get("more_body", False)
 
     async def _unpacked(self, data: bytes, encoding: bytes) -> bytes:
         if encoding != b"gzip":
@@ -79,8 +83,6 @@ class Body:
         if size_bytes:
             self._budget.take(size_bytes)
             self._held_bytes += size_bytes
-            if self._held_bytes > 2 * self._most_bytes:
-                raise self._too_large("the body")
 
     def _too_large(self, what: str) -> PenstockError:
         text = f"{what} is larger than {self._most_bytes} bytes, which is the most that this gateway takes at once"
