@@ -115,6 +115,15 @@ async def leave(cluster: Cluster, group: str, consumer: str) -> None:
     await _wherever_it_is(cluster, left)
 
 
+async def in_flight(cluster: Cluster, group: str) -> list[ListedIterator]:
+    """What all consumers of a group have in flight; GROUP_ID_NOT_FOUND when no member knows it."""
+
+    async def listed(member: Member) -> list[ListedIterator]:
+        return await member.calls.list(group, timeout=member.timeout_s)
+
+    return [row for rows in await _wherever_it_is(cluster, listed) for row in rows]
+
+
 async def _wherever_it_is(cluster: Cluster, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
     """What the members say that know the consumer; UNKNOWN_MEMBER_ID when none does."""
 

@@ -1,17 +1,16 @@
 """GET /events: a long poll, or a live tail as lines of JSON or server-sent events."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, UnsetType
 
-from penstock.gateway.clusters import DEFAULT
 from penstock.gateway.failures import invalid
 from penstock.gateway.http.answers import JSON, NDJSON, SSE, Answer, Stream, encode, problem_of
 from penstock.gateway.http.asked import Asked
-from penstock.gateway.http.named import ClusterName, Partition, TopicName
-from penstock.gateway.http.shown import Format, ShownEvent, shown
+from penstock.gateway.http.consumers import poll_in_group
+from penstock.gateway.http.read_parameters import ReadParameters
+from penstock.gateway.http.shown import ShownEvent, shown
 from penstock.gateway.http.table import Example, Operation
 from penstock.gateway.reading import BEGINNING, LATEST, Limits, Positions, TopicReader, parse_time_ms, place_text
 from penstock.gateway.rights import Right
@@ -22,60 +21,43 @@ STREAM_WAIT_S = 15.0
 """How long a live tail is silent before a sign of life goes out."""
 
 
-class ReadParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """From where, how much, and how long to wait for the first."""
-
-    topic: TopicName
-    cluster: ClusterName = DEFAULT
-    partition: Partition | None = None
-    offset: Annotated[
-        str | int | None,
-        Meta(description="`beginning`, `latest`, an offset, or the `next` of the last answer, such as `0:12,1:40`."),
-    ] = None
-    time: Annotated[
-        str | int | None,
-        Meta(
-            description="From the first message at or after this: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."
-        ),
-    ] = None
-    group: (
-        Annotated[str, Meta(min_length=1, description="Read as one of this group, which keeps the place.")] | None
-    ) = None
-    consumer: Annotated[str, Meta(min_length=1, description="Who reads, in the group.")] | None = None
-    auto_commit: Annotated[bool, Meta(description="Commit first what this consumer was handed last.")] = False
-    wait: Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for the first message.")] = 5.0
-    max_messages: Annotated[int, Meta(ge=1, le=10_000, description="Most messages of one answer.")] = 500
-    max_bytes: Annotated[int, Meta(ge=1, le=16 * 2**20, description="About the most bytes of one answer.")] = 2**20
-    format: Annotated[Format, Meta(description="How values are shown.")] = "auto"
-    follow: Annotated[bool, Meta(description="As lines of JSON: go on for ever. Server-sent events always do.")] = False
-
-
-class FoundEvents(msgspec.Struct, kw_only=True):
-    """Messages, and where to go on: give `next` as the next request's `offset`."""
+class FoundEvents(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Messages, and where to go on."""
 
     topic: str
     events: list[ShownEvent]
-    next: str
+    next: str | UnsetType = UNSET
+    """The next request's `offset`; a group keeps its place itself."""
 
 
 async def get_events(asked: Asked) -> Answer | Stream:
     """What is there from the caller's place on, or from the group's."""
     parameters: ReadParameters = asked.parameters
     kind = _wanted(asked.headers.get(b"accept", b""))
+    is_tail = kind is SSE or (kind is NDJSON and parameters.follow)
     if (parameters.group is None) != (parameters.consumer is None):
         raise invalid("consumer" if parameters.consumer is None else "group", "a group and a consumer go together")
+    if parameters.group is not None:
+        if is_tail:
+            raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
+        work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
+        polled = await asked.site.draining.waiting(work)
+        return _answer(parameters, kind, [] if polled is None else polled, UNSET)
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
-    is_tail = kind is SSE or (kind is NDJSON and parameters.follow)
     positions = await _begin(asked, reader, LATEST if is_tail else BEGINNING)
     if is_tail:
         return Stream(_tail(asked, reader, positions, kind), kind)
     limits = Limits(parameters.max_messages, parameters.max_bytes, parameters.wait)
     reading = await asked.site.draining.waiting(reader.read(positions, limits))
     messages, positions = ([], positions) if reading is None else reading
-    place = place_text(positions, alone=parameters.partition is not None)
+    return _answer(parameters, kind, messages, place_text(positions, alone=parameters.partition is not None))
+
+
+def _answer(parameters: ReadParameters, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> Answer:
     if kind is NDJSON:
         lines = b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages)
-        return Answer(lines, NDJSON, headers={b"penstock-next": place.encode()})
+        headers = {} if isinstance(place, UnsetType) else {b"penstock-next": place.encode()}
+        return Answer(lines, NDJSON, headers=headers)
     events = [shown(message, parameters.format) for message in messages]
     return Answer(encode(FoundEvents(topic=parameters.topic, events=events, next=place)))
 
@@ -146,7 +128,7 @@ GET_EVENTS = Operation(
         ErrorCode.OFFSET_OUT_OF_RANGE,
     ),
     media=("application/x-ndjson", "text/event-stream"),
-    examples=(Example("From the beginning", "/events?topic=orders&offset=beginning&wait=0&max_messages=10"),),
+    examples=(Example("As one of a group", "/events?topic=orders&group=billing&consumer=a&wait=2&max_messages=10"),),
     details="""\
 The answer has what is there from `offset` on, and `next`: the `offset` of the next request. With nothing there, it is
 waited for the first to come; a place beyond the end waits likewise. Without an `offset` reading begins at the

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.gateway.http import groups, making, maps, resource_settings, topics
+from penstock.gateway.http import consumers, groups, making, maps, resource_settings, topics
+from penstock.gateway.http.consumers import POST_OFFSET
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.events_in import POST_EVENTS
 from penstock.gateway.http.events_out import GET_EVENTS
@@ -277,7 +278,16 @@ _CLUSTER = (
     ),
 )
 
-OPERATIONS: Sequence[Operation] = (*_FIRST, POST_CLUSTER, *_TOPICS, *groups.OPERATIONS, *_CLUSTER, *making.OPERATIONS)
+OPERATIONS: Sequence[Operation] = (
+    *_FIRST,
+    POST_OFFSET,
+    POST_CLUSTER,
+    *_TOPICS,
+    *groups.OPERATIONS,
+    *consumers.OPERATIONS,
+    *_CLUSTER,
+    *making.OPERATIONS,
+)
 
 
 def documentation_of(pages: Documentation) -> Sequence[Operation]:
