@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.sdk.plain import run_plain
@@ -28,6 +28,14 @@ Write = Callable[[int], None]
 
 
 def confluent(brokers: str, topic: str, value: bytes) -> Write:
+    return _confluent(brokers, topic, value, [None])
+
+
+def confluent_keyed(brokers: str, topic: str, value: bytes) -> Write:
+    return _confluent(brokers, topic, value, _keys())
+
+
+def _confluent(brokers: str, topic: str, value: bytes, keys: Sequence[bytes | None]) -> Write:
     from confluent_kafka.cimpl import Producer
 
     producer = Producer(
@@ -51,10 +59,10 @@ def confluent(brokers: str, topic: str, value: bytes) -> Write:
             else:
                 failed.append(error)
 
-        for _ in range(count):
+        for number in range(count):
             while True:
                 try:
-                    producer.produce(topic, value, on_delivery=delivered)
+                    producer.produce(topic, value, keys[number % len(keys)], on_delivery=delivered)
                     break
                 except BufferError:
                     producer.poll(0.01)
@@ -92,6 +100,35 @@ def put_many(brokers: str, topic: str, value: bytes) -> Write:
             lot.result(TIMEOUT_S)
 
     return write
+
+
+def put_keyed(brokers: str, topic: str, value: bytes) -> Write:
+    producer = _producer(brokers)
+    keys = _keys()
+
+    def write(count: int) -> None:
+        receipts = [producer.put(topic, value, keys[number % MANY]) for number in range(count)]
+        for receipt in receipts:
+            receipt.result(TIMEOUT_S)
+
+    return write
+
+
+def put_many_keyed(brokers: str, topic: str, value: bytes) -> Write:
+    producer = _producer(brokers)
+    values, keys = [value] * MANY, _keys()
+
+    def write(count: int) -> None:
+        sizes = [MANY] * (count // MANY) + [count % MANY] * (count % MANY > 0)
+        lots = [producer.put_many(topic, values[:size], keys=keys[:size]) for size in sizes]
+        for lot in lots:
+            lot.result(TIMEOUT_S)
+
+    return write
+
+
+def _keys() -> list[bytes]:
+    return [b"key %d" % number for number in range(MANY)]
 
 
 def put_arrow(brokers: str, topic: str, value: bytes) -> Write:
@@ -174,6 +211,9 @@ WRITERS: dict[str, Callable[[str, str, bytes], Write]] = {
     "put": put,
     "put-many": put_many,
     "put-arrow": put_arrow,
+    "put-keyed": put_keyed,
+    "put-many-keyed": put_many_keyed,
+    "confluent-keyed": confluent_keyed,
     "put-async": put_async,
     "aiokafka": aiokafka,
 }

@@ -303,6 +303,12 @@ class Chunk:
 
     def assign(self, batch: Batch) -> None:
         """The rows of this batch are its own from now on."""
+        if self._ordered is not None:
+            self._find_out()
+        self._assign(batch)
+
+    @cython.cfunc
+    def _assign(self, batch: Batch) -> cython.void:
         position: cython.Py_ssize_t
         if batch.rows is None and batch.start < 0:
             self._whole = batch
@@ -318,16 +324,15 @@ class Chunk:
         self._whole = None
 
     def assign_ordered(self, order: Any, batches: list[Batch]) -> None:
-        """The rows, in this order of the table's, are these batches': which row is whose is found out when asked."""
+        """The rows, in this order if they are a table's, are these batches': which is whose is found out when asked."""
         self.order = order
         self._ordered = batches
 
     @cython.cfunc
     def _find_out(self) -> cython.void:
-        batches = self._ordered or []
-        self._ordered = None
-        for batch in batches:
-            self.assign(batch)
+        for batch in self._ordered or []:
+            self._assign(batch)
+        self._ordered = None  # At the end: until then others find out for themselves, and find the same.
 
     @cython.cfunc
     @cython.inline

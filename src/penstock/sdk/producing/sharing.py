@@ -31,8 +31,7 @@ def share_columns(chunk: Chunk, turn: int) -> list[Batch]:
     if len(pieces) == 1:
         return [whole(chunk, pieces[0][0])]
     batches = [Batch(chunk, partition, list(rows), 0) for partition, rows in pieces]
-    for batch in batches:
-        chunk.assign(batch)
+    chunk.assign_ordered(None, batches)
     return _with_bytes(chunk, batches)
 
 

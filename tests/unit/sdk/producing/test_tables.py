@@ -118,3 +118,24 @@ def test_a_column_that_leads_out_of_its_data_is_refused(
     column = memoryview(b"".join(each.to_bytes(8, "little") for each in offsets)).cast("q")
     with pytest.raises(ValueError, match=problem):
         sorted_by_key(column, validity, 0, b"ab", 0, 2, 3, 0)
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_places_are_told_of_a_share_that_was_halved_before_anybody_asked(as_table: bool) -> None:
+    keys = [b"%d" % number for number in range(100)]
+
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t", 4)
+        put = Put(scene)
+        scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
+        columns = {} if as_table else {"keys": keys}
+        receipts = put.many("t", pa.table({"key": keys, "value": keys}) if as_table else keys, **columns)
+        places = await receipts
+        logs = scene.cluster.topics["t"]
+        assert sum(len(log.batches) for log in logs) == 5
+        for key, place in zip(keys, places, strict=True):
+            assert place.partition == partition_for(key, 4)
+            assert logs[place.partition].values[place.offset] == key
+        assert all(receipt.done() for receipt in receipts)
+
+    play(body)
