@@ -11,6 +11,7 @@ from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, val
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.header import CorruptBatch
+from penstock.sdk.subscribing import requests as subscribing
 from penstock.sdk.watching import requests, shelf
 from penstock.sdk.watching.behind import Behind, Portions
 from penstock.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
@@ -253,3 +254,19 @@ def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(mon
 
     play(story)
     assert 10 < fetches < 100
+
+
+def test_a_broker_that_does_not_push_says_so_to_who_waits_and_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = subscribing.SUBSCRIBE._replace(key=1_999)
+    monkeypatch.setattr(subscribing, "SUBSCRIBE", unknown)
+
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        assert await polls(ground, [0]) == [ground.written[0]]
+        with pytest.raises(PenstockError, match="does not serve Subscribe") as refused:
+            await polls(ground, [3])
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+    play(story)
