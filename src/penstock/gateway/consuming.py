@@ -33,7 +33,8 @@ PARTITIONS_MAX = 16
 """Of so many partitions a consumer is handed something at a time; in turn, where more have something."""
 
 PLACES_MAX = 64
-"""Of so many partitions a poll settles where the group begins, when that is their end; others follow with the next."""
+"""So many partitions a poll gives back to the group, and of so many it settles where the group begins, when that is
+their end; others follow with the next."""
 
 REREAD_BYTES = 64 * 1024 * 1024
 """So much of a partition is handed out again at most; what a gateway hands out is far less, but others may as well."""
@@ -81,10 +82,12 @@ async def poll(
     """
     if start not in (BEGINNING, LATEST):
         raise invalid("start", f"{start!r} is no place to begin; expected {BEGINNING} or {LATEST}")
-    homes = [await cluster.home(topic) for topic in topics]
-    if len(set(homes)) != 1:
+    if not topics:
+        raise invalid("topic", "name one to be read")
+    homes = {await cluster.home(topic) for topic in topics}
+    if len(homes) > 1:
         raise invalid("topic", "these topics are not together on one broker; ask for one at a time")
-    return await _Poll(Consumer(homes[0], group, consumer), topics, limits, start).run(auto_commit=auto_commit)
+    return await _Poll(Consumer(homes.pop(), group, consumer), topics, limits, start).run(auto_commit=auto_commit)
 
 
 async def commit(cluster: Cluster, group: str, consumer: str) -> dict[TopicPartition, int]:
@@ -204,14 +207,10 @@ class _Poll:
         """Commit what was handed out, and give back what is to be another's; the rest is there to be read."""
         handed = await self._consumer.commit_handed(each for each in listed if each.handed)
         self._iterators = {where: done.following for where, done in handed.items() if done.following is not None}
-        owned, given_back = set(membership.owned), []
-        for each in listed:
-            if each.iterator is not None and not each.handed:
-                if each.where in owned:
-                    self._iterators[each.where] = each.iterator
-                else:
-                    given_back.append(self._consumer.commit(each.iterator, 0))
-        await asyncio.gather(*given_back)
+        unused = {each.where: each.iterator for each in listed if each.iterator is not None and not each.handed}
+        lost = sorted(unused.keys() - set(membership.owned))[:PLACES_MAX]
+        self._iterators |= unused
+        await asyncio.gather(*(self._consumer.commit(self._iterators.pop(where), 0) for where in lost))
 
     # What is new.
 
@@ -291,7 +290,8 @@ class _Poll:
     # Where the group is.
 
     async def _positions(self, owned: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        found = {where: each.offset for where, each in self._iterators.items() if where in owned and each.offset >= 0}
+        known = {where: self._iterators[where].offset for where in owned if where in self._iterators}
+        found = {where: offset for where, offset in known.items() if offset >= 0}
         unknown = [where for where in owned if where not in found]
         if unknown:
             committed = await self._client.groups.offsets(

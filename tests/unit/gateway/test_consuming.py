@@ -368,6 +368,8 @@ def test_what_makes_no_sense_is_told_by_name() -> None:
     async def story(site: Site) -> None:
         with pytest.raises(PenstockError, match="start"):
             await site.poll(start="middle")
+        with pytest.raises(PenstockError, match="topic"):
+            await poll(site.gateways[0], [], GROUP, "a", AT_ONCE)
         with pytest.raises(PenstockError) as unknown:
             await poll(site.gateways[0], ["missing"], GROUP, "a", AT_ONCE)
         assert code_of(unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
