@@ -1,25 +1,20 @@
-"""The one request of reads that keep no place: what several partitions of a broker have now, opened."""
+"""The one request of reads that keep no place: what several partitions of a broker have now."""
 
 from collections.abc import Mapping
 from typing import cast
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.records.batch import decode_messages, each_piece
-from penstock.records.message import Message
-from penstock.sdk.answers import refusal
+from penstock.sdk.answers import FetchedBatches, refusal
 from penstock.sdk.core import Request
 from penstock.sdk.fetching import gone
 from penstock.sdk.requests import FETCH
-from penstock.sdk.watching.portion import Limits, Portion, from_on
+from penstock.sdk.watching.portion import Limits
 from penstock.wire.fetch import Fetched, FetchPartition
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
 from penstock.wire.framing import Buffer
 
-PIECE_BYTES = 32 * 1024
-"""As much is opened at once, and no more than is wanted: who reads few messages gets large answers all the same."""
-
-Found = Portion | PenstockError | None
+Found = FetchedBatches | PenstockError | None
 """None: the place is out of the range that the broker has, and the broker does not say which that is."""
 
 
@@ -39,27 +34,17 @@ def fetch(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict
         if answer.error:
             return refusal(answer.error, "reading")
         places = ((TopicPartition(str(topic), row.partition), row) for topic, parts in answer.topics for row in parts)
-        return {where: _found(where, offsets[where], row, limits.messages) for where, row in places}
+        return {where: _found(where, offsets[where], row) for where, row in places}
 
     return Request(FETCH, encode, decode)
 
 
-def _found(where: TopicPartition, offset: int, row: Fetched, messages_max: int) -> Found:
+def _found(where: TopicPartition, offset: int, row: Fetched) -> Found:
     if row.error == ErrorCode.OFFSET_OUT_OF_RANGE.number:
         return _out_of_range(where, offset, row)
     if row.error:
         return refusal(row.error, f"reading {where} at offset {offset}")
-    messages: list[Message] = []
-    next_offset = offset
-    try:
-        for piece, end, _ in each_piece(memoryview(cast(Buffer, row.records)), offset, PIECE_BYTES):
-            messages += from_on(decode_messages(piece, *where), offset)
-            next_offset = end
-            if len(messages) >= messages_max:
-                break
-    except PenstockError as error:
-        return PenstockError(error.code, f"{where}: {error.detail}")
-    return Portion(*where, messages, next_offset, row.log_start_offset, row.high_watermark)
+    return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
 
 def _out_of_range(where: TopicPartition, offset: int, row: Fetched) -> Found:
@@ -68,4 +53,4 @@ def _out_of_range(where: TopicPartition, offset: int, row: Fetched) -> Found:
         return None
     if offset < row.log_start_offset:
         return gone(where, offset, row.log_start_offset)
-    return Portion(*where, [], offset, row.log_start_offset, row.high_watermark)
+    return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(b""))

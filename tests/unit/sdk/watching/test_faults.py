@@ -12,7 +12,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.header import CorruptBatch
 from penstock.sdk.subscribing import requests as subscribing
-from penstock.sdk.watching import requests, shelf
+from penstock.sdk.watching import behind, shelf
 from penstock.sdk.watching.behind import Behind, Portions
 from penstock.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
 from penstock.sdk.watching.link import WINDOW
@@ -211,7 +211,7 @@ def test_what_nobody_reads_is_sent_a_window_at_most_and_all_is_there_for_who_com
 def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = 0
 
-    def decode(stored: memoryview, topic: str, partition: int) -> object:
+    def decode(stored: memoryview, topic: str, partition: int, **_: object) -> object:
         nonlocal damaged
         damaged += 1
         raise CorruptBatch("a bit has turned")
@@ -225,7 +225,7 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
             assert await waiting == [ground.written[0]]
         assert damaged == 1
         with monkeypatch.context() as patched:
-            patched.setattr(requests, "decode_messages", decode)
+            patched.setattr(behind, "decode_messages", decode)
             with pytest.raises(PenstockError, match="a bit has turned") as refused:
                 await ground.client.read(TOPIC, 0, 0)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -247,9 +247,9 @@ def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(mon
         await begun(ground)
         with monkeypatch.context() as patched:
             patched.setattr(Behind, "share", blind)
-            behind = asyncio.ensure_future(polls(ground, [3]))
+            late = asyncio.ensure_future(polls(ground, [3]))
             await asyncio.sleep(60)
-        assert await behind == [ground.written[0][3:]]
+        assert await late == [ground.written[0][3:]]
         waiting.cancel()
 
     play(story)

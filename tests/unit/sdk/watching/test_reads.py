@@ -9,6 +9,8 @@ import pytest
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records import batch
+from penstock.sdk.watching import behind
 from penstock.sdk.watching.engine import LINGER_S, Watching
 from penstock.sdk.watching.portion import Portion
 
@@ -115,6 +117,32 @@ def test_what_came_a_moment_ago_is_read_from_memory_within_the_limits() -> None:
         ground.network.unblock("reader")
 
     play(story)
+
+
+@pytest.mark.parametrize("wait", [0.0, 5.0])
+def test_what_is_compressed_is_unpacked_by_workers(wait: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpackings = 0
+    unpacked = batch.unpacked
+
+    def counted(stored: memoryview) -> bytearray:
+        nonlocal unpackings
+        unpackings += 1
+        return unpacked(stored)
+
+    monkeypatch.setattr(behind, "unpacked", counted)
+    values_written = [b"%06d" % number * 100 for number in range(1_500)]
+
+    async def story(ground: Ground) -> None:
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, max_messages=2_000, wait=600))
+        await begun(ground)
+        async with ground.client.producer(compression="zstd") as producer:
+            await producer.put_many(TOPIC, values_written, partition=0)
+        assert values((await waiting).messages) == values_written
+        found = await ground.client.read(TOPIC, 0, 0, max_messages=2_000, wait=wait)
+        assert values(found.messages) == values_written
+
+    play(story)
+    assert unpackings == 2
 
 
 def test_a_read_that_does_not_wait_sees_every_message_that_was_acknowledged_before() -> None:
