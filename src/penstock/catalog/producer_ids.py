@@ -3,6 +3,8 @@
 import asyncio
 
 from penstock.catalog.catalog import Catalog
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 
 BLOCK = 1_000
 BOUND_MAX = 1_000_000
@@ -14,7 +16,7 @@ class ProducerIds:
 
     A block is committed to the catalog before its first id leaves, so a crash wastes the rest of a block and never
     gives an id twice. An id for a producer group is noted as that group's before it leaves, so whoever finds it in a
-    batch knows whose it is.
+    batch knows whose it is. None is of those that writers make for themselves.
     """
 
     def __init__(self, catalog: Catalog, node_id: int, *, block: int = BLOCK, bound_max: int = BOUND_MAX) -> None:
@@ -49,6 +51,9 @@ class ProducerIds:
     async def _take_block(self) -> None:
         try:
             ids = await self._catalog.next_producer_ids(self._block, self._node_id)
+            if ids.stop > FIRST_SELF_NAMED_PRODUCER:
+                text = f"the catalog's producer ids have reached {ids.stop}; those are not given out"
+                raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, text)
             await self._catalog.trim_producers(self._bound_max)
             self._next, self._end = ids.start, ids.stop
         finally:

@@ -199,9 +199,20 @@ class Partition(Readable):
         """Let a worker look at a batch that is to be appended here."""
         return self.workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
 
-    def active_producers(self) -> list[ActiveProducer]:
-        """The idempotent producers that are known here."""
-        return self._producers.active(self._now_ms())
+    async def active_producers(self) -> list[ActiveProducer]:
+        """The idempotent producers that are known here, once all that they are said to have stored is acknowledged:
+        whoever leaves out what is there already must not lose it with the broker's next breath.
+
+        Raises KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT when the broker stops, and what stands against every append.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        self._check_readable()
+        self.log.gathering.write()
+        active = self._producers.active(self._now_ms())
+        if self.high_watermark < self.log.end_offset and (committed := self._commit(ACKS_ALL)) is not None:
+            await committed
+        return active
 
     # Keeping in order.
 
@@ -357,7 +368,7 @@ class Partition(Readable):
 
     def _take_over(self, derived: state.DerivedState) -> None:
         self._producers = derived.producers
-        self._producers.join(self._budget.producers)
+        self._producers.join(self._budget.producers, self._budget.self_named_producers)
         self.ids = derived.ids
         if self.ids is not None:
             self.ids.join(self._budget.ids)

@@ -8,9 +8,14 @@ as a producer may have under way:
 - an older epoch is fenced, a newer one must begin at sequence 0;
 - a producer id that is not known may begin anywhere, since its state may have expired here.
 
-Bounded: a producer is forgotten when it was silent for the window, and the one longest silent goes when a partition,
-or the broker as a whole, has too many. Whoever is forgotten can go on, but a retry of what it sent before is then
-stored a second time. Silence is counted while the broker runs and on the monotonic clock, so neither a clock that
+Ids from `FIRST_SELF_NAMED_PRODUCER` on belong to writers that name themselves and come back under the same id, perhaps
+days later and from another machine, to write only what is missing. They are kept apart, for longer, so that ordinary
+producers do not crowd them out; and one that is not known must begin at sequence 0: the batches before it would be
+missing.
+
+Bounded: a producer is forgotten when it was silent for the window, and the one longest silent of its kind goes when a
+partition, or the broker as a whole, has too many. Whoever is forgotten can go on, but a retry of what it sent before is
+then stored a second time. Silence is counted while the broker runs and on the monotonic clock, so neither a clock that
 jumps nor a long stop shortens the window.
 
 `check` changes nothing; `record` is called when the batch is in the log. So a failed append leaves no trace.
@@ -21,10 +26,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 from penstock.partition.snapshot import SnapshotError, seal, unseal
 from penstock.records.header import BatchHeader
 
 WINDOW_MS = 24 * 3600 * 1000
+SELF_NAMED_WINDOW_MS = 7 * WINDOW_MS
 PER_PARTITION_MAX = 5_000
 PER_BROKER_MAX = 50_000
 PER_PARTITION_MIN = 5
@@ -68,7 +75,7 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerBudget:
-    """How many producers all partitions of a broker know together."""
+    """How many producers of one kind all partitions of a broker know together."""
 
     __slots__ = ("known", "most")
 
@@ -77,34 +84,80 @@ class ProducerBudget:
         self.known = 0
 
 
+class _Shelf:
+    """The producers of one kind, ordered by the time last seen: `put` moves a producer to the end."""
+
+    __slots__ = ("_budget", "_most", "_window_ms", "known")
+
+    def __init__(self, window_ms: int, most: int, budget: ProducerBudget | None) -> None:
+        self._window_ms = window_ms
+        self._most = most
+        self._budget = budget or ProducerBudget()
+        self.known: dict[int, _Producer] = {}
+
+    def put(self, producer_id: int, producer: _Producer) -> None:
+        if self.known.pop(producer_id, None) is None:
+            self._budget.known += 1
+        self.known[producer_id] = producer
+        while len(self.known) > self._most or (
+            self._budget.known > self._budget.most and len(self.known) > PER_PARTITION_MIN
+        ):
+            self._forget_oldest()
+
+    def expire(self, now_ms: int) -> int:
+        before = len(self.known)
+        while self.known:
+            oldest = next(iter(self.known.values()))
+            if now_ms - oldest.seen_ms < self._window_ms:
+                break
+            self._forget_oldest()
+        return before - len(self.known)
+
+    def join(self, budget: ProducerBudget) -> None:
+        self._budget.known -= len(self.known)
+        self._budget = budget
+        budget.known += len(self.known)
+
+    def replace(self, known: dict[int, _Producer]) -> None:
+        self._budget.known += len(known) - len(self.known)
+        self.known = known
+
+    def _forget_oldest(self) -> None:
+        del self.known[next(iter(self.known))]
+        self._budget.known -= 1
+
+
 class Producers:
     """The producers of one partition. Times are milliseconds of a clock that never goes back."""
 
-    __slots__ = ("_budget", "_known", "_most", "_window_ms")
+    __slots__ = ("_ordinary", "_self_named")
 
     def __init__(
         self,
         *,
         window_ms: int = WINDOW_MS,
+        self_named_window_ms: int = SELF_NAMED_WINDOW_MS,
         most: int = PER_PARTITION_MAX,
         budget: ProducerBudget | None = None,
+        self_named_budget: ProducerBudget | None = None,
     ) -> None:
-        self._window_ms = window_ms
-        self._most = most
-        self._budget = budget or ProducerBudget()
-        # Ordered by the time last seen: `record` moves a producer to the end.
-        self._known: dict[int, _Producer] = {}
+        """`most` is meant for each kind."""
+        self._ordinary = _Shelf(window_ms, most, budget)
+        self._self_named = _Shelf(self_named_window_ms, most, self_named_budget)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._ordinary.known) + len(self._self_named.known)
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, last_sequence: int) -> StoredBatch | None:
         """None for a batch that may be appended; the first copy for one that was stored before.
 
         Raises INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for one that must not be appended.
         """
-        producer = self._known.get(producer_id)
+        is_self_named = producer_id >= FIRST_SELF_NAMED_PRODUCER
+        producer = (self._self_named if is_self_named else self._ordinary).known.get(producer_id)
         if producer is None:
+            if is_self_named and base_sequence != 0:
+                raise _must_begin_with_0(producer_id, epoch, base_sequence)
             return None
         if epoch != producer.epoch:
             _check_new_epoch(producer_id, producer.epoch, epoch, base_sequence)
@@ -122,75 +175,70 @@ class Producers:
 
     def epoch_of(self, producer_id: int) -> int | None:
         """The newest epoch of a producer; None when it is not known."""
-        producer = self._known.get(producer_id)
+        producer = self._shelf(producer_id).known.get(producer_id)
         return None if producer is None else producer.epoch
 
     def record(self, producer_id: int, epoch: int, batch: StoredBatch, now_ms: int) -> None:
         """The batch is in the log now."""
-        producer = self._known.pop(producer_id, None)
-        if producer is None:
-            self._budget.known += 1
-            batches: tuple[StoredBatch, ...] = (batch,)
-        elif producer.epoch == epoch:
+        shelf = self._shelf(producer_id)
+        producer = shelf.known.get(producer_id)
+        batches: tuple[StoredBatch, ...] = (batch,)
+        if producer is not None and producer.epoch == epoch:
             batches = (*producer.batches[1 - BATCHES_KEPT :], batch)
-        else:
-            batches = (batch,)
-        self._known[producer_id] = _Producer(epoch, now_ms, batches)
-        while len(self._known) > self._most or (
-            self._budget.known > self._budget.most and len(self._known) > PER_PARTITION_MIN
-        ):
-            self._forget_oldest()
+        shelf.put(producer_id, _Producer(epoch, now_ms, batches))
 
     def active(self, now_ms: int) -> list[ActiveProducer]:
-        """Those that are known, the longest silent first."""
+        """Those that are known, of each kind the longest silent first."""
         return [
             ActiveProducer(producer_id, producer.epoch, producer.batches[-1].last_sequence, now_ms - producer.seen_ms)
-            for producer_id, producer in self._known.items()
+            for producer_id, producer in self._all().items()
         ]
 
     def expire(self, now_ms: int) -> int:
-        """Forget who was silent for the whole window; tells how many."""
-        before = len(self._known)
-        while self._known:
-            oldest = next(iter(self._known.values()))
-            if now_ms - oldest.seen_ms < self._window_ms:
-                break
-            self._forget_oldest()
-        return before - len(self._known)
+        """Forget who was silent for the whole window of its kind; tells how many."""
+        return self._ordinary.expire(now_ms) + self._self_named.expire(now_ms)
 
-    def join(self, budget: ProducerBudget) -> None:
-        """Count in `budget` from now on: state is built in a worker, the budget belongs to the event loop."""
-        self._budget.known -= len(self._known)
-        self._budget = budget
-        budget.known += len(self._known)
+    def join(self, budget: ProducerBudget, self_named_budget: ProducerBudget) -> None:
+        """Count in these budgets from now on: state is built in a worker, budgets belong to the event loop."""
+        self._ordinary.join(budget)
+        self._self_named.join(self_named_budget)
 
     def clear(self) -> None:
-        self._budget.known -= len(self._known)
-        self._known.clear()
+        self._ordinary.replace({})
+        self._self_named.replace({})
 
     def reading_needs(self) -> Callable[[BatchHeader], bool]:
         """Whether a batch is one of those by which its producer is known here; as it is now, whatever comes later.
 
         As long as their headers are in the log, reading it gives this state.
         """
-        first = {producer_id: producer.batches[0].base_offset for producer_id, producer in self._known.items()}
+        first = {producer_id: producer.batches[0].base_offset for producer_id, producer in self._all().items()}
         return lambda header: header.base_offset >= first.get(header.producer_id, _NOWHERE)
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
         """The state as it is now; calling the result packs it, which may happen in a worker while appends go on."""
-        frozen = dict(self._known)
+        frozen = self._all()
         return lambda: _pack(frozen, now_ms)
 
     def restore(self, sealed: bytes, now_ms: int) -> None:
         """Take over a snapshot in place of what is known; SnapshotError, and no change, when it cannot be used."""
         known = _unpack(sealed, now_ms)
-        self.clear()
-        self._known = known
-        self._budget.known += len(known)
+        self_named = {number: known.pop(number) for number in list(known) if number >= FIRST_SELF_NAMED_PRODUCER}
+        self._ordinary.replace(known)
+        self._self_named.replace(self_named)
 
-    def _forget_oldest(self) -> None:
-        del self._known[next(iter(self._known))]
-        self._budget.known -= 1
+    def _shelf(self, producer_id: int) -> _Shelf:
+        return self._self_named if producer_id >= FIRST_SELF_NAMED_PRODUCER else self._ordinary
+
+    def _all(self) -> dict[int, _Producer]:
+        return self._ordinary.known | self._self_named.known
+
+
+def _must_begin_with_0(producer_id: int, epoch: int, base_sequence: int) -> PenstockError:
+    return PenstockError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}, it must begin with 0",
+    )
 
 
 def _check_new_epoch(producer_id: int, known_epoch: int, epoch: int, base_sequence: int) -> None:
@@ -200,10 +248,7 @@ def _check_new_epoch(producer_id: int, known_epoch: int, epoch: int, base_sequen
             f"producer {producer_id} is at epoch {known_epoch}, a batch came with {epoch}",
         )
     if base_sequence != 0:
-        raise PenstockError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}, it must begin with 0",
-        )
+        raise _must_begin_with_0(producer_id, epoch, base_sequence)
 
 
 def _pack(known: dict[int, _Producer], now_ms: int) -> bytes:

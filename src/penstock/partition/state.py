@@ -43,6 +43,7 @@ class Budgets:
 
     def __init__(self, limits: ProducerLimits) -> None:
         self.producers = ProducerBudget()
+        self.self_named_producers = ProducerBudget()
         self.ids = IdBudget(limits.ids)
         self.id_limits = limits.ids
 

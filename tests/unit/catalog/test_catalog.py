@@ -14,6 +14,7 @@ from penstock.catalog.sqlite import SqliteCatalog
 from penstock.model.clock import SystemClock
 from penstock.model.entropy import SystemEntropy
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 from penstock.model.names import PartitionKey
 from penstock.model.workers import ThreadWorkers
 
@@ -347,6 +348,18 @@ def test_producer_ids_are_never_given_twice_not_even_after_a_crash(tell: Callabl
         given += [await ids.next() for _ in range(3)]
         assert len(set(given)) == len(given)
         assert min(given) >= 0
+
+    tell(story)
+
+
+def test_no_producer_is_given_an_id_that_writers_make_for_themselves(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        await catalog.next_producer_ids(FIRST_SELF_NAMED_PRODUCER - 6, 1)
+        ids = ProducerIds(catalog, 1, block=4)
+        assert await ids.next() == FIRST_SELF_NAMED_PRODUCER - 6
+        with pytest.raises(PenstockError, match="not given out") as error:
+            await asyncio.gather(*(ids.next() for _ in range(4)))
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
     tell(story)
 

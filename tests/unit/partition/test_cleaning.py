@@ -25,7 +25,7 @@ async def events(partitions: Partitions) -> Partition:
 
 def known(partition: Partition) -> tuple[Mapping[int, object], list[tuple[int, int]]]:
     """What the partition has derived from its log, times of silence left out."""
-    producers = {number: (one.epoch, one.batches) for number, one in partition._producers._known.items()}
+    producers = {number: (one.epoch, one.batches) for number, one in partition._producers._all().items()}
     return producers, list(partition._epochs)
 
 

@@ -8,6 +8,7 @@ import pytest
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from builders.partitions import Site, committed, read_all
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 from penstock.partition.epochs import EpochEnd
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
@@ -150,23 +151,40 @@ def test_a_duplicate_is_answered_with_the_first_place_and_not_before_that_is_dur
     Site().run(story)
 
 
+@pytest.mark.parametrize("producer_id", [9, FIRST_SELF_NAMED_PRODUCER, 2**63 - 1])
 @pytest.mark.parametrize("killed", [True, False])
 @pytest.mark.parametrize("saved_at", [None, 1, 3])
-def test_producers_are_known_after_a_restart(killed: bool, saved_at: int | None) -> None:
+def test_producers_are_known_after_a_restart(killed: bool, saved_at: int | None, producer_id: int) -> None:
+    def numbered(sequence: int) -> bytearray:
+        return _idempotent(sequence, producer_id=producer_id, epoch=7)
+
     async def story(site: Site) -> None:
         partition = await _made(site)
         for sequence in range(3):
-            await committed(partition, _idempotent(sequence))
+            await committed(partition, numbered(sequence))
             if saved_at == sequence + 1:
                 await partition.save_state()
         partition = _first(await site.restart(killed=killed))
-        assert partition.producers_known == 1
-        assert [partition.append(memoryview(_idempotent(n))).base_offset for n in range(3)] == [0, 1, 2]
+        assert [(each.producer_id, each.epoch, each.last_sequence) for each in await partition.active_producers()] == [
+            (producer_id, 7, 2)
+        ]
+        assert [partition.append(memoryview(numbered(n))).base_offset for n in range(3)] == [0, 1, 2]
         with pytest.raises(PenstockError) as error:
-            partition.append(memoryview(_idempotent(4)))
+            partition.append(memoryview(numbered(4)))
         assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert await committed(partition, _idempotent(3)) == 3
+        assert await committed(partition, numbered(3)) == 3
         assert [record.value for record in await read_all(partition)] == [b"0", b"1", b"2", b"3"]
+
+    Site().run(story)
+
+
+def test_what_is_told_of_producers_is_acknowledged_by_then() -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        partition.append(memoryview(_idempotent(0, 3)))
+        assert partition.high_watermark == 0
+        (producer,) = await partition.active_producers()
+        assert (producer.last_sequence, partition.high_watermark) == (2, 3)
 
     Site().run(story)
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 from penstock.partition.producers import (
     BATCHES_KEPT,
     PER_PARTITION_MIN,
@@ -76,6 +77,38 @@ def test_sequences_start_over_at_zero(base_sequence: int) -> None:
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert Writer(Producers()).append(7, 3, 4711) == 0
+
+
+SELF_NAMED = FIRST_SELF_NAMED_PRODUCER + 7
+
+
+@pytest.mark.parametrize("epoch", [0, 5, 32767])
+def test_a_writer_that_names_itself_begins_at_zero_at_any_epoch_and_is_known_from_then_on(epoch: int) -> None:
+    writer = Writer(Producers())
+    assert writer.refused(SELF_NAMED, epoch, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [writer.append(SELF_NAMED, epoch, 0, 3), writer.append(SELF_NAMED, epoch, 0, 3)] == [0, 0]
+    restored = Writer(Producers())
+    restored.producers.restore(writer.producers.snapshot(0)(), 0)
+    restored.end_offset = writer.end_offset
+    assert restored.append(SELF_NAMED, epoch, 0, 3) == 0
+    assert restored.append(SELF_NAMED, epoch, 3) == 3
+    if epoch:
+        assert restored.refused(SELF_NAMED, epoch - 1, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_writer_that_names_itself_is_remembered_longer_and_not_crowded_out_by_ordinary_producers() -> None:
+    budget, own_budget = ProducerBudget(most=20), ProducerBudget(most=20)
+    limits = {"window_ms": 100, "self_named_window_ms": 700, "most": 10}
+    writer = Writer(Producers(**limits, budget=budget, self_named_budget=own_budget))
+    writer.append(SELF_NAMED, 0, 0, 2)
+    for producer_id in range(50):
+        writer.append(producer_id, 0, 0)
+    assert (budget.known, own_budget.known) == (10, 1)
+    assert writer.append(SELF_NAMED, 0, 0, 2) == 0
+    assert writer.producers.expire(699) == 10
+    assert writer.append(SELF_NAMED, 0, 0, 2) == 0
+    assert writer.producers.expire(700) == 1
+    assert writer.refused(SELF_NAMED, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_an_older_epoch_is_fenced_even_for_what_it_stored_before() -> None:

@@ -1,4 +1,7 @@
-"""DescribeProducers: which idempotent producers a partition knows, and how far each of them is."""
+"""DescribeProducers: which idempotent producers a partition knows, and how far each of them is.
+
+What it tells of is acknowledged: a writer that is told how far it was may leave that out for good.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,15 +36,15 @@ class DescribeProducersHandler:
         write = response_element_writer(API, version, "topics")
         out = bytearray()
         for name, numbers in wanted.items():
-            groups = (self._partition(name, number) for number in numbers)
+            groups = [await self._partition(name, number) for number in numbers]
             rows = await encode_groups(API, version, ("topics", "partitions"), "active_producers", groups)
             write(out, {"name": name, "partitions": rows})
         return write_response(API, version, {"topics": EncodedArray(len(wanted), out)})
 
-    def _partition(self, topic: str, number: int) -> tuple[Fields, Iterator[Fields]]:
+    async def _partition(self, topic: str, number: int) -> tuple[Fields, Iterator[Fields]]:
         row: dict[str, Any] = {"partition_index": number}
         try:
-            producers = find_partition(self._partitions, topic, number).active_producers()
+            producers = await find_partition(self._partitions, topic, number).active_producers()
         except PenstockError as error:
             return row | {"error_code": error.code.number, "error_message": error.detail}, iter(())
         return row, map(self._row, producers)
