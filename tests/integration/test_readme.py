@@ -1,8 +1,8 @@
 """Every example of the pages that people paste from is run, in order, against a broker started as the README says.
 
 Console blocks hold commands (`$ …`) and what they print; a Python block is run, and the text block behind it is what it
-prints. The broker's port is put in for the 9092 that the pages use, and its data directory for ./penstock-data;
-everything else is taken as it stands.
+prints. The broker's port is put in for the 9092 that the pages use, its gateway's for 8080, and its data directory for
+./penstock-data; times of messages are not compared, and everything else is taken as it stands.
 """
 
 import os
@@ -30,6 +30,8 @@ WAIT_S = 100.0
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _READY = re.compile(r"is ready on 127\.0\.0\.1:(\d+) ")
+_GATEWAY = re.compile(r"gateway is ready: web API on http://127\.0\.0\.1:(\d+)$")
+_TIME = re.compile(r'"timestamp":\d+')
 
 
 class Example(NamedTuple):
@@ -73,16 +75,18 @@ class Started(NamedTuple):
     """A broker that `make run` has started."""
 
     port: str
+    http_port: str
     data: str
 
     def within(self, text: str) -> str:
         """What a page says, said of this broker."""
-        return text.replace("9092", self.port).replace("./penstock-data", self.data)
+        text = text.replace("9092", self.port).replace("localhost:8080", f"localhost:{self.http_port}")
+        return text.replace("./penstock-data", self.data)
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Started]:
-    arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --operator-port off --http-port off --grpc-port off"
+    arguments = f"ARGS=--data {tmp_path / 'data'} --kafka-port 0 --operator-port off --http-port 0 --grpc-port off"
     with subprocess.Popen(
         ["make", "--silent", "run", arguments],
         cwd=ROOT,
@@ -95,7 +99,9 @@ def broker(tmp_path: Path) -> Iterator[Started]:
             assert process.stdout is not None
             ready = next((match for line in process.stdout if (match := _READY.search(line))), None)
             assert ready, "the broker ended before it was ready"
-            yield Started(ready[1], str(tmp_path / "data"))
+            gateway = next((match for line in process.stdout if (match := _GATEWAY.search(line))), None)
+            assert gateway, "the broker ended before its gateway was ready"
+            yield Started(ready[1], gateway[1], str(tmp_path / "data"))
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.communicate(timeout=WAIT_S)
@@ -121,7 +127,7 @@ def test_every_example_does_what_the_page_says(page: str, broker: Started) -> No
 
 def trimmed(text: str) -> list[str]:
     """Lines without the blanks behind them: tables have some, and pages should not."""
-    return [line.rstrip() for line in text.splitlines()]
+    return [_TIME.sub('"timestamp":0', line.rstrip()) for line in text.splitlines()]
 
 
 def test_the_commands_the_readme_names_are_targets() -> None:

@@ -1,4 +1,4 @@
-"""`penstock cluster`: the whole at a glance, what runs where, and who has copies of what."""
+"""`penstock cluster`: the whole at a glance, what runs where, and who has copies of what. `making` makes clusters."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="See the cluster as a whole.", no_args_is_help=True)
+app = typer.Typer(help="See the cluster as a whole, and make further ones.", no_args_is_help=True)
 
 _PAGE_TOPICS = 1_000
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cluster, config, context, gateway, group, serve, topic
+from penstock.cli import bench, cluster, config, context, gateway, group, making, serve, topic
 from penstock.cli.command_line import CommandLine
 from penstock.cli.completion import completion
 from penstock.cli.dump import dump
@@ -52,6 +52,7 @@ app.command()(dump)
 app.command()(info)
 app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
+making.register(cluster.app)
 app.add_typer(cluster.app, name="cluster")
 app.command()(sql)
 app.add_typer(context.app, name="context")

@@ -33,6 +33,9 @@ _HINTS = {
     ErrorCode.NON_EMPTY_GROUP: "Stop its consumers, or wait until they are given up; `penstock group describe` tells.",
     ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers run; stop them first. `penstock group describe` shows them.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers read that topic; stop them first.",
+    ErrorCode.NO_SUPERVISOR: "Start one with `penstock serve`, or name its first data directory with --data.",
+    ErrorCode.CLUSTER_EXISTS: "`penstock cluster list` shows those there are; choose another name.",
+    ErrorCode.UNKNOWN_CLUSTER: "`penstock cluster list` shows those there are.",
     ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",
 }
 _UNREACHABLE_HINT = "Start a broker with `penstock serve`, or name another with --bootstrap (or PENSTOCK_BOOTSTRAP)."

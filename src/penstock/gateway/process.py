@@ -53,6 +53,8 @@ async def _serve(settings: Settings) -> int:
         await gateway.start()
         gc.collect()
         gc.freeze()  # What has been imported lives as long as the process.
+        if not is_loopback(settings.host):
+            log.warning("others can reach this gateway, and there is no login yet", extra={"host": settings.host})
         say_ready(announcement(settings, gateway.http_port, gateway.grpc_port))
         await stopping.wait()
         await gateway.drain()

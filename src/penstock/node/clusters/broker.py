@@ -90,8 +90,11 @@ class ClusterBroker:
         """Its log goes into ours, with whose it is."""
         self._said.append(line.decode(errors="replace").strip())
         is_row = self._label.startswith("{") and line.startswith(b"{")
-        sys.stderr.write(self._label + line[is_row:].decode(errors="replace"))
-        sys.stderr.flush()
+        try:
+            sys.stderr.write(self._label + line[is_row:].decode(errors="replace"))
+            sys.stderr.flush()
+        except OSError:
+            pass  # Nobody reads it; that is no reason not to serve.
 
     def _ended(self, code: int) -> None:
         self._is_up = False

@@ -144,9 +144,10 @@ class Clusters:
         return cluster.facts()
 
     async def _make(self, new: NewCluster) -> _Cluster:
-        places = await self._workers.run(partial(self._files.begin, new))
+        places = await self._workers.run(partial(self._files.check, new))
         cluster = self._assembled(Remembered(asked=new, ports=(0,) * new.brokers), places)
         try:
+            await self._workers.run(partial(self._files.begin, new))
             await _all(broker.first_start(START_LIMIT_S) for broker in cluster.brokers)
             await self._workers.run(partial(self._files.remember, cluster.remembered()))
         except BaseException:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from msgspec import Struct
 
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import ErrorCode, FieldError, PenstockError
 from penstock.node.clusters.checks import check_inside, directories
 from penstock.process.control import NewCluster
 
@@ -40,24 +40,26 @@ class ClusterFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def begin(self, asked: NewCluster) -> Sequence[Path]:
-        """Take the name, and tell where each broker's data goes.
+    def check(self, asked: NewCluster) -> Sequence[Path]:
+        """Where each broker's data would go, which is free.
 
         Raises CLUSTER_EXISTS, or INVALID_CLUSTER where links or files are in the way.
         """
-        home = self._home(asked.name)
-        if (home / FILE_NAME).exists():
+        if (self._home(asked.name) / FILE_NAME).exists():
             raise PenstockError(ErrorCode.CLUSTER_EXISTS, f"there is a cluster {asked.name!r} already")
         places = self.places(asked)
         for place in places:
             if place.exists():
                 detail = f"{place} is there already, and no cluster's; move it away"
-                raise PenstockError(ErrorCode.INVALID_CLUSTER, detail)
-        home.mkdir(parents=True, exist_ok=True)
-        self.remember(Remembered(asked=asked, ports=(0,) * asked.brokers))
-        for place in places:
-            place.parent.mkdir(parents=True, exist_ok=True)
+                raise FieldError(ErrorCode.INVALID_CLUSTER, detail, "log_directories")
         return places
+
+    def begin(self, asked: NewCluster) -> None:
+        """Take the name, and make room for the brokers' data; whatever comes of that, `forget` clears it away."""
+        self._home(asked.name).mkdir(parents=True, exist_ok=True)
+        self.remember(Remembered(asked=asked, ports=(0,) * asked.brokers))
+        for place in self.places(asked):
+            place.parent.mkdir(parents=True, exist_ok=True)
 
     def places(self, asked: NewCluster) -> Sequence[Path]:
         """The brokers' data directories; INVALID_CLUSTER when one of them would lie elsewhere."""

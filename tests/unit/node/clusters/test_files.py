@@ -13,13 +13,14 @@ ORDERS = NewCluster("orders", brokers=2, log_directories=("disk",))
 
 def refused(files: ClusterFiles, new: NewCluster) -> ErrorCode:
     with pytest.raises(PenstockError) as problem:
-        files.begin(new)
+        files.check(new)
     return problem.value.code
 
 
 def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
-    places = files.begin(ORDERS)
+    places = files.check(ORDERS)
+    files.begin(ORDERS)
     home = tmp_path / "clusters" / "orders"
     assert places == [home / "disk" / "broker-1", home / "disk" / "broker-2"]
     made = Remembered(asked=ORDERS, ports=(1, 2), is_made=True, is_stopped=True)
@@ -30,7 +31,8 @@ def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
 
 def test_a_cluster_that_was_never_finished_is_removed(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
-    (first, _) = files.begin(ORDERS)
+    (first, _) = files.check(ORDERS)
+    files.begin(ORDERS)
     first.mkdir()
     (first / "journal").write_text("something")
     assert ClusterFiles(tmp_path / "clusters").read() == []
@@ -43,7 +45,8 @@ def test_what_is_removed_is_the_clusters_own(tmp_path: Path) -> None:
     home = tmp_path / "clusters" / "orders"
     (home / "disk").mkdir(parents=True)
     (home / "disk" / "notes").write_text("kept")
-    for place in files.begin(ORDERS):
+    files.begin(ORDERS)
+    for place in files.places(ORDERS):
         place.mkdir()
     files.forget(ORDERS)
     assert [path.name for path in home.rglob("*") if path.is_file()] == ["notes"]

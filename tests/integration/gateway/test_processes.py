@@ -1,0 +1,164 @@
+"""`penstock gateway` as an operator meets it: stopped under load, started before its broker, left by its broker."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from builders.gateways import WAIT_S, RealGateway, ask, gateway, put, values
+from penstock.testing.real_broker import RealBroker
+
+DOCUMENTED = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8").partition("## Metrics")[2]
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Come back when it holds; the test's timeout bounds it."""
+    while not what():
+        time.sleep(0.01)
+
+
+def metrics(running: RealGateway) -> dict[str, float]:
+    text = ask(f"{running.url}/metrics").body.decode()
+    return {family.name: family.samples[0].value for family in text_string_to_metric_families(text)}
+
+
+def test_load_balancers_are_told_how_a_gateway_is(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap) as running:
+        ready = ask(f"{running.url}/ready")
+        assert (ready.status, ready.body) == (200, b"ready\n")
+        assert ask(f"{running.url}/health").json["status"] == "ok"
+        assert ask(f"{running.url}/ready", method="HEAD").body == b""
+        assert ask(f"{running.url}/ready", {}).status == 405
+        assert metrics(running)["penstock_gateway_ready"] == 1
+        text = ask(f"{running.url}/metrics").body.decode()
+        named = set(re.findall(r"^# TYPE (\w+) ", text, flags=re.MULTILINE))
+        assert named == set(re.findall(r"`((?:penstock|process)_\w+)`", DOCUMENTED))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_long_polls_end_early_and_empty_when_a_gateway_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap) as running:
+        put(running.url, "orders", "one")
+        with ThreadPoolExecutor(20) as pool:
+            polls = [pool.submit(ask, f"{running.url}/events?topic=orders&offset=1&wait=60") for _ in range(20)]
+            until(lambda: metrics(running)["penstock_gateway_requests_under_way"] >= 21)
+            running.process.send_signal(number)
+            answers = [poll.result(WAIT_S) for poll in polls]
+        assert {answer.status for answer in answers} == {200}
+        assert all(answer.json["events"] == [] for answer in answers)
+        assert running.process.wait(WAIT_S) == 0
+
+
+def test_every_post_that_was_taken_is_answered_although_the_gateway_is_stopped(tmp_path: Path) -> None:
+    stored: list[str] = []
+
+    def post_on(running: RealGateway, number: int) -> None:
+        """Posts on one connection until it ends; whatever was answered was stored."""
+        with closing(http.client.HTTPConnection("127.0.0.1", running.http_port, timeout=WAIT_S)) as connection:
+            for count in range(2_000):
+                body = json.dumps({"topic": "orders", "value": f"{number} {count}"})
+                try:
+                    connection.request("POST", "/events", body, {"Content-Type": "application/json"})
+                    answer = connection.getresponse()
+                except (http.client.HTTPException, OSError):
+                    return
+                assert answer.status == 200, answer.read()
+                answer.read()
+                stored.append(f"{number} {count}")
+
+    with RealBroker(tmp_path / "data") as broker:
+        with gateway(broker.bootstrap) as running:
+            writers = [threading.Thread(target=post_on, args=(running, number)) for number in range(4)]
+            for writer in writers:
+                writer.start()
+            until(lambda: len(stored) > 100)
+            assert running.stop() == 0
+            for writer in writers:
+                writer.join(WAIT_S)
+        with gateway(broker.bootstrap) as another:
+            found = ask(f"{another.url}/events?topic=orders&offset=beginning&wait=0&max_messages=10000").json["events"]
+    assert sorted(stored) == sorted(set(stored) & {event["value"] for event in found})
+
+
+def test_a_gateway_gives_load_balancers_time_to_notice(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, "--notice-ms", "600s") as running:
+        running.process.send_signal(signal.SIGTERM)
+        until(lambda: ask(f"{running.url}/ready").status == 503)
+        assert ask(f"{running.url}/health").json["status"] == "draining"
+        assert put(running.url, "orders", "one").status == 200
+        until(lambda: _ended_by_another_signal(running))
+        assert running.process.returncode == 130
+
+
+def _ended_by_another_signal(running: RealGateway) -> bool:
+    running.process.send_signal(signal.SIGTERM)
+    return running.process.poll() is not None
+
+
+def test_a_request_that_does_not_end_is_cut_off_in_the_end(tmp_path: Path) -> None:
+    with (
+        RealBroker(tmp_path / "data") as broker,
+        gateway(broker.bootstrap, "--drain-ms", "10ms") as running,
+        closing(http.client.HTTPConnection("127.0.0.1", running.http_port, timeout=WAIT_S)) as connection,
+    ):
+        connection.putrequest("POST", "/events")
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders(b"{")
+        until(lambda: metrics(running)["penstock_gateway_requests_under_way"] == 2)
+        assert running.stop() == 0
+        with pytest.raises((http.client.HTTPException, OSError)):
+            connection.getresponse()
+
+
+def test_a_gateway_without_its_broker_says_so_and_recovers_by_itself(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        put_before = "one"
+        with gateway(broker.bootstrap) as first:
+            assert put(first.url, "orders", put_before).status == 200
+        broker.kill()
+        with gateway(broker.bootstrap, "--request-timeout-ms", "300ms") as running:
+            for _ in range(2):
+                assert ask(f"{running.url}/ready").status == 200
+                refused = put(running.url, "orders", "lost")
+                assert refused.status == 503
+                assert refused.json["code"] == "NETWORK_EXCEPTION"
+                assert refused.json["retriable"]
+                assert broker.bootstrap in refused.json["detail"]
+                broker.start()
+                until(lambda: ask(f"{running.url}/events?topic=orders&offset=beginning&wait=0").status == 200)
+                assert values(running.url, "orders")[0] == put_before
+                broker.kill()
+
+
+def test_wrong_settings_of_a_gateway_are_refused_with_where_they_stand() -> None:
+    command = [sys.executable, "-m", "penstock.cli", "gateway", "--http-port", "many", "--cluster", "nothing"]
+    environment = {"PENSTOCK_GATEWAY_HTTP_PROT": "1"}
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment)
+    assert refused.returncode == 2
+    assert "http_port = 'many' (--http-port): expected a whole number" in refused.stderr
+    assert "cluster = 'nothing' (--cluster): expected name=value" in refused.stderr
+    assert "PENSTOCK_GATEWAY_HTTP_PROT; did you mean PENSTOCK_GATEWAY_HTTP_PORT?" in refused.stderr
+
+
+def test_a_gateway_that_others_can_reach_warns(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock.cli", "gateway", "--host", "0.0.0.0"]
+    ports = ["--http-port", "0", "--grpc-port", "off"]
+    with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert any(line.startswith("Warning: There is no login yet") for line in process.stdout)
+            process.terminate()
+            assert "there is no login yet" in process.communicate(timeout=WAIT_S)[1].lower()
+        finally:
+            process.kill()

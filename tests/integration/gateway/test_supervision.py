@@ -1,0 +1,111 @@
+"""The gateway that `penstock serve` runs: started again when it dies, and gone when its broker is."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builders.gateways import WAIT_S, ask, put, values
+from penstock.sdk.aio.client import connect_async
+from penstock.testing.real_broker import RealBroker
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one has started and that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (state := _state(int(entry.name))) is not None and state[1] == pid:
+            found.append(int(entry.name))
+    return found
+
+
+def _state(pid: int) -> tuple[str, int] | None:
+    """A process' state and its parent; None for one that is gone, or that nobody has buried."""
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return None if state == "Z" else (state, int(parent))
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Come back when it holds; the test's timeout bounds it."""
+    while not what():
+        time.sleep(0.01)
+
+
+def url_of(broker: RealBroker) -> str:
+    return f"http://127.0.0.1:{broker.http_port}"
+
+
+def test_a_broker_comes_with_a_web_api_and_grpc_that_the_service_map_knows(tmp_path: Path) -> None:
+    async def kinds(broker: RealBroker) -> dict[str, int]:
+        async with await connect_async(broker.bootstrap) as client:
+            return {service.kind: service.port for service in (await client.service_map()).services}
+
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        assert put(url_of(broker), "orders", "one", "two").status == 200
+        assert values(url_of(broker), "orders") == ["one", "two"]
+        until(lambda: "grpc" in asyncio.run(kinds(broker)))
+        told = asyncio.run(kinds(broker))
+        assert (told["http"], told["grpc"]) == (broker.http_port, broker.grpc_port)
+        assert broker.stop() == 0
+        said = broker.log_text()
+    assert "Traceback" not in said
+    assert "error" not in said
+
+
+def test_a_gateway_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        put(url_of(broker), "orders", "one")
+        (first,) = children(broker.pid)
+        os.kill(first, signal.SIGKILL)
+        broker.wait_gateway()
+        assert children(broker.pid) != [first]
+        assert values(url_of(broker), "orders") == ["one"]
+        assert "a process has ended and is started again child=gateway code=-9" in broker.log_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_broker_that_ends_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        assert ask(f"{url_of(broker)}/cluster", {"name": "further", "brokers": 2}).status == 201
+        started = children(broker.pid)
+        assert len(started) == 3
+        broker.signal(number)
+        broker.wait_ended()
+        until(lambda: all(_state(pid) is None for pid in started))
+        with pytest.raises(OSError, match="refused"):
+            ask(f"{url_of(broker)}/health")
+
+
+def test_a_port_in_use_keeps_only_the_gateway_from_coming_up(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "first", gateway=True) as first:
+        taken = ["--http-port", str(first.http_port)]
+        with RealBroker(tmp_path / "second", extra_args=taken) as second:
+            until(lambda: "choose another with --http-port" in second.log_text())
+            first.stop()
+            second.wait_gateway()
+            second.http_port = first.http_port
+            assert put(url_of(second), "orders", "one").status == 200
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['starlette'] = None\n"
+        "from penstock.cli.main import main\n"
+        "sys.argv = ['penstock', 'gateway', '--http-port', '0']\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.returncode == 8
+    assert ended.stderr.splitlines() == [
+        "penstock: the web API and gRPC are not installed (starlette); get them with: pip install 'penstock[gateway]'"
+    ]
