@@ -1,0 +1,120 @@
+"""A cluster whose brokers have a catalog each, and brokers that go and come back."""
+
+import asyncio
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
+from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.grpc.server import start_grpc
+from penstock.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
+from penstock.testing.embedded import EmbeddedBroker
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[EmbeddedBroker]]:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        yield [one, other]
+
+
+async def put(served: Served, topic: str, *values: bytes) -> None:
+    columns = events_pb2.EventColumns(values=values)
+    await served.messages.PutMany(messages_pb2.PutManyRequest(topic=topic, columns=columns))
+
+
+def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers: list[EmbeddedBroker]) -> None:
+    async def story(served: Served) -> None:
+        names = [f"topic-{number}" for number in range(12)]
+        for name in names:
+            await served.topics.CreateTopic(topics_pb2.CreateTopicRequest(name=name, partitions=1))
+            await put(served, name, name.encode(), b"more")
+        homes = [await served.clusters.get().home(name) for name in names]
+        assert len(set(homes)) == 2, "both brokers have some"
+        listed: list[str] = []
+        token = ""
+        while not listed or token:
+            page = await served.topics.ListTopics(topics_pb2.ListTopicsRequest(page_size=5, page_token=token))
+            listed += [row.name for row in page.topics if not row.internal]
+            assert all(row.message_count == 2 for row in page.topics if not row.internal)
+            token = page.next_page_token
+        assert listed == sorted(names)
+        rows = [groups_pb2.CommittedOffset(topic=name, offset=1) for name in names]
+        await served.groups.CommitOffsets(groups_pb2.CommitOffsetsRequest(group="all", offsets=rows))
+        found = await served.groups.GetOffsets(groups_pb2.GetOffsetsRequest(group="all"))
+        assert [(row.topic, row.offset) for row in found.offsets] == [(name, 1) for name in sorted(names)]
+        groups = await served.groups.ListGroups(groups_pb2.ListGroupsRequest())
+        assert [row.group for row in groups.groups] == ["all"]
+        maps = await served.cluster.GetServiceMap(cluster_pb2.GetServiceMapRequest(topics=names))
+        assert sorted(row.topic for row in maps.leaders) == sorted(names)
+        await subscribed(served, names)
+        for name in names:
+            request = consumers_pb2.PollRequest(group="consumers", consumer="a", topic=name, wait_ms=10_000)
+            polled = await served.consumers.Poll(request)
+            assert [message.value for message in polled.messages] == [name.encode(), b"more"]
+        await served.groups.DeleteGroup(groups_pb2.DeleteGroupRequest(group="all"))
+        await served.topics.DeleteTopic(topics_pb2.DeleteTopicRequest(topic=names[0]))
+        with pytest.raises(grpc.RpcError) as caught:
+            await served.topics.DescribeTopic(topics_pb2.DescribeTopicRequest(topic=names[0]))
+        assert failure_of(caught.value).name == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    async def whole() -> None:
+        clusters = Clusters({DEFAULT: [broker.bootstrap for broker in brokers]})
+        server = await start_grpc(clusters, host=HOST, port=0)
+        try:
+            async with grpc.aio.insecure_channel(f"{HOST}:{server.port}") as channel:
+                await story(Served(server, clusters, channel))
+        finally:
+            await server.stop(0)
+            await clusters.close()
+
+    asyncio.run(whole())
+
+
+async def subscribed(served: Served, topics: list[str]) -> None:
+    """One subscription brings the topics of both."""
+    stream = served.messages.Subscribe()
+    start = messages_pb2.SubscribeStart(topics=topics, start=events_pb2.Start(edge=events_pb2.EDGE_BEGINNING))
+    await stream.write(messages_pb2.SubscribeRequest(start=start))
+    seen: set[str] = set()
+    while seen != set(topics):
+        answer = await stream.read()
+        assert isinstance(answer, messages_pb2.SubscribeResponse)
+        if answer.HasField("batch"):
+            seen.add(answer.batch.topic)
+    stream.cancel()
+
+
+def test_a_broker_that_was_away_is_told_by_name_and_found_again() -> None:
+    async def story(broker: EmbeddedBroker) -> None:
+        async with grpc_gateway(broker.bootstrap) as served:
+            await put(served, "kept", b"before")
+            stream = served.messages.PutStream()
+            tail = served.messages.Tail(messages_pb2.TailRequest(topic="kept"))
+            assert isinstance(await tail.read(), messages_pb2.TailResponse)
+            await asyncio.to_thread(broker.kill)
+            with pytest.raises(grpc.RpcError) as caught:
+                await served.topics.ListTopics(topics_pb2.ListTopicsRequest())
+            assert failure_of(caught.value).status is grpc.StatusCode.UNAVAILABLE
+            columns = events_pb2.EventColumns(values=[b"during"], message_ids=[b"once"])
+            request = messages_pb2.PutStreamRequest(topic="kept", columns=columns)
+            await stream.write(request)
+            await asyncio.to_thread(broker.start)
+            told = await stream.read()
+            while isinstance(told, messages_pb2.PutStreamResponse) and told.failures:
+                assert told.failures[0].error.name in ("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION")
+                await stream.write(request)
+                told = await stream.read()
+            stream.cancel()
+            read: list[bytes] = []
+            while read != [b"during"]:
+                answer = await tail.read()
+                assert isinstance(answer, messages_pb2.TailResponse)
+                read += [message.value for message in answer.messages]
+            tail.cancel()
+            found = await served.messages.Get(messages_pb2.GetRequest(topic="kept"))
+            assert [message.value for message in found.messages] == [b"before", b"during"]
+
+    with EmbeddedBroker() as broker:
+        asyncio.run(story(broker))
