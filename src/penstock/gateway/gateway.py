@@ -103,6 +103,10 @@ class Gateway:
             yield gauge("penstock_gateway_connections", "HTTP connections that are open.", http.connections)
             yield gauge("penstock_gateway_requests_under_way", "HTTP requests under way.", http.requests_under_way)
             yield counter("penstock_gateway_requests_total", "HTTP requests answered.", http.requests_total)
+        if self._grpc is not None:
+            calls = self._grpc
+            yield gauge("penstock_gateway_calls_under_way", "gRPC calls under way.", calls.calls_under_way)
+            yield counter("penstock_gateway_calls_total", "gRPC calls begun.", calls.calls_total)
 
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)

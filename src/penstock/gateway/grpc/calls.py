@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -133,6 +134,8 @@ class Answering:
 
     def __init__(self, grounds: Grounds) -> None:
         self._grounds = grounds
+        self.under_way = 0
+        self.total = 0
 
     def handler(self, descriptor: ServiceDescriptor, service: object) -> grpc.GenericRpcHandler:
         """All methods of a service; AttributeError for one that is missing, or declares no right."""
@@ -150,28 +153,34 @@ class Answering:
         return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, required), read, write)
 
     async def _unary_unary(self, function: Callable[..., Any], required: Needs, request: Any, context: Context) -> Any:
-        try:
+        async with self._told(context):
             self._admit(required, request, context)
             return await function(request, Call(self._grounds, context))
-        except Exception as error:
-            await _tell(error, context)
 
     async def _unary_stream(
         self, function: Callable[..., Any], required: Needs, request: Any, context: Context
     ) -> None:
-        try:
+        async with self._told(context):
             self._admit(required, request, context)
             await function(request, Call(self._grounds, context), context.write)
-        except Exception as error:
-            await _tell(error, context)
 
     async def _stream_stream(
         self, function: Callable[..., Any], required: Needs, requests: AsyncIterator[Any], context: Context
     ) -> None:
-        try:
+        async with self._told(context):
             await function(self._admitted(required, requests, context), Call(self._grounds, context), context.write)
+
+    @asynccontextmanager
+    async def _told(self, context: Context) -> AsyncIterator[None]:
+        """Counts a call; and the one place where failures become statuses."""
+        self.under_way += 1
+        self.total += 1
+        try:
+            yield
         except Exception as error:
             await _tell(error, context)
+        finally:
+            self.under_way -= 1
 
     async def _admitted(self, required: Needs, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
         async for request in requests:
@@ -185,7 +194,6 @@ class Answering:
 
 
 async def _tell(error: Exception, context: Context) -> None:
-    """The one place where failures become statuses."""
     if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
         raise error
     if isinstance(error, TimeoutError):

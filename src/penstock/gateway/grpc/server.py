@@ -31,11 +31,28 @@ _PING_MS, _PONG_MS, _PINGED_MS = 30_000, 20_000, 10_000
 class GrpcServer:
     """A server that listens."""
 
-    def __init__(self, server: grpc.aio.Server, port: int, state: health.HealthServicer, draining: Draining) -> None:
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        port: int,
+        state: health.HealthServicer,
+        draining: Draining,
+        answering: Answering,
+    ) -> None:
         self.port = port
         self._server = server
         self._state = state
         self._draining = draining
+        self._answering = answering
+
+    @property
+    def calls_under_way(self) -> int:
+        return self._answering.under_way
+
+    @property
+    def calls_total(self) -> int:
+        """Those that were begun."""
+        return self._answering.total
 
     async def stop(self, grace_s: float = 10.0) -> None:
         """Take no more calls, and wake those that wait; those that work may take so long to finish."""
@@ -75,7 +92,7 @@ async def start_grpc(
         text = f"gRPC cannot listen on {shown}:{port}: {error}"
         raise PenstockError(ErrorCode.ADDRESS_UNAVAILABLE, text) from None
     await server.start()
-    return GrpcServer(server, bound, state, draining)
+    return GrpcServer(server, bound, state, draining, answering)
 
 
 def services(limits: GrpcLimits, maker: ClusterMaker) -> dict[ServiceDescriptor, object]:
