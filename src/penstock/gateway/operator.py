@@ -37,6 +37,8 @@ class OperatorPages:
         }
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._draining.is_draining:
+            send = _ending(send)
         page = self._pages.get(scope["path"])
         if page is None:
             await self._app(scope, receive, send)
@@ -64,6 +66,17 @@ class OperatorPages:
 
     def _figures(self) -> Page:
         return Page(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))
+
+
+def _ending(send: Any) -> Any:
+    """Answers end their connection: its next request is for another gateway."""
+
+    async def ending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return ending
 
 
 def _text(status: int, text: str) -> Page:

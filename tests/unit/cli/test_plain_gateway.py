@@ -1,0 +1,40 @@
+"""The flags of a gateway mean the same with and without Typer, those that may be repeated included."""
+
+from collections.abc import Sequence
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import gateway
+from penstock.cli.commands import app
+from penstock.gateway.settings import Settings
+
+LINES: list[tuple[Sequence[str], Settings | None]] = [
+    ((), Settings()),
+    (("--bootstrap", "a:1,b:2"), Settings(bootstrap=("a:1", "b:2"))),
+    (("--cluster", "x=a:1,b:2", "--cluster=y=c:3"), Settings(cluster={"x": "a:1,b:2", "y": "c:3"})),
+    (("--cluster", "x=a:1;y=c:3"), Settings(cluster={"x": "a:1", "y": "c:3"})),
+    (("--http-port", "off", "--grpc-port", "0"), Settings(http_port=-1, grpc_port=0)),
+    (("--drain-ms", "2s", "--control", ""), Settings(drain_ms=2_000)),
+    (("--cluster", "x"), None),
+    (("--cluster", "x=a:1", "--cluster", "x=b:2"), None),
+    (("--http-port", "-2"), None),
+    (("--kafka-port", "1"), None),
+    (("--help",), None),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), LINES, ids=[" ".join(line) for line, _ in LINES])
+def test_a_line_means_the_same_with_and_without_typer(
+    arguments: Sequence[str], expected: Settings | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Settings] = []
+
+    def run(settings: Settings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(gateway, "run", run)
+    CliRunner().invoke(app, ["gateway", *arguments])
+    assert seen == ([] if expected is None else [expected])
+    assert gateway.plain_settings(arguments) == expected

@@ -1,0 +1,50 @@
+"""Tables of settings: what is said of one process can be said to another, as flags."""
+
+from typing import Annotated
+
+import pytest
+from msgspec import Meta, Struct
+
+from penstock.cli.process_flags import ProcessFlags
+from penstock.gateway.settings import TABLE as GATEWAY
+from penstock.model.errors import PenstockError
+from penstock.node.settings import TABLE as BROKER
+from penstock.process.settings import Table
+
+
+class Few(Struct, frozen=True, kw_only=True):
+    names: Annotated[tuple[str, ...], Meta(description="Some names.")] = ("a",)
+    pairs: Annotated[dict[str, str], Meta(description="Some pairs.")] = {}
+    is_on: Annotated[bool, Meta(description="A truth.")] = True
+    size: Annotated[int, Meta(description="A number.")] = 0
+
+
+FEW = Table(Few, "FEW_")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Few(), Few(names=("b", "c"), pairs={"x": "1,2", "y": "3"}, is_on=False, size=-1), Few(size=7)],
+)
+def test_settings_written_as_flags_are_read_as_they_were(settings: Few) -> None:
+    assert ProcessFlags(FEW).plain_settings(FEW.as_flags(settings)) == settings
+
+
+def test_pairs_are_a_table_in_a_file_and_are_divided_by_semicolons_elsewhere() -> None:
+    expected = Few(pairs={"x": "1", "y": "2"})
+    assert FEW.load({}, {}, ("f.toml", '[pairs]\nx = "1"\ny = "2"\n')) == expected
+    assert FEW.load({}, {"FEW_PAIRS": "x=1; y=2"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("x", "expected name=value"), ("=1", "expected name=value"), ("x=1;x=2", "x is named twice")]
+)
+def test_pairs_that_are_none_are_refused(text: str, why: str) -> None:
+    with pytest.raises(PenstockError, match=why):
+        FEW.load({"pairs": text}, {})
+
+
+def test_a_broker_leaves_the_variables_of_its_gateway_alone_and_the_other_way_round() -> None:
+    environment = {"PENSTOCK_GATEWAY_DRAIN_MS": "1s", "PENSTOCK_NODE_ID": "7", "PENSTOCK_PARENT": "1"}
+    assert BROKER.load({}, environment).node_id == 7
+    assert GATEWAY.load({}, environment).drain_ms == 1_000
