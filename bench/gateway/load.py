@@ -3,8 +3,9 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 
 def post(path: str, body: bytes, kind: str = "application/json") -> bytes:
@@ -45,7 +46,7 @@ class Asker(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
         self._ask()
 
     def _ask(self) -> None:
@@ -84,9 +85,18 @@ async def load(port: int, request: bytes, requests: int, connections: int) -> tu
     """Send it so often over so many connections; what became of it, and how long it took."""
     loop = asyncio.get_running_loop()
     tally, left = Tally(), [requests]
-    done: Sequence[asyncio.Future[None]] = [loop.create_future() for _ in range(connections)]
+    done: list[asyncio.Future[None]] = [loop.create_future() for _ in range(connections)]
     begun_s = time.perf_counter()
     for each in done:
-        await loop.create_connection(lambda each=each: Asker(request, tally, left, each), "127.0.0.1", port)  # type: ignore[misc]
+        await loop.create_connection(partial(Asker, request, tally, left, each), "127.0.0.1", port)
     await asyncio.gather(*done)
     return tally, time.perf_counter() - begun_s
+
+
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[float, bytes]:
+    """When a single request was answered, and with what."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    at = head.index(b"content-length: ") + 16
+    body = await reader.readexactly(int(head[at : head.index(b"\r\n", at)]))
+    return time.perf_counter(), body
