@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock import __version__
+from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import InCluster, OfTopics
 from penstock.sdk.maps import NO_PORT
@@ -144,11 +145,22 @@ async def describe_cluster(asked: Asked) -> ShownCluster:
     )
 
 
+async def _names_by_member(cluster: Cluster, names: Sequence[str] | None) -> dict[Member, list[str] | None]:
+    """Which topics each member is asked for: those that it has; all where none are named."""
+    if names is None:
+        return dict.fromkeys(cluster.members)
+    found: dict[Member, list[str]] = {member: [] for member in cluster.members}
+    for name in names:
+        found[await cluster.home(name)].append(name)
+    return {**found}
+
+
 async def get_service_map(asked: Asked) -> ShownServiceMap:
     """Which service runs where, and who leads the partitions of these topics, or of all."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await cluster.all(lambda member: member.client.service_map(parameters.names, timeout=member.timeout_s))
+    names = await _names_by_member(cluster, parameters.names)
+    found = await cluster.all(lambda member: member.client.service_map(names[member], timeout=member.timeout_s))
     return ShownServiceMap(
         cluster_id=found[0].cluster_id,
         controller=found[0].controller_id,
@@ -175,7 +187,8 @@ async def get_backup_map(asked: Asked) -> ShownBackupMap:
     """Who follows the partitions of these topics, or of all, and how far each of them is."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await cluster.all(lambda member: member.client.backup_map(parameters.names, timeout=member.timeout_s))
+    names = await _names_by_member(cluster, parameters.names)
+    found = await cluster.all(lambda member: member.client.backup_map(names[member], timeout=member.timeout_s))
     return ShownBackupMap(
         note=found[0].note,
         partitions=[
