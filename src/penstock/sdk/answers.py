@@ -66,6 +66,13 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+class ProducerState(NamedTuple):
+    """How far a producer is in a partition."""
+
+    epoch: int
+    last_sequence: int
+
+
 class BrokerInfo(NamedTuple):
     """A broker's account of itself. `warning` says what is wrong where client and broker are too far apart."""
 

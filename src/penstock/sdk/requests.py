@@ -19,6 +19,7 @@ from penstock.sdk.answers import (
     PartitionView,
     Produced,
     ProducerIdentity,
+    ProducerState,
     TopicView,
     refusal,
 )
@@ -40,6 +41,7 @@ METADATA = Api(3, "Metadata", 4, 12)
 CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", 0, 0)
 INFO = Api(1000, "Info", 0, 0)
 PUTS = Api(1003, "Puts", 0, 0)
 ROLE = Api(1002, "Role", 0, 0)
@@ -240,6 +242,32 @@ def init_producer_id() -> Request[ProducerIdentity]:
         return ProducerIdentity(answer["producer_id"], answer["producer_epoch"])
 
     return Request(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
+
+
+def producer_state(
+    producer_id: int, places: Mapping[TopicPartition, int]
+) -> Request[dict[TopicPartition, ProducerState | PenstockError | None]]:
+    """How far a producer is in these partitions, which must have the same leader; None where it is not known."""
+    topics: dict[str, list[int]] = {}
+    for where in places:
+        topics.setdefault(where.topic, []).append(where.partition)
+    fields = {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]}
+
+    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, Any]:
+        found: dict[TopicPartition, ProducerState | PenstockError | None] = {}
+        for topic in read_response(DESCRIBE_PRODUCERS.name, version, frame, start)["topics"]:
+            for part in topic["partitions"]:
+                where = TopicPartition(topic["name"], part["partition_index"])
+                rows = (row for row in part["active_producers"] if row["producer_id"] == producer_id)
+                states = (ProducerState(row["producer_epoch"], row["last_sequence"]) for row in rows)
+                found[where] = next(states, None)
+                if part["error_code"]:
+                    found[where] = refusal(part["error_code"], f"producers of {where}", part["error_message"])
+        if found.keys() != places.keys():
+            raise ValueError("the answer is about other partitions")
+        return found
+
+    return Request(DESCRIBE_PRODUCERS, lambda version: _encode(DESCRIBE_PRODUCERS, version, fields), decode)
 
 
 def role(chosen: Role, producer_group: str | None = None) -> Request[None]:

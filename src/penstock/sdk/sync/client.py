@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from penstock.sdk.sync.calls import IteratorCalls
     from penstock.sdk.sync.consumer import Consumer
     from penstock.sdk.sync.iterators import Iterators
+    from penstock.sdk.sync.numbered_writer import NumberedWriter
     from penstock.sdk.sync.producer import Producer
     from penstock.sdk.sync.subscription import Subscription
     from penstock.sdk.watching.places import Position
@@ -268,6 +269,41 @@ class Client(Face):
             room_timeout_s=self._span_s(room_timeout, "room_timeout"),
         )
         return self._call(lambda: make_producer(self._portal, self._home, group, options))
+
+    def numbered_writer(
+        self,
+        topic: str,
+        name: bytes,
+        epoch: int = 0,
+        *,
+        partitions: int | None = None,
+        turn: int = 0,
+        batch_bytes: int = BATCH_BYTES,
+        compression: str = "none",
+        compression_level: int | None = None,
+        timeout: Time = TIMEOUT_S,
+    ) -> "NumberedWriter":
+        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name; see
+        `NumberedWriter`.
+
+        Epochs are from 0 to 32767. Rows are spread over `partitions` partitions (all, when it is not given), from
+        `turn` on where nothing else decides: both must be the same for whoever repeats it. `timeout` is how long it
+        may take until another batch is stored.
+        """
+        from penstock.sdk.numbered.options import NumberedOptions
+        from penstock.sdk.sync.numbered_writer import NumberedWriter
+
+        options = NumberedOptions(
+            name=name,
+            epoch=epoch,
+            partitions=partitions,
+            turn=turn,
+            batch_bytes=batch_bytes,
+            compression=compression,
+            level=compression_level,
+            timeout_s=self._span_s(timeout),
+        )
+        return NumberedWriter(self._portal, self._home, topic, options)
 
 
 @opening

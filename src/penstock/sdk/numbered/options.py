@@ -1,0 +1,47 @@
+"""How a numbered writer works, as its user sets it."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
+from penstock.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, Options
+
+EPOCHS = 2**15
+"""A name has so many epochs, from 0 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedOptions:
+    """Checked when they are made: INVALID_SETTING names the one that cannot be."""
+
+    name: bytes
+    epoch: int = 0
+    partitions: int | None = None
+    """How many partitions rows are spread over; None: as many as the topic has."""
+    turn: int = 0
+    """Where rows begin that neither a key nor a column decides for."""
+    batch_bytes: int = BATCH_BYTES
+    compression: str = "none"
+    level: int | None = None
+    timeout_s: float = TIMEOUT_S
+    """How long it may take until another batch is stored."""
+
+    def __post_init__(self) -> None:
+        Options(batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s)
+        if not isinstance(self.name, bytes) or not self.name:
+            raise _wrong("name", self.name, "it must be bytes, and not empty")
+        if not 0 <= self.epoch < EPOCHS:
+            raise _wrong("epoch", self.epoch, f"it must be from 0 to {EPOCHS - 1}")
+        if self.partitions is not None and self.partitions < 1:
+            raise _wrong("partitions", self.partitions, "it must be at least 1")
+
+    @property
+    def producer_id(self) -> int:
+        """The id that the name stands for, one of those that brokers give to nobody."""
+        digest = blake2b(self.name, digest_size=8).digest()
+        return FIRST_SELF_NAMED_PRODUCER | (int.from_bytes(digest) & (FIRST_SELF_NAMED_PRODUCER - 1))
+
+
+def _wrong(name: str, value: object, why: str) -> PenstockError:
+    return PenstockError(ErrorCode.INVALID_SETTING, f"{name}={value!r}: {why}")

@@ -1,0 +1,181 @@
+"""A writer that is killed, repeated, doubled, on a broker that crashes: each row is stored once, in its order."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from unittest.mock import patch
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.simulated_node import HOST
+from penstock.catalog.memory import MemoryCatalog
+from penstock.node.settings import Settings
+from penstock.sdk.aio.client import AsyncClient, connect_async
+from penstock.sdk.numbered import engine
+from penstock.testing.process import BrokerProcess, Machine
+from penstock.testing.simulated_clock import SimulatedClock
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulated_entropy import SimulatedEntropy
+from penstock.testing.simulated_loop import SimulatedLoop
+from penstock.testing.simulated_network import SimulatedNetwork
+from penstock.testing.simulated_workers import SimulatedWorkers, Slowness
+from penstock.testing.trace import Trace
+
+PARTITIONS = 3
+ROWS = 120
+BATCH_BYTES = 200
+TOPIC = "t"
+
+Event = tuple[str, float]
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["wait", "twin", "kill", "cut", "crash", "power loss"]), st.floats(0.001, 0.4)),
+    max_size=8,
+)
+
+
+class Ground:
+    """A machine whose broker is started again whenever it crashes, and the writers on it."""
+
+    def __init__(self, loop: SimulatedLoop, seed: int) -> None:
+        self.loop = loop
+        self.random = Random(seed)
+        self.clock = SimulatedClock(loop)
+        self.entropy = SimulatedEntropy(Random(seed + 1))
+        self.network = SimulatedNetwork(loop, Random(seed + 2))
+        catalog = MemoryCatalog(self.clock, self.entropy)
+        disk = SimulatedDisk(Random(seed + 3))
+        self._machine = Machine(loop, self.random, Trace(), self.network, self.clock, disk, catalog, HOST, Slowness())
+        self._process: BrokerProcess | None = None
+        self._clients = 0
+        self.attempts: list[asyncio.Task[int]] = []
+
+    async def keep_running(self) -> None:
+        while True:
+            process = BrokerProcess(self._machine, Settings(data=("/data",), host=HOST, operator_port=-1), 0, _ignore)
+            self._process = process
+            if await process.start():
+                await process.ended
+            await asyncio.sleep(0.05)
+
+    def crash(self, *, power_loss: bool) -> None:
+        if self._process is not None:
+            self._process.crash(power_loss=power_loss)
+
+    @asynccontextmanager
+    async def client(self, host: str | None = None) -> AsyncIterator[AsyncClient]:
+        self._clients += 1
+        async with connect_async(
+            f"{HOST}:9092",
+            network=self.network.host(host or f"client {self._clients}"),
+            clock=self.clock,
+            entropy=self.entropy,
+            workers=SimulatedWorkers(self.loop, self.random),
+            timeout=600,
+            request_timeout=2,
+        ) as client:
+            yield client
+
+    def begin(self, epoch: int, rows: pa.RecordBatch) -> None:
+        """One more attempt, which gets the rows cut in its own way."""
+        self.attempts.append(asyncio.create_task(self._attempt(epoch, rows)))
+
+    async def _attempt(self, epoch: int, rows: pa.RecordBatch) -> int:
+        async with (
+            self.client() as client,
+            client.numbered_writer(
+                TOPIC, b"task 7", epoch, batch_bytes=BATCH_BYTES + self.random.randrange(100), turn=epoch, timeout=600
+            ) as writer,
+        ):
+            at = 0
+            while at < rows.num_rows:
+                count = self.random.randint(1, 50)
+                await writer.write(rows.slice(at, count))
+                at += count
+                await asyncio.sleep(self.random.random() * 0.05)
+            return await writer.finish()
+
+    async def stored(self) -> list[list[bytes | None]]:
+        found = []
+        async with self.client() as client:
+            for partition in range(PARTITIONS):
+                values: list[bytes | None] = []
+                offset = 0
+                while portion := (await client.read(TOPIC, partition, offset, max_messages=10_000)).messages:
+                    values += [message.value for message in portion]
+                    offset = portion[-1].offset + 1
+                found.append(values)
+        return found
+
+
+def _ignore(power_loss: bool) -> None:
+    pass
+
+
+def rows_of(epoch: int) -> pa.RecordBatch:
+    """Some have a partition, some of the others a key."""
+    numbers = range(ROWS)
+    return pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b"%d/%d" % (epoch, number) for number in numbers], pa.binary()),
+            "key": pa.array([b"%d" % (number % 7) if number % 3 else None for number in numbers], pa.binary()),
+            "partition": pa.array([number % PARTITIONS if number % 5 == 0 else None for number in numbers], pa.int32()),
+        }
+    )
+
+
+async def play(ground: Ground, script: list[list[Event]]) -> list[list[bytes | None]]:
+    """Each epoch is tried until somebody has finished it; whoever is left over goes on into the next."""
+    async with ground.client() as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+    for epoch, events in enumerate(script):
+        rows = rows_of(epoch)
+        for event, pause_s in events:
+            if event == "twin":
+                ground.begin(epoch, rows)
+            elif event == "kill" and ground.attempts:
+                ground.attempts[ground.random.randrange(len(ground.attempts))].cancel()
+            elif event == "cut":
+                ground.network.cut(HOST)
+            elif event in ("crash", "power loss"):
+                ground.crash(power_loss=event == "power loss")
+            await asyncio.sleep(pause_s)
+        ground.begin(epoch, rows)
+        assert await ground.attempts[-1] == ROWS
+    for outcome in await asyncio.gather(*ground.attempts, return_exceptions=True):
+        assert not isinstance(outcome, Exception), outcome
+    ground.crash(power_loss=True)
+    return await ground.stored()
+
+
+def run(seed: int, script: list[list[Event]]) -> list[list[bytes | None]]:
+    loop = SimulatedLoop()
+    ground = Ground(loop, seed)
+
+    async def whole() -> list[list[bytes | None]]:
+        keeper = asyncio.create_task(ground.keep_running())
+        try:
+            async with asyncio.timeout(3600):
+                return await play(ground, script)
+        finally:
+            keeper.cancel()
+
+    try:
+        with patch.object(engine, "PIECE_BYTES", 400):  # So that rows are under way before all are given.
+            stored = loop.run_until_complete(whole())
+        assert loop.failures == []
+    finally:
+        loop.end()
+    return stored
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.lists(EVENTS, min_size=1, max_size=3))
+def test_whatever_happens_each_row_is_stored_once_and_in_order(seed: int, script: list[list[Event]]) -> None:
+    stored = run(seed, script)
+    assert stored == run(0, [[] for _ in script]), "as when nothing happens"
+    assert sorted(value for values in stored for value in values if value is not None) == sorted(
+        b"%d/%d" % (epoch, number) for epoch in range(len(script)) for number in range(ROWS)
+    )
