@@ -247,6 +247,18 @@ def test_partitions_that_are_added_are_read_too() -> None:
     play(story)
 
 
+def test_a_place_that_is_gone_is_a_failure_where_that_is_wanted() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        await ground.client.admin.delete_records({place(): 6})
+        async with ground.client.consumer(TOPIC, start=2, stop="latest", out_of_range="error") as consumer:
+            with pytest.raises(PenstockError, match="offset 2 is no longer there") as caught:
+                await consumer.poll()
+            assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    play(story)
+
+
 def test_a_place_that_is_gone_is_left_for_the_nearest_there_is() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
@@ -289,6 +301,8 @@ def test_a_consumer_without_topics_is_good_for_getting_only() -> None:
         (TOPIC, {"values": 7}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"prefetch_bytes": 1}, ErrorCode.INVALID_SETTING),
         (TOPIC, {"group": "g", "stop": "latest"}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"out_of_range": "earliest"}, ErrorCode.INVALID_SETTING),
+        (TOPIC, {"group": "g", "out_of_range": "error"}, ErrorCode.INVALID_SETTING),
         ("no good name", {}, ErrorCode.INVALID_TOPIC),
     ],
 )

@@ -64,7 +64,10 @@ class ConsumerEngine:
         self._wake = asyncio.Event()
         group = settings.group
         rules = ReadingRules(
-            settings.prefetch_bytes, waits_for_topics=group is not None, waits_beyond_end=group is None
+            settings.prefetch_bytes,
+            waits_for_topics=group is not None,
+            waits_beyond_end=group is None,
+            moves_on=settings.moves_on,
         )
         self._reading = Reading(asking, self._changed, rules)
         self._membership: Membership | None = None

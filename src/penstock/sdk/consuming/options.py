@@ -55,6 +55,9 @@ class ConsumerOptions(TypedDict, total=False):
     """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function of bytes."""
     prefetch_bytes: int
     """How much is fetched ahead of its caller."""
+    out_of_range: str
+    """What to do where messages that come next are gone: go on at the "nearest" that is there (as without), or raise
+    OFFSET_OUT_OF_RANGE ("error"). Not with a group, which always goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class EngineSettings:
     start: Places
     stop: Places | None
     prefetch_bytes: int
+    moves_on: bool
+    """Whether to go on where messages are gone."""
     group: GroupRules | None
     callback_timeout_s: float
 
@@ -80,6 +85,9 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
     check_number("prefetch_bytes", prefetch_bytes, POLL_BYTES_MIN, INT64_MAX)
     check_partitions(partitions)
     group = _group_rules(times, options)
+    moves_on = _moves_on(options)
+    if group is not None and not moves_on:
+        raise _invalid('in a group reading always goes on; out_of_range="error" is for consumers without one')
     if group is not None and (stop is not None or partitions is not None):
         raise _invalid("in a group the group decides what is read; stop and partitions are for consumers without one")
     return EngineSettings(
@@ -88,9 +96,17 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
         Places(options.get("start", "latest"), times, "start", LATEST),
         None if stop is None else Places(stop, times, "stop"),
         prefetch_bytes,
+        moves_on,
         group,
         times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
     )
+
+
+def _moves_on(options: ConsumerOptions) -> bool:
+    said = options.get("out_of_range", "nearest")
+    if said not in ("nearest", "error"):
+        raise _invalid(f'out_of_range={said!r}: expected "nearest" or "error"')
+    return said == "nearest"
 
 
 def _group_rules(times: Times, options: ConsumerOptions) -> GroupRules | None:

@@ -25,6 +25,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.reader import Portion, Reader
 from penstock.sdk.consuming.sessions import FetchSession, Found, Poll
 from penstock.sdk.consuming.unpacking import Unpacking
+from penstock.sdk.fetching import gone
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 from penstock.sdk.unexpected import client_failed
@@ -47,6 +48,8 @@ class ReadingRules:
     """Whether a partition that is not there may still come: a group's coordinator sees to what is read."""
     waits_beyond_end: bool = True
     """Whether a position behind the end is waited for, or the log is taken for a new one that is read from its end."""
+    moves_on: bool = True
+    """Whether to go on at the nearest message where the next are gone, or to fail."""
 
 
 @dataclass(slots=True, eq=False)
@@ -317,6 +320,9 @@ class Reading:
             self._pause()  # Not every broker waits by itself for a place that is not reached.
             return
         if reader.fetch_offset != asked or nearest == asked:
+            return
+        if not self._rules.moves_on:
+            self._failed(reader, gone(where, asked, first))
             return
         log.warning("%s has messages from %d to %d: going on at %d instead of %d", where, first, last, nearest, asked)
         self._forget_portions(reader)
