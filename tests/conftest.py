@@ -4,6 +4,7 @@ depends on the code alone, not on chance or on how busy the machine is."""
 import os
 import signal
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,6 +38,20 @@ def pytest_configure() -> None:
     # A shell ignores Ctrl-C in what it starts in the background, and children inherit that; some are ended by it here.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of Spark run in one process: its session takes long to start, and is shared."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return OneSpark(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

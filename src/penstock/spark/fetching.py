@@ -1,0 +1,64 @@
+"""A task's ranges as Arrow record batches, on the executor."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.spark.columns import ArrowColumns
+from penstock.spark.connections import client_of
+from penstock.spark.options import DataLoss, SourceOptions
+from penstock.spark.planning import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from penstock.sdk.sync.client import Client
+    from penstock.sdk.sync.consumer import Consumer
+
+STALL_S = 60.0
+"""How long nothing may come of a range that the driver has seen."""
+
+
+def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType") -> Iterator[pa.RecordBatch]:
+    """Every message of the ranges once, those of a partition in order.
+
+    OFFSET_OUT_OF_RANGE, under dataLoss=fail, when some have gone since the driver looked; UNKNOWN_TOPIC_ID when the
+    topic is another one; REQUEST_TIMED_OUT when nothing comes any more.
+    """
+    client = client_of(options.bootstrap)
+    columns = ArrowColumns(schema)
+    for topic, some in groupby(sorted(ranges), attrgetter("topic")):
+        for batch in _fetch_topic(client, topic, list(some), options.data_loss):
+            yield columns.of(batch)
+
+
+def _fetch_topic(client: "Client", topic: str, ranges: Sequence[Range], policy: DataLoss) -> Iterator[pa.RecordBatch]:
+    now = client.describe_topic(topic).topic_id
+    if now != ranges[0].topic_id:
+        text = f"topic {topic!r} was deleted and made anew while it was read"
+        raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, text)
+    consumer = client.consumer(
+        topic,
+        partitions=[each.partition for each in ranges],
+        start={each.where: each.start for each in ranges},
+        stop={each.where: each.end for each in ranges},
+        out_of_range="error" if policy is DataLoss.FAIL else "nearest",
+    )
+    with consumer:
+        while (batch := consumer.poll_arrow(timeout=STALL_S)) is not None:
+            yield batch
+        _check_finished(consumer, ranges)
+
+
+def _check_finished(consumer: "Consumer", ranges: Sequence[Range]) -> None:
+    for each in ranges:
+        position = consumer.position(each.topic, each.partition)
+        if position is None or position < each.end:
+            text = (
+                f"{each.where}: nothing came for {STALL_S:.0f} s at offset {position}, of which {each.end} is the end"
+            )
+            raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, text)

@@ -1,0 +1,61 @@
+"""A Spark session with what the source and the sink need, and what makes small batches quick."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from penstock.spark.java import java_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    # Over TCP, each batch pays for a delayed acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Off by default; the source then cannot leave out what a filter does not want.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What `session` sets unless the caller says otherwise."""
+
+
+def session(
+    app_name: str = "penstock",
+    *,
+    master: str | None = None,
+    java: str = "any",
+    settings: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """A Spark session that knows the format "penstock", on `master`, or on this machine's cores.
+
+    Spark's workers run on this Python, unless PYSPARK_PYTHON names another. Java is the one of JAVA_HOME, one on the
+    PATH or the one of `penstock[spark-java]`; `java="bundled"` insists on the last. JavaNotFoundError when there is
+    none. `settings` are Spark's own, and go before those chosen here (`SETTINGS`).
+
+    Where a session exists already, it is that one: Python, Java and transport stay as they were chosen for it.
+    """
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.source import PenstockSource
+
+    if java not in ("any", "bundled"):
+        raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")
+    if SparkSession.getActiveSession() is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if not _is_found():
+        spark.dataSource.register(PenstockSource)
+    return spark
+
+
+def _is_found() -> bool:
+    """Whether Spark finds the format by itself: surely, if ours is the only module that it looks at. One of them that
+    cannot be imported hides the others."""
+    return [module.name for module in iter_modules() if module.name.startswith("pyspark_")] == ["pyspark_penstock"]

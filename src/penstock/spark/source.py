@@ -1,0 +1,47 @@
+"""The format "penstock", as Spark finds it. Each part is imported where Spark asks for it."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from penstock.spark.options import parse_options, source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The process that asks a reader to take filters is the one that runs this module."""
+
+
+class PenstockSource(DataSource):
+    """What is wrong with the options is raised where they are given."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._chosen = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        from penstock.spark.columns import source_schema
+
+        return source_schema(self._chosen["valueFormat"], headers=self._chosen["includeHeaders"])
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from penstock.spark.columns import check_schema
+        from penstock.spark.reader import BatchReader, PushingReader
+
+        check_schema(schema, self._chosen["valueFormat"])
+        options = source_options(self._chosen, streaming=False)
+        return PushingReader(options, schema) if _PUSHING in sys.modules else BatchReader(options, schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802  # Spark's name
+        from penstock.spark.columns import check_schema
+        from penstock.spark.stream_reader import StreamReader
+
+        check_schema(schema, self._chosen["valueFormat"])
+        return StreamReader(source_options(self._chosen, streaming=True), schema)

@@ -1,0 +1,176 @@
+"""Topics as a stream: the driver's part says how far a batch goes, the tasks read it.
+
+One object lives as long as the query, in a process of its own; others, of which only `read` is used, are sent to the
+executors. What the driver's part remembers between calls is nothing that a restart would miss: positions are Spark's.
+
+Invariants: a position never goes back, whatever the brokers say after a failure; a position without news is the same
+text as before, and only then is it waited for news.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.spark.connections import client_of
+from penstock.spark.options import DataLoss, SourceOptions
+from penstock.spark.places import Place
+from penstock.spark.planning import admit, plan
+from penstock.spark.positions import TopicPosition, from_json, offsets_of, positions_of, to_json
+from penstock.spark.ranges import between, recreated, still_there
+from penstock.spark.reader import Task, read_task
+from penstock.spark.survey import Survey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+WAIT_S = 0.5
+"""How long a batch's end is waited for where there is no news; Spark asks again and again."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+        self._last: dict[TopicPartition, int] | None = None
+        """Where the stream ends, once that is known: the option says so, or Spark wants what is there now."""
+        self._seen: dict[str, Any] | None = None
+        self._is_now = False
+
+    @cached_property
+    def _survey(self) -> Survey:
+        return Survey(client_of(self._options.bootstrap), self._options)
+
+    # Where it is.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
+        found = self._survey.find()
+        extents = self._survey.extents(found.places)
+        starts = self._survey.offsets(self._options.starting, extents, Place.latest())
+        for where, extent in extents.items():
+            if starts[where] > extent.next:
+                text = f"{where}: startingOffsets says {starts[where]}, but it ends at {extent.next}"
+                raise PenstockError(ErrorCode.INVALID_SETTING, text)
+            starts[where], _ = still_there(where, starts[where], extent.next, extent, self._options.data_loss)
+        return to_json(positions_of(starts, found.ids))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on the stream ends where the topics end now."""
+        found = self._survey.find()
+        self._last = self._bounded(self._survey.ends(found.places))
+        self._is_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        before = from_json(start)
+        after = self._reached(before, limit)
+        if after == before and not self._is_over(before):
+            self._wait(before)
+            after = self._reached(before, limit)
+        return to_json(after)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the topics ended when it was last asked; Spark shows it beside how far the query is."""
+        return self._seen
+
+    def _reached(self, before: dict[str, TopicPosition], limit: ReadLimit) -> dict[str, TopicPosition]:
+        """How far the next batch goes."""
+        found = self._survey.find(known=before)
+        starts: dict[TopicPartition, int] = {}
+        for where in found.places:
+            position = before.get(where.topic)
+            if position is None or position.topic_id == found.ids[where.topic]:
+                starts[where] = 0 if position is None else position.offsets.get(where.partition, 0)
+        ends = self._survey.ends(found.places)
+        self._seen = to_json(positions_of(ends, found.ids))
+        for topic, topic_id in found.ids.items():
+            if topic in before and before[topic].topic_id != topic_id:
+                recreated(topic, before[topic].topic_id, topic_id, self._options.data_loss)
+                fresh = [where for where in found.places if where.topic == topic]
+                is_left_out = self._options.data_loss is DataLoss.SKIP
+                starts |= {where: ends[where] if is_left_out else 0 for where in fresh}
+        after = self._admitted(starts, self._bounded(ends), limit)
+        for topic in before.keys() - found.ids.keys():
+            self._gone(topic)
+        return {**before, **positions_of(after, found.ids)}
+
+    def _gone(self, topic: str) -> None:
+        if self._options.data_loss is DataLoss.FAIL:
+            text = f"topic {topic!r} was deleted while it was read; dataLoss=skip goes on without it"
+            raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+    def _admitted(
+        self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], limit: ReadLimit
+    ) -> dict[TopicPartition, int]:
+        ends = {where: max(starts[where], end) for where, end in ends.items()}
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        if self._options.max_rows is not None:
+            ends = admit(starts, ends, self._options.max_rows, dict.fromkeys(ends, 1.0))
+        if self._options.max_bytes is not None:
+            ends = admit(starts, ends, self._options.max_bytes, self._survey.bytes_each(list(ends)))
+        return ends
+
+    # Where it ends.
+
+    def _bounded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        last = self._last
+        if last is None and self._options.ending is not None:
+            extents = self._survey.extents(list(ends))
+            last = self._last = self._survey.offsets(self._options.ending, extents, Place.latest())
+        if last is None:
+            return ends
+        return {where: min(end, last.get(where, 0)) for where, end in ends.items()}
+
+    def _is_over(self, before: dict[str, TopicPosition]) -> bool:
+        """Whether nothing can come: all up to the end was read, or only what is there now is wanted."""
+        if self._is_now:
+            return True
+        offsets = offsets_of(before)
+        return self._last is not None and all(offsets.get(where, 0) >= end for where, end in self._last.items())
+
+    def _wait(self, before: dict[str, TopicPosition]) -> None:
+        """Until a message comes, or some time is over."""
+        places = offsets_of(before)
+        if not places:
+            return
+        try:
+            client_of(self._options.bootstrap).read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
+        except PenstockError as error:
+            # What has become of the topics is for those to say who look next.
+            if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise
+
+    # What a batch reads.
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        before, after = from_json(start), from_json(end)
+        changed = [where for where, offset in offsets_of(after).items() if offsets_of(before).get(where, 0) != offset]
+        extents = self._survey.extents(changed)
+        ranges = between(before, after, extents, self._survey.bytes_each(changed), self._options.data_loss)
+        return [Task(each) for each in plan(ranges, self._options.min_tasks)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        return read_task(partition, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done; where there is a group, it is told how far that is."""
+        if self._options.group is not None:
+            client_of(self._options.bootstrap).groups.commit(self._options.group, offsets_of(from_json(end)))

@@ -1,0 +1,41 @@
+"""One Spark session and one broker for all tests of Spark: both are real, and the first takes long to start."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.sdk.sync.client import Client, connect
+from penstock.spark import session
+from penstock.testing import EmbeddedBroker
+from spark.site import SETTINGS, Site
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    found = session("tests", master="local[2]", java="bundled", settings=SETTINGS)
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(broker: EmbeddedBroker) -> Iterator[Client]:
+    with connect(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def site(spark: SparkSession, broker: EmbeddedBroker, client: Client, tmp_path: Path) -> Site:
+    """What a test of Spark works with, and a topic's name of its own."""
+    return Site(spark, broker, client, tmp_path, f"topic-{next(_numbers)}")

@@ -1,0 +1,66 @@
+"""What a batch reads when messages that were to be read are gone."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk.topic_sizes import Extent
+from penstock.spark.options import DataLoss
+from penstock.spark.positions import TopicPosition
+from penstock.spark.ranges import between, still_there
+
+WHERE = TopicPartition("orders", 0)
+OLD, NEW = UUID(int=1), UUID(int=2)
+OTHERS = [DataLoss.EARLIEST, DataLoss.SKIP]
+
+
+@pytest.mark.parametrize("policy", DataLoss)
+def test_a_range_that_is_there_is_read_as_it_is(policy: DataLoss) -> None:
+    assert still_there(WHERE, 5, 9, Extent(5, 20), policy) == (5, 9)
+
+
+@pytest.mark.parametrize("policy", DataLoss)
+def test_nothing_is_lost_of_an_empty_range(policy: DataLoss) -> None:
+    assert still_there(WHERE, 3, 3, Extent(5, 20), policy) == (3, 3)
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, (5, 9)), (DataLoss.SKIP, (9, 9))])
+def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
+    policy: DataLoss, expected: tuple[int, int]
+) -> None:
+    assert still_there(WHERE, 2, 9, Extent(5, 20), policy) == expected
+
+
+def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
+    with pytest.raises(PenstockError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
+        still_there(WHERE, 2, 9, Extent(5, 20), DataLoss.FAIL)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[tuple[int, int]]:
+    extents = {TopicPartition("orders", number): Extent(0, 100) for number in range(3)}
+    found = between(before, after, extents, dict.fromkeys(extents, 2.0), policy)
+    assert all(each.size_bytes == 2 * each.offsets for each in found)
+    return [(each.start, each.end) for each in found]
+
+
+def test_a_partition_and_a_topic_that_are_new_are_read_from_their_beginning() -> None:
+    before = {"orders": TopicPosition(OLD, {0: 5})}
+    after = {"orders": TopicPosition(OLD, {0: 7, 1: 3})}
+    assert spans(DataLoss.FAIL, before, after) == [(5, 7), (0, 3)]
+    assert spans(DataLoss.FAIL, {}, after) == [(0, 7), (0, 3)]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, [(0, 7)]), (DataLoss.SKIP, [])])
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not(
+    policy: DataLoss, expected: list[tuple[int, int]]
+) -> None:
+    assert spans(policy, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})}) == expected
+
+
+def test_a_topic_that_was_made_anew_is_a_failure() -> None:
+    with pytest.raises(PenstockError, match="made anew") as caught:
+        spans(DataLoss.FAIL, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})})
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
