@@ -105,9 +105,12 @@ class AsyncClient(AsyncFace):
         `admin.list_topics` tells of them page by page."""
         return await self._do(self._engine.list_topics(internal=internal, timeout_s=self._span_s(timeout)))
 
-    async def describe_topic(self, name: str, *, timeout: Time = 30.0) -> TopicView:
-        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
-        return await self._do(self._engine.describe_topic(name, timeout_s=self._span_s(timeout)))
+    async def describe_topic(self, name: str, *, auto_create: bool = False, timeout: Time = 30.0) -> TopicView:
+        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there. With `auto_create` it is made then, as for
+        producers, where the broker does that.
+        """
+        timeout_s = self._span_s(timeout)
+        return await self._do(self._engine.describe_topic(name, auto_create=auto_create, timeout_s=timeout_s))
 
     async def create_topic(
         self,
@@ -274,7 +277,7 @@ class AsyncClient(AsyncFace):
     def numbered_writer(
         self,
         topic: str,
-        name: bytes,
+        name: bytes | None = None,
         epoch: int = 0,
         *,
         partitions: int | None = None,
@@ -284,8 +287,8 @@ class AsyncClient(AsyncFace):
         compression_level: int | None = None,
         timeout: Time = TIMEOUT_S,
     ) -> "AsyncNumberedWriter":
-        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name; see
-        `AsyncNumberedWriter`.
+        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name, or
+        as one that is not repeated, without a name; see `AsyncNumberedWriter`.
 
         Epochs are from 0 to 32767. Rows are spread over `partitions` partitions (all, when it is not given), from
         `turn` on where nothing else decides: both must be the same for whoever repeats it. `timeout` is how long it

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.answers import ProducerIdentity
 from penstock.sdk.asking import Asking
 from penstock.sdk.numbered.lane import Lane
-from penstock.sdk.numbered.options import NumberedOptions
+from penstock.sdk.numbered.options import NumberedOptions, producer_id_of
 from penstock.sdk.numbered.packing import Packer
+from penstock.sdk.producing.route import ask_identity
 from penstock.sdk.retry import Deadline
 from penstock.sdk.unexpected import client_failed
 
@@ -41,7 +43,7 @@ class NumberedEngine:
         self._clock = clock
         self._topic = topic
         self._options = options
-        self._packer = Packer(options)
+        self._packer: Packer | None = None
         self._lanes: list[Lane] = []
         self._rows = 0
         self._parts: list[pa.RecordBatch] = []
@@ -88,6 +90,7 @@ class NumberedEngine:
             await self._open()
         turn = (self._options.turn + self._rows // BLOCK_ROWS) % len(self._lanes)
         numbers = [lane.numbers for lane in self._lanes]
+        assert self._packer is not None
         work = partial(self._packer.pack, self._parts, numbers, turn, self._clock.wall_ms())
         packed, counts = await self._asking.workers.run(work)
         for lane, count in zip(self._lanes, counts, strict=True):
@@ -99,9 +102,14 @@ class NumberedEngine:
         await self._until(lambda: sum(lane.held_bytes for lane in self._lanes) < HELD_BYTES_MAX)
 
     async def _open(self) -> None:
-        count = self._options.partitions
+        deadline = Deadline(self._options.timeout_s)
+        name, count = self._options.name, self._options.partitions
+        if name is None:
+            identity = await ask_identity(self._asking, deadline)
+        else:
+            identity = ProducerIdentity(producer_id_of(name), self._options.epoch)
+        packer = self._packer = Packer(identity, self._options)
         if count is None:
-            deadline = Deadline(self._options.timeout_s)
 
             async def ask() -> int:
                 view = await self._asking.cluster.topic(self._topic, deadline, auto_create=True)
@@ -109,7 +117,7 @@ class NumberedEngine:
 
             count = await self._asking.retrying(ask, deadline, self._topic)
         self._lanes = [
-            Lane(TopicPartition(self._topic, number), self._asking, self._packer, self._options, self._changed.set)
+            Lane(TopicPartition(self._topic, number), self._asking, packer, self._options, self._changed.set)
             for number in range(count)
         ]
 

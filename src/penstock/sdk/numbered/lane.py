@@ -11,6 +11,8 @@ asked how far the writer is. Invariants:
 - Some batches are under way at once, on one connection, which keeps their order. After an answer that is not good
   nothing is sent before all those under way are answered, or lost with their connection.
 - A later epoch of the same writer means that this one was complete: nothing of it is missing.
+- Of a writer whose id a broker gave, the first batch goes alone: to a broker that does not know it yet, any number
+  would be the first. One that names itself is held to begin at 0.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
 from penstock.model.names import TopicPartition
 from penstock.sdk import requests
 from penstock.sdk.answers import Produced
@@ -57,6 +60,7 @@ class Lane:
         self.next_number = 0
         """Of the next row for this partition."""
         self.error: Exception | None = None
+        self._identity = packer.identity
         self._asking = asking
         self._cluster = asking.cluster
         self._packer = packer
@@ -140,7 +144,8 @@ class Lane:
             raise
 
     async def _fill(self, connection: Connection, flying: deque[Answer]) -> None:
-        while len(flying) < min(IN_FLIGHT_MAX, len(self._waiting)):
+        is_alone = not self._stored and self._identity.producer_id < FIRST_SELF_NAMED_PRODUCER
+        while len(flying) < min(1 if is_alone else IN_FLIGHT_MAX, len(self._waiting)):
             while connection.room is not None:
                 await asyncio.shield(connection.room)
             deadline = Deadline(self._options.timeout_s)
@@ -179,12 +184,12 @@ class Lane:
         """Ask how far the writer is, and leave out what is there."""
         before = self._stored
         deadline = Deadline(self._options.timeout_s)
-        request = partial(requests.producer_state, self._options.producer_id)
+        request = partial(requests.producer_state, self._identity.producer_id)
         found = (await self._asking.leaders({self.where: 0}, request, deadline))[self.where]
-        if found is not None and found.epoch > self._options.epoch:
+        if found is not None and found.epoch > self._identity.epoch:
             self._end()
             return
-        stored = 0 if found is None or found.epoch < self._options.epoch else found.last_sequence + 1
+        stored = 0 if found is None or found.epoch < self._identity.epoch else found.last_sequence + 1
         if stored < before:
             text = f"{self.where}: {before} rows were stored, of which the broker knows {stored}"
             raise PenstockError(ErrorCode.UNKNOWN_PRODUCER_ID, f"{text}; it has forgotten the writer, or is another")

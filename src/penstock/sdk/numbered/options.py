@@ -15,7 +15,8 @@ EPOCHS = 2**15
 class NumberedOptions:
     """Checked when they are made: INVALID_SETTING names the one that cannot be."""
 
-    name: bytes
+    name: bytes | None
+    """None: nobody is to come again under it."""
     epoch: int = 0
     partitions: int | None = None
     """How many partitions rows are spread over; None: as many as the topic has."""
@@ -29,18 +30,18 @@ class NumberedOptions:
 
     def __post_init__(self) -> None:
         Options(batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s)
-        if not isinstance(self.name, bytes) or not self.name:
-            raise _wrong("name", self.name, "it must be bytes, and not empty")
+        if self.name is not None and (not isinstance(self.name, bytes) or not self.name):
+            raise _wrong("name", self.name, "it must be bytes, and not empty, or None")
         if not 0 <= self.epoch < EPOCHS:
             raise _wrong("epoch", self.epoch, f"it must be from 0 to {EPOCHS - 1}")
         if self.partitions is not None and self.partitions < 1:
             raise _wrong("partitions", self.partitions, "it must be at least 1")
 
-    @property
-    def producer_id(self) -> int:
-        """The id that the name stands for, one of those that brokers give to nobody."""
-        digest = blake2b(self.name, digest_size=8).digest()
-        return FIRST_SELF_NAMED_PRODUCER | (int.from_bytes(digest) & (FIRST_SELF_NAMED_PRODUCER - 1))
+
+def producer_id_of(name: bytes) -> int:
+    """The id that a name stands for, one of those that brokers give to nobody."""
+    digest = blake2b(name, digest_size=8).digest()
+    return FIRST_SELF_NAMED_PRODUCER | (int.from_bytes(digest) & (FIRST_SELF_NAMED_PRODUCER - 1))
 
 
 def _wrong(name: str, value: object, why: str) -> PenstockError:

@@ -13,6 +13,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.arrow import TableRows, decode_to_arrow
 from penstock.records.batch import batch_attributes
 from penstock.records.header import SEQUENCE_MASK, Bytes
+from penstock.sdk.answers import ProducerIdentity
 from penstock.sdk.numbered.options import NumberedOptions
 from penstock.sdk.numbered.placing import place
 
@@ -40,9 +41,9 @@ class Numbers(NamedTuple):
 class Packer:
     """One writer's; used in any thread."""
 
-    def __init__(self, options: NumberedOptions) -> None:
+    def __init__(self, identity: ProducerIdentity, options: NumberedOptions) -> None:
+        self.identity = identity
         self._options = options
-        self._producer_id = options.producer_id
         self._attributes = batch_attributes(options.compression)
 
     def pack(
@@ -88,7 +89,7 @@ class Packer:
             raise PenstockError(ErrorCode.INVALID_REQUEST, text)
         made = []
         while start < end:
-            header = rows.header(self._attributes, self._producer_id, options.epoch, number)
+            header = rows.header(self._attributes, *self.identity, number)
             encoded, count = rows.encode(start, end, header, options.batch_bytes, options.level, order)
             made.append(Packed(partition, number, number + count, encoded))
             start += count

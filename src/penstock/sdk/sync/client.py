@@ -106,9 +106,12 @@ class Client(Face):
         `admin.list_topics` tells of them page by page."""
         return self._do(self._engine.list_topics(internal=internal, timeout_s=self._span_s(timeout)))
 
-    def describe_topic(self, name: str, *, timeout: Time = 30.0) -> TopicView:
-        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
-        return self._do(self._engine.describe_topic(name, timeout_s=self._span_s(timeout)))
+    def describe_topic(self, name: str, *, auto_create: bool = False, timeout: Time = 30.0) -> TopicView:
+        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there. With `auto_create` it is made then, as for
+        producers, where the broker does that.
+        """
+        timeout_s = self._span_s(timeout)
+        return self._do(self._engine.describe_topic(name, auto_create=auto_create, timeout_s=timeout_s))
 
     def create_topic(
         self,
@@ -273,7 +276,7 @@ class Client(Face):
     def numbered_writer(
         self,
         topic: str,
-        name: bytes,
+        name: bytes | None = None,
         epoch: int = 0,
         *,
         partitions: int | None = None,
@@ -283,8 +286,8 @@ class Client(Face):
         compression_level: int | None = None,
         timeout: Time = TIMEOUT_S,
     ) -> "NumberedWriter":
-        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name; see
-        `NumberedWriter`.
+        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name, or
+        as one that is not repeated, without a name; see `NumberedWriter`.
 
         Epochs are from 0 to 32767. Rows are spread over `partitions` partitions (all, when it is not given), from
         `turn` on where nothing else decides: both must be the same for whoever repeats it. `timeout` is how long it

@@ -13,7 +13,7 @@ from penstock.node.settings import Settings
 from penstock.records.message import Message
 from penstock.sdk.aio.client import AsyncClient
 from penstock.sdk.numbered.engine import BLOCK_ROWS
-from penstock.sdk.numbered.options import NumberedOptions
+from penstock.sdk.numbered.options import NumberedOptions, producer_id_of
 from penstock.sdk.producing._sharing import partition_for
 
 TOPIC = "t"
@@ -31,7 +31,7 @@ def play(story: Callable[[AsyncClient], Awaitable[None]], *, partitions: int = 1
 
 
 async def write(
-    client: AsyncClient, *batches: pa.RecordBatch, name: bytes = b"w", epoch: int = 0, **options: Any
+    client: AsyncClient, *batches: pa.RecordBatch, name: bytes | None = b"w", epoch: int = 0, **options: Any
 ) -> int:
     async with client.numbered_writer(TOPIC, name, epoch, **options) as writer:
         for batch in batches:
@@ -104,6 +104,15 @@ def test_who_comes_again_adds_what_is_missing(compression: str) -> None:
         again = [values_of(33), values_of(67, 33)]
         assert await write(client, *again, compression=compression, batch_bytes=600) == 100
         assert [each.value for each in await messages(client)] == [b"%d" % number for number in range(100)]
+
+    play(story)
+
+
+def test_without_a_name_nobody_is_taken_for_a_repetition() -> None:
+    async def story(client: AsyncClient) -> None:
+        for _ in range(2):
+            await write(client, values_of(50), name=None, batch_bytes=200)
+        assert [each.value for each in await messages(client)] == 2 * [b"%d" % number for number in range(50)]
 
     play(story)
 
@@ -183,7 +192,7 @@ def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) ->
 
 
 def test_a_name_always_stands_for_the_same_id_of_those_that_are_given_to_nobody() -> None:
-    ids = {NumberedOptions(name=b"%d" % number).producer_id for number in range(1000)}
+    ids = {producer_id_of(b"%d" % number) for number in range(1000)}
     assert len(ids) == 1000
     assert all(FIRST_SELF_NAMED_PRODUCER <= each < 2**63 for each in ids)
-    assert NumberedOptions(name=b"orders").producer_id == 0x55ACEBE867B47F4D
+    assert producer_id_of(b"orders") == 0x55ACEBE867B47F4D
