@@ -153,7 +153,7 @@ class Endpoint:
         concerned: str | Sequence[str] = ""
         if operation.concerns:
             of_body: str | Sequence[str] | None = getattr(asked.body, operation.concerns, None)
-            concerned = of_body or getattr(asked.parameters, operation.concerns)
+            concerned = getattr(asked.parameters, operation.concerns) if of_body is None else of_body
         for resource in (concerned,) if isinstance(concerned, str) else concerned:
             self._site.guard.check(asked.caller, operation.right, cluster, resource)
 

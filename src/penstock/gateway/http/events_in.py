@@ -252,6 +252,7 @@ POST_EVENTS = Operation(
     body=NewEvents,
     read_body=read_posted,
     answer=StoredEvents,
+    other_answer=Stored,
     concerns="topics",
     group="Events",
     errors=(

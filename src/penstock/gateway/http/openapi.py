@@ -26,7 +26,7 @@ same on every interface; [all of them](/docs/errors). Parameters of a GET may al
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """The whole document; the same for the same table."""
     structs = [
-        *{struct: None for each in operations for struct in (each.parameters, each.body, each.answer) if struct},
+        *{struct: None for each in operations for struct in _structs(each) if struct},
         Problem,
     ]
     schemas, components = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
@@ -42,6 +42,10 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": {name: components[name] for name in sorted(_used(paths, components))}},
     }
+
+
+def _structs(operation: Operation) -> Iterable[type[msgspec.Struct] | None]:
+    return operation.parameters, operation.body, operation.answer, operation.other_answer
 
 
 def _described(operation: Operation, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +115,8 @@ def _contents(operation: Operation, schema: dict[str, Any]) -> dict[str, Any]:
 def _responses(operation: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
-        good["content"] = {"application/json": {"schema": schemas[operation.answer]}}
+        shapes = [schemas[each] for each in (operation.answer, operation.other_answer) if each]
+        good["content"] = {"application/json": {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}}
         good["content"] |= {kind: {"schema": {"type": "string"}} for kind in operation.media}
     found = {str(operation.status): good}
     by_status: dict[int, list[str]] = {}

@@ -46,6 +46,8 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     read_body: Callable[[Asked, bytes], Any] | None = None
     answer: type[msgspec.Struct] | None = None
+    other_answer: type[msgspec.Struct] | None = None
+    """What is answered instead where the request is of another shape."""
     status: int = 200
     concerns: str = ""
     errors: Sequence[ErrorCode] = ()
