@@ -37,9 +37,9 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
 
 
 def _fetch_topic(client: "Client", topic: str, ranges: Sequence[Range], policy: DataLoss) -> Iterator[pa.RecordBatch]:
-    now = client.describe_topic(topic).topic_id
-    if now != ranges[0].topic_id:
-        text = f"topic {topic!r} was deleted and made anew while it was read"
+    view = client.metadata([topic]).topics.get(topic)
+    if view is None or view.topic_id != ranges[0].topic_id:
+        text = f"topic {topic!r} was deleted, or made anew, while it was read"
         raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, text)
     consumer = client.consumer(
         topic,

@@ -109,4 +109,11 @@ def _shared(
             taken[where] = 1
             left -= cost[where]
     part = max(0.0, left) / total
-    return {where: min(rows[where], taken[where] + int(part * rows[where])) for where in rows}
+    for where in line:
+        taken[where] = min(rows[where], taken[where] + int(part * rows[where]))
+    left = budget - sum(taken[where] * cost[where] for where in line)
+    for where in line:  # What rounding left over.
+        more = min(rows[where] - taken[where], max(0, int(left / cost[where])))
+        taken[where] += more
+        left -= more * cost[where]
+    return taken

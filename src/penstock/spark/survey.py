@@ -103,11 +103,11 @@ class Survey:
         now_s = time.monotonic()
         if now_s >= self._sized_s + SIZES_S or any(where not in self._bytes_each for where in places):
             self._sized_s = now_s
-            for name in {where.topic for where in places}:
-                view = self._client.describe_topic(name)
+            views = self._client.metadata(sorted({where.topic for where in places})).topics
+            for view in views.values():
                 for row in self._client.admin.partition_sizes(view):
                     offsets = row.extent.messages if row.extent is not None else 0
-                    where = TopicPartition(name, row.view.number)
+                    where = TopicPartition(view.name, row.view.number)
                     self._bytes_each[where] = max(1.0, (row.size_bytes or 0) / max(1, offsets))
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
