@@ -59,10 +59,7 @@ def put(member: Member, columns: Columns) -> Receipts:
 
     What is wrong with the request as such is raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
     """
-    if columns.partitions is not None and columns.hashes is not None:
-        for partition, hash_ in zip(columns.partitions, columns.hashes, strict=False):
-            if partition is not None and hash_ is not None:
-                raise FieldError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both", "hash")
+    _check_places(columns)
     try:
         return member.producer.put_many(
             columns.topic,
@@ -97,6 +94,7 @@ async def write(member: Member, columns: Columns, timeout_s: float | None = None
 
 async def write_one(member: Member, columns: Columns, timeout_s: float | None = None) -> Written:
     """As `write`, for a single event: what comes at the same time is sent together."""
+    _check_places(columns)
     try:
         receipt = member.producer.put(
             columns.topic,
@@ -116,6 +114,13 @@ async def write_one(member: Member, columns: Columns, timeout_s: float | None = 
     except (PenstockError, TimeoutError):
         pass
     return _told([receipt])
+
+
+def _check_places(columns: Columns) -> None:
+    if columns.partitions is not None and columns.hashes is not None:
+        for partition, hash_ in zip(columns.partitions, columns.hashes, strict=False):
+            if partition is not None and hash_ is not None:
+                raise FieldError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both", "hash")
 
 
 def _first(column: Sequence[T] | None) -> T | None:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from penstock.gateway.clusters import DEFAULT
 from penstock.gateway.http.named import ClusterName, Partition, TopicName
 
 ABSENT = Raw(b"")
@@ -47,11 +46,12 @@ class NewEvents(Event, kw_only=True):
     """One event, or many in `events`; their topic is this one unless they name another."""
 
     events: list[Event] | None = None
-    cluster: ClusterName = DEFAULT
+    cluster: ClusterName | None = None
 
 
 class WriteParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """For bodies that cannot say it themselves; what a body says goes first."""
+    """For bodies that cannot say it themselves. Of JSON, the topic and the cluster that it names go first, and what is
+    said of an event is said there."""
 
     topic: TopicName | None = None
     cluster: ClusterName | None = None
@@ -79,7 +79,7 @@ class StoredRow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     partition: int = -1
     offset: int = -1
-    message_id: str
+    message_id: str = ""
     topic: str | UnsetType = UNSET
     error: Any | UnsetType = UNSET
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.gateway.clusters import DEFAULT, Cluster
+from penstock.gateway.clusters import DEFAULT, Cluster, Member
 from penstock.gateway.failures import FieldError, invalid
 from penstock.gateway.http.answers import Answer, problem_answer, problem_of
 from penstock.gateway.http.asked import Asked, MalformedError, read_json
@@ -25,6 +25,9 @@ LINE_TYPES = frozenset(
 )
 
 IDEMPOTENCY_KEY_MAX = 240
+
+OF_ONE_EVENT = [name for name in Event.__struct_fields__ if name != "topic"]
+OF_RAW_EVENTS = [name for name in OF_ONE_EVENT if name in WriteParameters.__struct_fields__]
 
 _decode_body = msgspec.json.Decoder(NewEvents)
 _decode_line = msgspec.json.Decoder(Event)
@@ -60,22 +63,25 @@ def read_posted(asked: Asked, data: bytes) -> Posted:
 
 
 def _read_json(asked: Asked, data: bytes) -> Posted:
+    _check_query(asked.parameters)
     if not data:
         raise MalformedError('the body is empty; expected is such as {"topic": "orders", "value": "hello"}')
     _check_text(data)
     posted: NewEvents = read_json(data, _decode_body)
-    cluster = asked.parameters.cluster or posted.cluster
+    cluster = posted.cluster or asked.parameters.cluster or DEFAULT
     topic = posted.topic or asked.parameters.topic
     if posted.events is None:
         found = _posted(asked, cluster, topic, [posted], "")
         found.is_single = True
         return found
-    if posted.value is not ABSENT or posted.value_base64 is not None:
-        raise invalid("events", "give an event with a value, or many in `events`, not both")
+    for name in OF_ONE_EVENT:
+        if getattr(posted, name) not in (None, ABSENT):
+            raise invalid(name, "beside `events` nothing is said of a single one: each says it itself")
     return _posted(asked, cluster, topic, posted.events, "events")
 
 
 def _read_lines(asked: Asked, data: bytes) -> Posted:
+    _check_query(asked.parameters)
     _check_text(data)
     try:
         events = _decode_line.decode_lines(data)
@@ -84,6 +90,13 @@ def _read_lines(asked: Asked, data: bytes) -> Posted:
     except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedError(f"the body is no lines of JSON: {error}") from None
     return _posted(asked, asked.parameters.cluster or DEFAULT, asked.parameters.topic, events, "events")
+
+
+def _check_query(parameters: WriteParameters) -> None:
+    """Refuse what would not be heeded: whoever asks for an id, and does not get it, would have events stored twice."""
+    for name in OF_RAW_EVENTS:
+        if getattr(parameters, name) is not None:
+            raise invalid(name, "in the query it is for a body that is not JSON; here each event says it itself")
 
 
 def _check_text(data: bytes) -> None:
@@ -202,7 +215,7 @@ async def _post_one(cluster: Cluster, columns: Columns, timeout_s: float | None)
 async def _post_to_many(cluster: Cluster, posted: Posted, timeout_s: float | None) -> StoredEvents | Answer:
     assert posted.rows is not None
     homes = [await cluster.home(columns.topic) for columns in posted.lots]
-    found = await asyncio.gather(*(write(*each, timeout_s) for each in zip(homes, posted.lots, strict=True)))
+    found = await asyncio.gather(*(_write_lot(*each, timeout_s) for each in zip(homes, posted.lots, strict=True)))
     rows: dict[int, StoredRow] = {}
     failures: dict[int, PenstockError] = {}
     for columns, places, written in zip(posted.lots, posted.rows, found, strict=True):
@@ -211,6 +224,16 @@ async def _post_to_many(cluster: Cluster, posted: Posted, timeout_s: float | Non
         failures.update({places[at]: error for at, error in written.failures.items()})
     ordered = [rows[at] for at in range(len(rows))]
     return _failed(failures, ordered) if failures else StoredEvents(events=ordered)
+
+
+async def _write_lot(member: Member, columns: Columns, timeout_s: float | None) -> Written:
+    """As `write`, but what is wrong with all of it is told of each: events of other topics may be stored by then."""
+    try:
+        return await write(member, columns, timeout_s)
+    except PenstockError as error:
+        nowhere = [-1] * len(columns)
+        ids = [str(own or "").encode() for own in columns.message_ids or [None] * len(columns)]
+        return Written(nowhere, nowhere, ids, dict.fromkeys(range(len(columns)), error))
 
 
 def _rows(written: Written, topic: str | UnsetType = UNSET) -> list[StoredRow]:

@@ -180,10 +180,14 @@ BAD: list[tuple[Any, dict[str, str], tuple[int, str, str | None]]] = [
     ({"topic": "t", "value": "a", "value_base64": "YQ=="}, {}, (422, "INVALID_REQUEST", "value")),
     ({"topic": "t", "value_base64": "%%%"}, {}, (422, "INVALID_REQUEST", "value_base64")),
     ({"topic": "t", "events": []}, {}, (422, "INVALID_REQUEST", "events")),
-    ({"topic": "t", "value": "a", "events": [{"value": "a"}]}, {}, (422, "INVALID_REQUEST", "events")),
+    ({"topic": "t", "value": "a", "events": [{"value": "a"}]}, {}, (422, "INVALID_REQUEST", "value")),
+    ({"topic": "t", "key_base64": "YQ==", "events": [{"value": 1}]}, {}, (422, "INVALID_REQUEST", "key_base64")),
+    ({"topic": "t", "partition": 0, "events": [{"value": 1}]}, {}, (422, "INVALID_REQUEST", "partition")),
+    ({"topic": "t", "headers": {"a": "b"}, "events": [{"value": 1}]}, {}, (422, "INVALID_REQUEST", "headers")),
+    ({"topic": "t", "message_id": "a", "events": [{"value": 1}]}, {}, (422, "INVALID_REQUEST", "message_id")),
     ({"topic": "t", "events": [{"value": "a"}, {}]}, {}, (422, "INVALID_REQUEST", "events[1].value")),
     ({"topic": "t", "events": [{"value": 1, "partition": -1}]}, {}, (422, "INVALID_REQUEST", "events[0].partition")),
-    ({"topic": "t", "value": "a", "partition": 1, "hash": 2}, {}, (422, "INVALID_REQUEST", None)),
+    ({"topic": "t", "value": "a", "partition": 1, "hash": 2}, {}, (422, "INVALID_REQUEST", "hash")),
     ({"topic": "t", "value": "a", "message_id": "~nonsense"}, {}, (422, "INVALID_MESSAGE_ID", "message_id")),
     ({"topic": "t", "value": "a", "headers": {"penstock.id": "x"}}, {}, (422, "INVALID_REQUEST", "value")),
     ({"topic": "t", "value": "a", "cluster": "none"}, {}, (404, "UNKNOWN_CLUSTER", "cluster")),
@@ -227,6 +231,38 @@ def test_where_some_are_not_stored_all_are_told_with_their_ids() -> None:
         assert (stored["offset"], "error" in stored) == (0, False)
         assert failed["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
         assert failed["message_id"]
+
+    with_web(story)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize("said", ["key=k", "partition=0", "hash=1", "message_id=a", "timestamp=5"])
+def test_what_events_say_themselves_is_refused_beside_them(said: str, kind: str) -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", f"/events?topic=t&{said}", b'{"value": 1}', content_type=kind)
+        assert answer.problem == (422, "INVALID_REQUEST", said.partition("=")[0])
+
+    with_web(story)
+
+
+def test_the_cluster_that_a_body_names_goes_before_that_of_the_query() -> None:
+    async def story(web: Web) -> None:
+        named = {"topic": "t", "value": "a", "cluster": "default"}
+        assert (await web.ask("POST", "/events?cluster=none", named)).status == 200
+        assert (await web.ask("POST", "/events?cluster=none", {"topic": "t", "value": "a"})).status == 404
+
+    with_web(story)
+
+
+def test_where_one_topic_of_several_is_refused_the_others_are_told() -> None:
+    async def story(web: Web) -> None:
+        events = [{"value": "a"}, {"value": "b", "topic": "no name", "message_id": "mine"}, {"value": "c"}]
+        answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
+        assert answer.problem == (422, "INVALID_TOPIC", "topic")
+        first, refused, last = answer.json["events"]
+        assert (first["offset"], last["offset"]) == (0, 1)
+        assert (refused["error"]["code"], refused["message_id"]) == ("INVALID_TOPIC", "mine")
+        assert [event["value"] for event in await read(web)] == ["a", "c"]
 
     with_web(story)
 
