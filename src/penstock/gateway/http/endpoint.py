@@ -71,7 +71,7 @@ class Endpoint:
         try:
             answer = await self._answer(operation, asked, scope, receive, body)
             if isinstance(answer, Stream):
-                await send_stream(answer, send)
+                await send_stream(answer, send, with_body=method != "HEAD")
             else:
                 await send_answer(answer, headers, send, with_body=method != "HEAD")
         except GoneError:
@@ -174,11 +174,12 @@ async def send_answer(answer: Answer, headers: Mapping[bytes, bytes], send: Send
     await send({"type": "http.response.body", "body": body if with_body else b""})
 
 
-async def send_stream(stream: Stream, send: Send) -> None:
+async def send_stream(stream: Stream, send: Send, *, with_body: bool = True) -> None:
     fields = [(b"content-type", stream.content_type), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
-    async for part in stream.parts:
-        await send({"type": "http.response.body", "body": part, "more_body": True})
+    if with_body:
+        async for part in stream.parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -37,12 +37,16 @@ async def get_events(asked: Asked) -> Answer | Stream:
     is_tail = kind is SSE or (kind is NDJSON and parameters.follow)
     if (parameters.group is None) != (parameters.consumer is None):
         raise invalid("consumer" if parameters.consumer is None else "group", "a group and a consumer go together")
+    if parameters.follow and kind is JSON:
+        raise invalid("follow", "it is for lines of JSON (Accept: application/x-ndjson) and for server-sent events")
     if parameters.group is not None:
         if is_tail:
             raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
         work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
         polled = await asked.site.draining.waiting(work)
         return _answer(parameters, kind, [] if polled is None else polled, UNSET)
+    if parameters.auto_commit:
+        raise invalid("auto_commit", "it is for a consumer of a group")
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
     positions = await _begin(asked, reader, LATEST if is_tail else BEGINNING)
     if is_tail:
@@ -70,11 +74,13 @@ def _wanted(accept: bytes) -> bytes:
 
 
 async def _begin(asked: Asked, reader: TopicReader, default: str) -> Positions:
+    """Where the caller says. A browser that comes back asks with the same words, and says beside how far it was."""
     parameters: ReadParameters = asked.parameters
-    place = asked.header(b"last-event-id") or parameters.offset
-    if parameters.time is None:
-        return await reader.begin(default if place is None else str(place), parameters.partition)
-    if place is not None:
+    reached = asked.header(b"last-event-id")
+    if reached or parameters.time is None:
+        place = default if parameters.offset is None else str(parameters.offset)
+        return await reader.begin(reached or place, parameters.partition)
+    if parameters.offset is not None:
         raise invalid("time", "give an offset or a time, not both")
     time_ms = parse_time_ms(str(parameters.time), asked.site.clock.wall_ms())
     return await reader.begin_at(time_ms, parameters.partition)
@@ -85,6 +91,9 @@ async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: b
     parameters: ReadParameters = asked.parameters
     limits = Limits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
     write = _sse if kind is SSE else _lines
+    if kind is SSE:
+        place = place_text(positions, alone=parameters.partition is not None)
+        yield b"id: %b\n\n" % place.encode()  # Nothing is lost to who comes back before the first event.
     try:
         while (reading := await asked.site.draining.waiting(reader.read(positions, limits))) is not None:
             yield write(reading.messages, positions, parameters)

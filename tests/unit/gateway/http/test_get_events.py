@@ -131,6 +131,8 @@ def test_lines_of_json_have_the_place_in_a_header() -> None:
         ("/events?topic=t&partition=9&offset=0", (404, "UNKNOWN_TOPIC_OR_PARTITION", None)),
         ("/events?topic=a%20b", (422, "INVALID_TOPIC", "topic")),
         ("/events?topic=t&cluster=none", (404, "UNKNOWN_CLUSTER", "cluster")),
+        ("/events?topic=t&follow=true", (422, "INVALID_REQUEST", "follow")),
+        ("/events?topic=t&auto_commit=true", (422, "INVALID_REQUEST", "auto_commit")),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(target: str, expected: tuple[int, str, str | None]) -> None:
@@ -165,7 +167,8 @@ def test_a_live_tail_goes_on_until_the_gateway_is_drained() -> None:
         web.site.draining.begin()
         answer = await tail
         assert answer.headers["content-type"] == "text/event-stream"
-        blocks = answer.body.decode().split("\n\n")
+        begin, *blocks = answer.body.decode().split("\n\n")
+        assert begin == "id: 0:1", "whoever loses the connection before anything came goes on from there"
         told = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block.startswith("id")]
         assert [(each["id"], json.loads(each["data"])["value"]) for each in told] == [
             ("0:2", "a"),
@@ -187,6 +190,31 @@ def test_a_tail_that_lost_its_connection_goes_on_behind_the_last_event_it_has() 
         web.site.draining.begin()
         lines = [line for line in (await tail).body.splitlines() if line]
         assert [json.loads(line)["value"] for line in lines] == ["b", "c"]
+
+    with_web(story)
+
+
+def test_a_tail_that_began_at_a_time_goes_on_behind_the_last_event_it_has() -> None:
+    async def story(web: Web) -> None:
+        await put(web, *"abc")
+        tail = asyncio.ensure_future(
+            web.ask("GET", "/events?topic=t&time=1h", accept="text/event-stream", last_event_id="0:2")
+        )
+        await asyncio.sleep(1)
+        web.site.draining.begin()
+        begin, event, _ = (await tail).body.decode().split("\n\n")
+        assert begin == "id: 0:2"
+        assert '"value":"c"' in event
+
+    with_web(story)
+
+
+def test_the_head_of_a_tail_is_answered_at_once() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        async with asyncio.timeout(1):
+            answer = await web.ask("HEAD", "/events?topic=t&offset=0", accept="text/event-stream")
+        assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
 
     with_web(story)
 
