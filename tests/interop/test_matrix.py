@@ -70,6 +70,19 @@ def test_what_one_client_writes_another_reads_unaltered(
 
 
 @pytest.mark.parametrize("reader", able(Ability.CONSUME))
+@pytest.mark.parametrize("compression", ["lz4", "snappy"])
+def test_blocks_of_every_size_that_the_sdk_compresses_are_read_by_all(
+    clients: Mapping[str, Client], new_topic: Callable[..., str], reader: str, compression: str
+) -> None:
+    topic = new_topic()
+    messages = [Message(b"0123456789abcdef" * (size // 16)) for size in (60_000, 250_000, 900_000, 2_500_000)]
+    for message in messages:  # Each in a batch of its own.
+        clients["penstock"].write(topic, 0, [message], compression=compression)
+    found = clients[reader].read(topic, 0, 0, len(messages))
+    assert [stored.message.value for stored in found] == [message.value for message in messages]
+
+
+@pytest.mark.parametrize("reader", able(Ability.CONSUME))
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_reader_can_begin_in_the_middle_of_a_batch(
     clients: Mapping[str, Client],

@@ -30,16 +30,22 @@ from penstock.records.header import Bytes, CorruptBatch
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_BLOCK_BYTES = 1024 * 1024
+"""Java's own are of 32 KiB. The interpreter's lock is given back for each block, and may be waited for after it."""
 _XERIAL_NEXT_STREAM = struct.unpack(">i", _XERIAL_MAGIC[:4])[0]
 _SNAPPY_RATIO_MAX = 64
 """Three bytes of Snappy make at most 64; whoever promises more lies, and is not given the room."""
 
 _size = struct.Struct(">i")
 
-_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
-"""Mark, independent blocks and no checksums (a batch has one), blocks of at most 64 KiB; the checksum of these two."""
-_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_HEADERS = {
+    64 * 1024: bytes.fromhex("04224d18 60 40 82"),
+    256 * 1024: bytes.fromhex("04224d18 60 50 fb"),
+    1024 * 1024: bytes.fromhex("04224d18 60 60 51"),
+    4096 * 1024: bytes.fromhex("04224d18 60 70 73"),
+}
+"""By the size of the largest block: mark, independent blocks and no checksums (a batch has one), that size, and the
+checksum of these two."""
 _LZ4_UNCOMPRESSED = 1 << 31
 _LZ4_SLOW_LEVEL_MIN = 3
 _lz4_size = struct.Struct("<I")
@@ -154,10 +160,14 @@ def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Bytes, 
 
 
 def _compress_lz4(data: memoryview) -> bytearray:
-    """Block by block, at the fast level: what makes whole frames keeps the interpreter's lock, and everybody waits."""
-    packed = bytearray(_LZ4_HEADER)
-    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
-        block = data[start : start + _LZ4_BLOCK_BYTES]
+    """Block by block, at the fast level: what makes whole frames keeps the interpreter's lock, and everybody waits.
+
+    The lock is given back for each block, and may be waited for after it; so there are as few as a frame can have.
+    """
+    block_bytes = next((size for size in _LZ4_HEADERS if size >= len(data)), max(_LZ4_HEADERS))
+    packed = bytearray(_LZ4_HEADERS[block_bytes])
+    for start in range(0, len(data), block_bytes):
+        block = data[start : start + block_bytes]
         smaller = cramjam.lz4.compress_block(block, store_size=False)
         if len(smaller) < len(block):
             packed += _lz4_size.pack(len(smaller))

@@ -36,7 +36,7 @@ def zstd_bomb(size_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-@pytest.mark.parametrize("size", [0, 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024, 64 * 1024 + 1, 3 * MIB])
+@pytest.mark.parametrize("size", [0, 1, MIB // 16, MIB // 16 + 1, MIB // 4 + 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1])
 @pytest.mark.parametrize("pattern", [b"\x00", bytes(range(256)) + b"penstock"])
 def test_what_is_compressed_is_decompressed_again(compression: Compression, size: int, pattern: bytes) -> None:
     data = (pattern * (size // len(pattern) + 1))[:size]
@@ -101,8 +101,8 @@ def test_lz4_blocks_are_independent_as_java_demands() -> None:
 
 
 def test_snappy_is_written_in_java_s_framing() -> None:
-    packed = bytes(compress(Compression.SNAPPY, b"a" * 40_000))
-    assert packed == JAVA_SNAPPY + snappy_block(b"a" * 32_768) + snappy_block(b"a" * 7_232)
+    packed = bytes(compress(Compression.SNAPPY, b"a" * (MIB + 40_000)))
+    assert packed == JAVA_SNAPPY + snappy_block(b"a" * MIB) + snappy_block(b"a" * 40_000)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
         batch.encoded = with_own_ids(batch)
     elif not is_same:
         _pack_producer(batch.encoded, _PRODUCER_AT, *identity, sequence)
-        _write_crc(batch.encoded)
+        if not mark(batch, made_ids=sequence >= 0):
+            _write_crc(batch.encoded)
 
 
 def claim_ids(batch: Batch) -> bool:
@@ -82,13 +83,15 @@ def with_own_ids(batch: Batch) -> bytearray:
     return _encode_records(batch.chunk, decode_batch(batch.encoded), batch.ids)
 
 
-def mark(batch: Batch, *, made_ids: bool) -> None:
+def mark(batch: Batch, *, made_ids: bool) -> bool:
     """Have the batch say that its messages have made ids, which saves the broker the work; other brokers know no such
-    mark. It is encoded with it where it has a number."""
+    mark. It has it from when it has a number. Whether that was new to it, and the checksum is made again."""
     (attributes,) = _unpack_attributes(batch.encoded, CRC_START)
-    if bool(attributes & MADE_IDS) != made_ids:
-        _pack_attributes(batch.encoded, CRC_START, attributes ^ MADE_IDS)
-        _write_crc(batch.encoded)
+    if bool(attributes & MADE_IDS) == made_ids:
+        return False
+    _pack_attributes(batch.encoded, CRC_START, attributes ^ MADE_IDS)
+    _write_crc(batch.encoded)
+    return True
 
 
 def _write_crc(encoded: bytearray) -> None:
