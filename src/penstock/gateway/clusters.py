@@ -34,6 +34,7 @@ DEFAULT = "default"
 """The cluster that is meant where none is named."""
 
 _HOMES_KEPT = 10_000
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,24 @@ class Cluster:
         if len(self.members) == 1:
             return [await ask(self.members[0])]
         return list(await asyncio.gather(*map(ask, self.members)))
+
+    async def wherever_known(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
+        """The answers of the members that know the group or the client asked about; when none does, what the first one
+        says: GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID."""
+
+        async def asked(member: Member) -> T | PenstockError:
+            try:
+                return await ask(member)
+            except PenstockError as error:
+                if error.code not in _UNKNOWN:
+                    raise
+                return error
+
+        answers = await self.all(asked)
+        found = [answer for answer in answers if not isinstance(answer, PenstockError)]
+        if not found:
+            raise next(answer for answer in answers if isinstance(answer, PenstockError))
+        return found
 
     async def close(self) -> None:
         await asyncio.gather(*(member.close() for member in self.members))

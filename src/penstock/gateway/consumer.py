@@ -38,9 +38,6 @@ class Consumer:
     async def beat(self) -> Membership:
         return await self._calls.beat(*self._names, timeout=self.timeout_s)
 
-    async def leave(self) -> None:
-        await self._calls.leave(*self._names, timeout=self.timeout_s)
-
     async def in_flight(self) -> list[ListedIterator]:
         try:
             return await self._calls.list(*self._names, timeout=self.timeout_s)

@@ -12,8 +12,8 @@ come to another gateway. What it is handed is noted there before it leaves (HAND
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.consumer import Consumer
@@ -27,8 +27,6 @@ from penstock.sdk.iterating.requests import GroupIterator, ListedIterator, Membe
 from penstock.sdk.retry import Deadline
 from penstock.sdk.watching.portion import Portion, size_of
 
-T = TypeVar("T")
-
 PARTITIONS_MAX = 16
 """Of so many partitions a consumer is handed something at a time; in turn, where more have something."""
 
@@ -41,8 +39,6 @@ REREAD_BYTES = 64 * 1024 * 1024
 
 _AGAIN_S = 0.05
 """Between two looks at a group that is changing hands."""
-
-_UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 class Polled(NamedTuple):
@@ -104,44 +100,8 @@ async def commit(cluster: Cluster, group: str, consumer: str) -> dict[TopicParti
         return {where: done.position for where, done in commits.items()}
 
     found: dict[TopicPartition, int] = {}
-    for each in await _wherever_it_is(cluster, done):
+    for each in await cluster.wherever_known(done):
         found |= each
-    return found
-
-
-async def leave(cluster: Cluster, group: str, consumer: str) -> None:
-    """The consumer's partitions go to the others at once. UNKNOWN_MEMBER_ID when it is not in the group."""
-
-    async def left(member: Member) -> None:
-        await Consumer(member, group, consumer).leave()
-
-    await _wherever_it_is(cluster, left)
-
-
-async def in_flight(cluster: Cluster, group: str) -> list[ListedIterator]:
-    """What all consumers of a group have in flight; GROUP_ID_NOT_FOUND when no member knows it."""
-
-    async def listed(member: Member) -> list[ListedIterator]:
-        return await member.calls.list(group, timeout=member.timeout_s)
-
-    return [row for rows in await _wherever_it_is(cluster, listed) for row in rows]
-
-
-async def _wherever_it_is(cluster: Cluster, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
-    """What the members say that know the consumer; UNKNOWN_MEMBER_ID when none does."""
-
-    async def asked(member: Member) -> T | PenstockError:
-        try:
-            return await ask(member)
-        except PenstockError as error:
-            if error.code not in _UNKNOWN:
-                raise
-            return error
-
-    answers = await cluster.all(asked)
-    found = [answer for answer in answers if not isinstance(answer, PenstockError)]
-    if not found:
-        raise next(answer for answer in answers if isinstance(answer, PenstockError))
     return found
 
 

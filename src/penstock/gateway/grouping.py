@@ -11,7 +11,6 @@ from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.failures import invalid
 from penstock.gateway.reading import BEGINNING, LATEST
 from penstock.gateway.topics import PAGE_MAX, find_offsets
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.group_answers import CommittedOffset, GroupDescription, GroupListing
 
@@ -43,18 +42,10 @@ async def list_groups(
 async def describe_group(cluster: Cluster, group: str, timeout_s: float) -> GroupDescription:
     """The group with all its members; GROUP_ID_NOT_FOUND when there is none."""
 
-    async def described(member: Member) -> GroupDescription | PenstockError:
-        try:
-            return await member.client.groups.describe(group, timeout=timeout_s)
-        except PenstockError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            return error
+    async def described(member: Member) -> GroupDescription:
+        return await member.client.groups.describe(group, timeout=timeout_s)
 
-    answers = await cluster.all(described)
-    found = [answer for answer in answers if isinstance(answer, GroupDescription)]
-    if not found:
-        raise next(answer for answer in answers if isinstance(answer, PenstockError))
+    found = await cluster.wherever_known(described)
     fullest = max(found, key=lambda each: len(each.members))
     return fullest._replace(members=tuple(one for each in found for one in each.members))
 
@@ -119,18 +110,10 @@ async def delete_offsets(cluster: Cluster, group: str, places: Sequence[TopicPar
 async def delete_group(cluster: Cluster, group: str, timeout_s: float) -> None:
     """Delete it with its offsets; GROUP_ID_NOT_FOUND when no member knows it."""
 
-    async def deleted(member: Member) -> PenstockError | None:
-        try:
-            await member.client.groups.delete(group, timeout=timeout_s)
-        except PenstockError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            return error
-        return None
+    async def deleted(member: Member) -> None:
+        await member.client.groups.delete(group, timeout=timeout_s)
 
-    answers = await cluster.all(deleted)
-    if answers[0] is not None and None not in answers:
-        raise answers[0]
+    await cluster.wherever_known(deleted)
 
 
 async def _by_home(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:

@@ -11,7 +11,8 @@ import pytest
 from builders.gateway import Ground, with_clusters
 from builders.simulated_node import HOST
 from penstock.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
-from penstock.gateway.consuming import NOTHING, PARTITIONS_MAX, Polled, commit, leave, poll
+from penstock.gateway.consuming import NOTHING, PARTITIONS_MAX, Polled, commit, poll
+from penstock.gateway.iterating import leave
 from penstock.gateway.reading import Limits
 from penstock.gateway.writing import Columns, write
 from penstock.model.errors import ErrorCode, PenstockError
@@ -198,10 +199,10 @@ def test_a_consumer_that_leaves_has_its_partitions_go_to_others_at_once() -> Non
     async def story(site: Site) -> None:
         await site.write(10)
         await site.poll("a")
-        await leave(site.gateways[1], GROUP, "a")
+        await leave(site.gateways[1], GROUP, "a", 10.0)
         assert numbers(await site.poll("b")) == list(range(10))
         with pytest.raises(PenstockError) as unknown:
-            await leave(site.gateways[0], GROUP, "a")
+            await leave(site.gateways[0], GROUP, "a", 10.0)
         assert code_of(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
 
     play(story)
@@ -237,7 +238,7 @@ def test_who_has_no_partition_waits_in_vain_until_one_is_free() -> None:
         waiting = asyncio.create_task(site.poll("b", Limits(wait_s=20), at=1))
         await asyncio.sleep(1)
         await site.commit("a")
-        await leave(site.gateways[0], GROUP, "a")
+        await leave(site.gateways[0], GROUP, "a", 10.0)
         await site.write(5)
         assert numbers(await waiting) == list(range(5, 10))
 
@@ -318,7 +319,7 @@ class Ledger:
             case 2 | 3:
                 await self.site.write(self.random.randint(1, 5), range(3))
             case 4:
-                await self.unless_unknown(leave(self.site.gateways[at], GROUP, name))
+                await self.unless_unknown(leave(self.site.gateways[at], GROUP, name, 10.0))
             case 5 | 6 | 7 | 8:
                 self.take_commit(await self.unless_unknown(self.site.commit(name, at=at)) or {})
             case _:

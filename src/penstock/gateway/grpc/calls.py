@@ -100,6 +100,10 @@ class Call:
         return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - min(0.2, left_s / 5)))
 
     @property
+    def draining(self) -> Draining:
+        return self._grounds.draining
+
+    @property
     def is_draining(self) -> bool:
         return self._grounds.draining.is_draining
 

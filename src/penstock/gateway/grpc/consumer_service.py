@@ -1,6 +1,6 @@
 """ConsumerService: read as one of a group, by the names of group and consumer alone."""
 
-from penstock.gateway import consuming
+from penstock.gateway import consuming, iterating
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.limits import ReadingLimits
 from penstock.gateway.grpc.telling import edge_of, messages_told, places_told, positions_told
@@ -36,5 +36,6 @@ class ConsumerService:
 
     @needs(Right.GROUPS_WRITE, "group")
     async def leave(self, request: pb.LeaveRequest, call: Call) -> pb.LeaveResponse:
-        await consuming.leave(call.cluster(request.cluster), request.group, request.consumer)
+        cluster = call.cluster(request.cluster)
+        await iterating.leave(cluster, request.group, request.consumer, call.timeout_s(cluster))
         return pb.LeaveResponse()

@@ -10,6 +10,7 @@ from penstock.gateway.clusters import DEFAULT
 ClusterName = Annotated[str, Meta(min_length=1, max_length=64, description="One of the clusters that are served here.")]
 TopicName = Annotated[str, Meta(min_length=1, max_length=249, description="The topic's name.")]
 GroupName = Annotated[str, Meta(min_length=1, max_length=8191, description="The group's name.")]
+ConsumerName = Annotated[str, Meta(min_length=1, max_length=8191, description="Who reads, in the group.")]
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="The partition's number.")]
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -32,6 +33,10 @@ class OfTopic(InCluster, kw_only=True):
 
 class OfGroup(InCluster, kw_only=True):
     group: GroupName
+
+
+class OfConsumer(OfGroup, kw_only=True):
+    consumer: ConsumerName
 
 
 class OfBroker(InCluster, kw_only=True):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.gateway.http import consumers, groups, making, maps, resource_settings, topics
+from penstock.gateway.http import groups, iterators, making, maps, resource_settings, topics
 from penstock.gateway.http.consumers import POST_OFFSET
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.events_in import POST_EVENTS
@@ -284,7 +284,7 @@ OPERATIONS: Sequence[Operation] = (
     POST_CLUSTER,
     *_TOPICS,
     *groups.OPERATIONS,
-    *consumers.OPERATIONS,
+    *iterators.OPERATIONS,
     *_CLUSTER,
     *making.OPERATIONS,
 )
