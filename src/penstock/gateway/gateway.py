@@ -13,6 +13,7 @@ from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.http.app import make_app
+from penstock.gateway.http.hosts import OWN, KnownHosts
 from penstock.gateway.http.protocol import Patience, protocol_with
 from penstock.gateway.http.site import Site, WebLimits
 from penstock.gateway.making import ClusterMaker, NoMaker, Supervised
@@ -20,7 +21,7 @@ from penstock.gateway.operator import OperatorPages
 from penstock.gateway.serving import HttpServer
 from penstock.gateway.settings import Settings
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.process.addresses import listening
+from penstock.process.addresses import is_loopback, listening
 from penstock.process.metrics import Metric, counter, gauge
 from penstock.process.settings import PORT_OFF
 
@@ -56,7 +57,7 @@ class Gateway:
         settings = self._settings
         if settings.http_port != PORT_OFF:
             pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s)
-            self._http = HttpServer(pages, protocol_with(_patience(settings)))
+            self._http = HttpServer(_guarded(pages, settings), protocol_with(_patience(settings)))
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
             self.http_port = self._http.port
@@ -148,6 +149,14 @@ def _connecting(settings: Settings) -> Connecting:
 
 def _web_limits(settings: Settings) -> WebLimits:
     return WebLimits(settings.body_bytes_max, settings.held_bytes_max, settings.events_max, settings.cors_origins)
+
+
+def _guarded(pages: OperatorPages, settings: Settings) -> ASGIApp:
+    """Where only this machine can ask, pages of others in its browsers could still, under a name of their own."""
+    hosts = settings.allowed_hosts
+    if "*" in hosts or not (hosts or is_loopback(settings.host)):
+        return pages
+    return KnownHosts(pages, (*OWN, settings.host, *hosts))
 
 
 def _patience(settings: Settings) -> Patience:

@@ -9,14 +9,13 @@ import gc
 import logging
 import sys
 from collections.abc import Sequence
-from ipaddress import ip_address
 
 from penstock import __version__
 from penstock.gateway.gateway import Gateway
 from penstock.gateway.settings import Settings
 from penstock.model.errors import PenstockError
 from penstock.process import logs
-from penstock.process.addresses import reachable_host
+from penstock.process.addresses import is_loopback, reachable_host
 from penstock.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
 from penstock.process.figures import open_as_many_files_as_allowed
 from penstock.process.loop import loop_factory, say_ready
@@ -81,14 +80,6 @@ def announcement(settings: Settings, http_port: int, grpc_port: int) -> Sequence
         places.append(f"gRPC on {_bracketed(host)}:{grpc_port}")
     lines = [f"Penstock {__version__} gateway is ready: {', '.join(places)}", *tries]
     return lines if is_loopback(settings.host) else [*lines, f"Warning: {NO_LOGIN}"]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _bracketed(host: str) -> str:

@@ -54,6 +54,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Web sites whose pages may ask, such as https://example.org; `*`: all."),
     ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(description="Names under which it may be asked over HTTP, beside localhost and its address; `*`: any."),
+    ] = ()
     control: Annotated[
         str, Meta(description="Control socket of the `penstock serve` that makes clusters; empty: none.")
     ] = ""

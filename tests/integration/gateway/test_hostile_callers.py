@@ -56,12 +56,12 @@ def answered(connection: socket.socket) -> tuple[int, bytes]:
 
 
 def post(body: bytes, path: str = "/events") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
 
 
 def test_a_head_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
     with opened(broker) as silent, opened(broker) as slow:
-        slow.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\n")
+        slow.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\n")
         assert everything(silent) == b""
         said = everything(slow)
         assert said.startswith(b"HTTP/1.1 408 ")
@@ -70,7 +70,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None
 
 def test_a_body_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
     with opened(broker) as slow:
-        slow.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        slow.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         assert everything(slow).startswith(b"HTTP/1.1 408 ")
 
 
@@ -88,11 +88,11 @@ def test_a_head_that_does_not_end_is_cut_off(broker: RealBroker) -> None:
 
 def test_a_body_that_is_too_large_is_refused_before_it_comes(broker: RealBroker) -> None:
     with opened(broker) as large:
-        large.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        large.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         status, body = answered(large)
         assert (status, json.loads(body)["code"]) == (413, "MESSAGE_TOO_LARGE")
     with opened(broker) as chunked:
-        chunked.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunked.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(17):
             chunked.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
         status, body = answered(chunked)
@@ -119,12 +119,13 @@ def test_who_has_nothing_more_to_say_gets_the_answer(broker: RealBroker) -> None
 def test_a_body_that_ends_in_the_middle_is_not_stored(broker: RealBroker) -> None:
     with opened(broker) as half:
         half.sendall(
-            b"POST /events?topic=middle HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\nhal"
+            b"POST /events?topic=middle HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+            b"Content-Length: 9\r\n\r\nhal"
         )
         half.shutdown(socket.SHUT_WR)
         assert everything(half) == b""
     with opened(broker) as other:
-        other.sendall(b"GET /events?topic=middle&wait=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        other.sendall(b"GET /events?topic=middle&wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answered(other)[0] == 404
 
 
@@ -145,10 +146,10 @@ def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
             writer.sendall(post(b'{"topic": "much", "value": "%b"}' % (b"x" * 900_000)))
             assert answered(writer)[0] == 200
     with opened(broker) as lazy:
-        lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with opened(broker) as other:
             while True:  # The gateway's own figures say when it is gone.
-                other.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                other.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 _, figures = answered(other)
                 lines = dict(line.rsplit(b" ", 1) for line in figures.splitlines() if not line.startswith(b"#"))
                 if int(lines[b"penstock_gateway_connections"]) == 1:
@@ -166,5 +167,5 @@ def test_one_connection_too_many_is_told_so_and_the_others_go_on(broker: RealBro
         for each in held:
             each.close()
     with opened(broker) as after:
-        after.sendall(b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n")
+        after.sendall(b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answered(after)[0] == 200

@@ -77,8 +77,8 @@ def requests_of(each: RealGateway) -> float:
 def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_order(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
-        gateway(broker.bootstrap) as first,
-        gateway(broker.bootstrap) as second,
+        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as first,
+        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as second,
         nginx(tmp_path, first, second) as url,
     ):
         before = [requests_of(each) for each in (first, second)]
@@ -99,8 +99,8 @@ def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_orde
 def test_a_gateway_that_is_stopped_behind_the_balancer_fails_nobody(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
-        gateway(broker.bootstrap) as first,
-        gateway(broker.bootstrap) as second,
+        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as first,
+        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as second,
         nginx(tmp_path, first, second) as url,
     ):
         put(url, "orders", "one")
