@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import check_topic_name
+from penstock.records.compression import Compression
 from penstock.sdk.address import parse_bootstrap
 from penstock.spark.places import Place, Places, offset_places, time_places
 
@@ -31,6 +32,14 @@ class ValueFormat(StrEnum):
 
     BINARY = "binary"
     STRING = "string"
+
+
+class RowOrder(StrEnum):
+    """In which order a task writes its rows."""
+
+    GIVEN = "given"
+    SORTED = "sorted"
+    """By what is in them, so that it is the same when a task is repeated."""
 
 
 class Option(NamedTuple):
@@ -92,6 +101,12 @@ def _flag(given: str) -> bool:
     return given.lower() == "true"
 
 
+def _compression(given: str) -> str:
+    name = given.strip().lower()
+    Compression.named(name)
+    return name
+
+
 def _one_of(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
     def parse(given: str) -> StrEnum:
         try:
@@ -118,7 +133,12 @@ TABLE = (
     Option("includeHeaders", _flag, False),
     Option("valueFormat", _one_of(ValueFormat), ValueFormat.BINARY),
     Option("group", _text),
+    Option("txnId", _text),
+    Option("compression", _compression, "none"),
+    Option("rowOrder", _one_of(RowOrder), RowOrder.GIVEN),
 )
+
+_SINKS = frozenset({"bootstrap", "topic", "txnId", "compression", "rowOrder"})
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Spark hands these on to sources and sinks, which have no use for them."""
@@ -219,6 +239,41 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
         data_loss=chosen["dataLoss"],
         value_format=chosen["valueFormat"],
         group=chosen["group"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What is written to, as it was said."""
+
+    bootstrap: str
+    topic: str | None
+    txn_id: str | None
+    compression: str
+    row_order: RowOrder
+
+
+def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
+    """The options of a sink; what is missing or for a source is refused."""
+    if chosen["bootstrap"] is None:
+        raise _missing("bootstrap", 'which broker to ask, as "host:9092"')
+    for row in TABLE:
+        if row.name not in _SINKS and chosen[row.name] != row.default:
+            text = f"the option {row.name} is for reading; for writing there are {', '.join(sorted(_SINKS))}"
+            raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    topics = chosen["topic"]
+    if topics is not None and len(topics) > 1:
+        text = "rows are written to one topic; a column topic says for each row which"
+        raise invalid("topic", ",".join(topics), text)
+    if streaming and chosen["txnId"] is not None:
+        text = "it is for tables (df.write); a stream is known by its checkpoint"
+        raise invalid("txnId", chosen["txnId"], text)
+    return SinkOptions(
+        bootstrap=chosen["bootstrap"],
+        topic=None if topics is None else topics[0],
+        txn_id=chosen["txnId"],
+        compression=chosen["compression"],
+        row_order=chosen["rowOrder"],
     )
 
 

@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from penstock.spark.options import parse_options, source_options
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.spark.options import parse_options, sink_options, source_options
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -45,3 +51,20 @@ class PenstockSource(DataSource):
 
         check_schema(schema, self._chosen["valueFormat"])
         return StreamReader(source_options(self._chosen, streaming=True), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        from penstock.spark.sink import BatchSink
+
+        _only_append(overwrite)
+        return BatchSink(sink_options(self._chosen, streaming=False), schema)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
+        from penstock.spark.sink import StreamSink
+
+        return StreamSink(sink_options(self._chosen, streaming=True), schema)
+
+
+def _only_append(overwrite: bool) -> None:
+    if overwrite:
+        text = 'a topic cannot be overwritten; write with mode("append"), and delete the topic before if that is meant'
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
