@@ -16,6 +16,10 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Off by default; the source then cannot leave out what a filter does not want.
     "spark.sql.python.filterPushdown.enabled": "true",
+    # The other one starts processes for each file of a checkpoint. This one needs the lock of `checkpoints`.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 """What `session` sets unless the caller says otherwise."""
 
@@ -34,14 +38,17 @@ def session(
     none. `settings` are Spark's own, and go before those chosen here (`SETTINGS`).
 
     Where a session exists already, it is that one: Python, Java and transport stay as they were chosen for it.
+    Two drivers cannot run queries with one checkpoint on a local disk: CheckpointInUseError, by the later `start`.
     """
     from pyspark.sql import SparkSession
 
+    from penstock.spark.checkpoints import guard
     from penstock.spark.source import PenstockSource
 
     if java not in ("any", "bundled"):
         raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")
-    if SparkSession.getActiveSession() is None:
+    is_new = SparkSession.getActiveSession() is None
+    if is_new:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
     builder = SparkSession.builder.appName(app_name)
@@ -52,6 +59,8 @@ def session(
     spark = builder.getOrCreate()
     if not _is_found():
         spark.dataSource.register(PenstockSource)
+    if is_new:
+        guard(spark)
     return spark
 
 

