@@ -8,7 +8,7 @@ import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.server import GrpcServer, start_grpc
@@ -49,9 +49,10 @@ async def grpc_gateway(
     guard: Guard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
+    connecting: Connecting | None = None,
 ) -> AsyncIterator[Served]:
     """One that serves the broker at this address."""
-    clusters = Clusters({DEFAULT: [bootstrap]})
+    clusters = Clusters({DEFAULT: [bootstrap]}, connecting)
     server = await start_grpc(clusters, host=HOST, port=0, guard=guard, draining=draining, limits=limits)
     try:
         async with grpc.aio.insecure_channel(f"{HOST}:{server.port}") as channel:

@@ -19,6 +19,9 @@ from penstock.gateway.writing import Columns, put, written
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.producing.lots import Receipts
 
+_ALL_BYTES = 2**62
+"""Room for so much is there when nothing else is held; then anything is taken."""
+
 
 class _Batch(NamedTuple):
     sequence: int
@@ -36,18 +39,21 @@ class PutStream:
         self._answer = answer
         self._room = asyncio.Semaphore(limits.batches)
         self._under_way: asyncio.Queue[_Batch | None] = asyncio.Queue()
-        self._is_drained = False
+        self._failure: PenstockError | None = None
 
     async def run(self, requests: AsyncIterator[pb.PutStreamRequest]) -> None:
-        """Until the caller has no more and all is acknowledged; SHUTTING_DOWN, with all that was put acknowledged, when
-        the gateway is drained."""
+        """Until the caller has no more. What is wrong with all of the stream is raised, SHUTTING_DOWN when the gateway
+        is drained; whatever happens, all that was put is acknowledged first."""
         await together(self._take(requests), self._acknowledge())
-        if self._is_drained:
-            raise shutting_down()
+        if self._failure is not None:
+            raise self._failure
 
     async def _take(self, requests: AsyncIterator[pb.PutStreamRequest]) -> None:
-        if not await self._call.waiting(self._take_all(requests)):
-            self._is_drained = True
+        try:
+            if not await self._call.waiting(self._take_all(requests)):
+                self._failure = shutting_down()
+        except PenstockError as error:
+            self._failure = error
         self._under_way.put_nowait(None)
 
     async def _take_all(self, requests: AsyncIterator[pb.PutStreamRequest]) -> bool:
@@ -57,22 +63,15 @@ class PutStream:
             request = await anext(requests, None)
             if request is None:
                 return True
-            columns = columns_of(request.topic, request.events, request.columns, self._events_max)
-            receipts = await self._put(request.cluster, columns)
-            batch = _Batch(request.sequence, len(columns), request.tell_message_ids, receipts)
-            self._under_way.put_nowait(batch)
+            receipts = await self._put(request)
+            count = len(request.events) or len(request.columns.values)
+            self._under_way.put_nowait(_Batch(request.sequence, count, request.tell_message_ids, receipts))
 
-    async def _put(self, cluster: str, columns: Columns) -> Receipts | PenstockError:
+    async def _put(self, request: pb.PutStreamRequest) -> Receipts | PenstockError:
         """What is wrong with one batch does not end the stream."""
         try:
-            member = await self._call.cluster(cluster).home(columns.topic)
-            while True:
-                try:
-                    return put(member, columns)
-                except PenstockError as error:
-                    if error.code is not ErrorCode.PRODUCER_FULL:
-                        raise
-                await _wait_for_room(member, columns)
+            columns = columns_of(request.topic, request.events, request.columns, self._events_max)
+            return await _put_with_room(await self._call.cluster(request.cluster).home(columns.topic), columns)
         except PenstockError as error:
             return error
 
@@ -82,8 +81,17 @@ class PutStream:
             self._room.release()
 
 
-async def _wait_for_room(member: Member, columns: Columns) -> None:
-    await member.producer.room(sum(len(value) for value in columns.values if value is not None))
+async def _put_with_room(member: Member, columns: Columns) -> Receipts:
+    """As `put`, once there is room: for the values, or if that was not enough, since there is more to a batch, all."""
+    room_bytes = sum(len(value) for value in columns.values if value is not None)
+    while True:
+        try:
+            return put(member, columns)
+        except PenstockError as error:
+            if error.code is not ErrorCode.PRODUCER_FULL:
+                raise
+        await member.producer.room(room_bytes)
+        room_bytes = _ALL_BYTES
 
 
 async def _told(batch: _Batch) -> pb.PutStreamResponse:

@@ -7,10 +7,13 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import Served, failure_of, grpc_gateway
+from penstock.gateway.clusters import Connecting
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.v1 import events_pb2 as events
 from penstock.gateway.grpc.v1 import messages_pb2 as pb
 from penstock.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
+from penstock.gateway.rights import Caller, Right
+from penstock.model.errors import ErrorCode, PenstockError
 
 Unused = Callable[[str], str]
 
@@ -142,6 +145,62 @@ def test_batches_of_a_stream_are_acknowledged_in_order_and_a_bad_one_does_not_en
             assert list(bad.offsets) == [-1] * 10
             assert [offset for each in told for offset in each.offsets] == list(range(990))
             assert not any(each.failures for each in told)
+
+    asyncio.run(story())
+
+
+MISMATCHED = events.EventColumns(values=[b"x", b"y"], keys=[b"k"])
+
+
+def test_a_batch_that_makes_no_sense_does_not_end_the_stream(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap) as served:
+            topic = await create(served, unused("senseless"))
+            batches = [events.EventColumns(values=[b"a"]), MISMATCHED, events.EventColumns(values=[b"b"])]
+            stream = served.messages.PutStream(
+                pb.PutStreamRequest(topic=topic, columns=columns, sequence=number)
+                for number, columns in enumerate(batches)
+            )
+            told = [answer async for answer in stream]
+            assert [(each.sequence, list(each.offsets)) for each in told] == [(0, [0]), (1, [-1, -1]), (2, [1])]
+            (failure,) = told[1].failures
+            assert (failure.first, failure.count, failure.error.name) == (0, 2, "INVALID_REQUEST")
+
+    asyncio.run(story())
+
+
+def test_what_was_put_before_a_stream_fails_is_acknowledged(bootstrap: str, unused: Unused) -> None:
+    class Once:
+        left = 1
+
+        def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
+            if right is Right.MESSAGES_WRITE:
+                self.left -= 1
+                if self.left < 0:
+                    raise PenstockError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no longer")
+
+    async def story() -> None:
+        async with grpc_gateway(bootstrap, guard=Once()) as served:
+            topic = await create(served, unused("revoked"))
+            columns = events.EventColumns(values=[b"a"])
+            stream = served.messages.PutStream(pb.PutStreamRequest(topic=topic, columns=columns) for _ in range(2))
+            assert isinstance(first := await stream.read(), pb.PutStreamResponse)
+            assert list(first.offsets) == [0]
+            with pytest.raises(grpc.RpcError) as caught:
+                await stream.read()
+            assert failure_of(caught.value).name == "TOPIC_AUTHORIZATION_FAILED"
+
+    asyncio.run(story())
+
+
+def test_a_stream_of_batches_that_fill_the_producer_goes_on(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        async with grpc_gateway(bootstrap, connecting=Connecting(held_bytes=100_000)) as served:
+            topic = await create(served, unused("full"))
+            small, large = (events.EventColumns(values=[b""], keys=[b"k" * size]) for size in (30_000, 80_000))
+            batches = [pb.PutStreamRequest(topic=topic, columns=columns) for columns in (small, large) * 10]
+            stream = served.messages.PutStream(iter(batches))
+            assert [list(answer.offsets) async for answer in stream] == [[number] for number in range(20)]
 
     asyncio.run(story())
 
