@@ -71,6 +71,8 @@ class Gateway:
     async def drain(self) -> None:
         """Let nobody new in, and finish what is under way for as long as the settings allow."""
         self._draining.begin()
+        if self._grpc is not None:
+            await self._grpc.say_it_ends()
         await asyncio.sleep(self._settings.notice_ms / 1000)
         limit_s = self._settings.drain_ms / 1000
         grpc, self._grpc = self._grpc, None

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.gateways import WAIT_S, RealGateway, ask, gateway, put, values
@@ -92,8 +95,16 @@ def test_every_post_that_was_taken_is_answered_although_the_gateway_is_stopped(t
 
 
 def test_a_gateway_gives_load_balancers_time_to_notice(tmp_path: Path) -> None:
-    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, "--notice-ms", "600s") as running:
+    with (
+        RealBroker(tmp_path / "data") as broker,
+        gateway(broker.bootstrap, "--notice-ms", "600s", grpc=True) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel,
+    ):
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         running.process.send_signal(signal.SIGTERM)
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         until(lambda: ask(f"{running.url}/ready").status == 503)
         assert ask(f"{running.url}/health").json["status"] == "draining"
         with closing(http.client.HTTPConnection("127.0.0.1", running.http_port, timeout=WAIT_S)) as connection:

@@ -54,9 +54,13 @@ class GrpcServer:
         """Those that were begun."""
         return self._answering.total
 
+    async def say_it_ends(self) -> None:
+        """Tell those who ask for health that this server is on its way out; calls are taken still."""
+        await self._state.enter_graceful_shutdown()
+
     async def stop(self, grace_s: float = 10.0) -> None:
         """Take no more calls, and wake those that wait; those that work may take so long to finish."""
-        await self._state.enter_graceful_shutdown()
+        await self.say_it_ends()
         self._draining.begin()
         await self._server.stop(grace_s)
 
