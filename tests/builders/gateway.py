@@ -78,7 +78,8 @@ class Web:
         self._app = make_app(site)
 
     async def ask(self, method: str, target: str, body: Any = None, pieces: int = 1, **headers: str) -> Answered:
-        """The answer to a request, whose body is JSON unless it is bytes; it comes in so many pieces."""
+        """The answer to a request, whose body is JSON unless it is bytes; it comes in so many pieces. A header of
+        several lines is there several times."""
         sent: list[MutableMapping[str, Any]] = []
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -92,7 +93,9 @@ class Web:
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in fields.items()],
+            "headers": [
+                (name.lower().encode(), line.encode()) for name, value in fields.items() for line in value.split("\n")
+            ],
             "client": ("127.0.0.1", 1),
         }
         size = -(-len(data) // pieces) or 1

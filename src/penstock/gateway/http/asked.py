@@ -1,6 +1,6 @@
 """A request as handlers see it: decoded and checked, with what they need to answer it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -19,12 +19,13 @@ PARAMETERS_MAX = 100
 class Asked:
     """`parameters` and `body` are what the operation's row says they are."""
 
-    __slots__ = ("body", "caller", "headers", "parameters", "site")
+    __slots__ = ("body", "caller", "head", "headers", "parameters", "site")
 
-    def __init__(self, site: "Site", caller: Caller, headers: Mapping[bytes, bytes]) -> None:
+    def __init__(self, site: "Site", caller: Caller, head: Sequence[tuple[bytes, bytes]]) -> None:
         self.site = site
         self.caller = caller
-        self.headers = headers
+        self.head = head
+        self.headers: Mapping[bytes, bytes] = dict(head)
         """By their names in lower case; of those that came twice, the last."""
         self.parameters: Any = None
         self.body: Any = None

@@ -77,17 +77,24 @@ def _bytes(data: bytes, base64: str | None, path: str, row: int, name: str) -> b
 def _headers(events: Sequence[Event], path: str) -> list[Headers | None] | None:
     if all(event.headers is None and event.headers_base64 is None for event in events):
         return None
-    found: list[Headers | None] = []
-    for row, event in enumerate(events):
-        pairs: dict[str, bytes | None] = {
-            name: None if text is None else text.encode() for name, text in (event.headers or {}).items()
-        }
-        for name, base64 in (event.headers_base64 or {}).items():
-            if name in pairs:
-                raise invalid(_named(path, row, f"headers_base64.{name}"), "headers has it too")
-            pairs[name] = _unpacked(base64, _named(path, row, f"headers_base64.{name}"))
-        found.append(pairs)
+    return [_pairs(event, path, row) for row, event in enumerate(events)]
+
+
+def _pairs(event: Event, path: str, row: int) -> Headers:
+    """Names and values; those of one name stay in their order."""
+    found: list[tuple[str, bytes | None]] = []
+    for name, text in (event.headers or {}).items():
+        found += [(name, None if each is None else each.encode()) for each in _listed(text)]
+    for name, base64 in (event.headers_base64 or {}).items():
+        field = _named(path, row, f"headers_base64.{name}")
+        if event.headers and name in event.headers:
+            raise invalid(field, "headers has it too")
+        found += [(name, None if each is None else _unpacked(each, field)) for each in _listed(base64)]
     return found
+
+
+def _listed(said: str | list[str | None] | None) -> Sequence[str | None]:
+    return said if isinstance(said, list) else (said,)
 
 
 def _unpacked(base64: str, field: str) -> bytes:

@@ -58,12 +58,11 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method: str = scope["method"]
         operation = self._operations.get(method)
-        headers: dict[bytes, bytes] = dict(scope["headers"])
         if operation is None:
-            await send_answer(self._other_method(method), headers, send)
+            await send_answer(self._other_method(method), dict(scope["headers"]), send)
             return
         client = scope.get("client")
-        asked = Asked(self._site, Caller(client[0] if client else ""), headers)
+        asked = Asked(self._site, Caller(client[0] if client else ""), scope["headers"])
         body = Body(self._site.budget, self._site.limits.body_bytes)
         connection = scope.get(CONNECTION)
         if connection is not None and operation.method == "GET":
@@ -73,7 +72,7 @@ class Endpoint:
             if isinstance(answer, Stream):
                 await send_stream(answer, send, with_body=method != "HEAD")
             else:
-                await send_answer(answer, headers, send, with_body=method != "HEAD")
+                await send_answer(answer, asked.headers, send, with_body=method != "HEAD")
         except GoneError:
             pass
         except asyncio.CancelledError:

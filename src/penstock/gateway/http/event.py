@@ -22,6 +22,10 @@ MessageId = Annotated[
 Timestamp = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds since 1970; the time it came without one.")]
 
 
+HeaderTexts = dict[str, str | list[str | None] | None]
+"""By name; a list where a name is there several times."""
+
+
 class Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """An event. Key and value are text, or any other JSON, which is stored as its text; or bytes, as base64."""
 
@@ -33,8 +37,8 @@ class Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=_absent
     )
     key_base64: Annotated[str, Meta(description="The key's bytes, instead of `key`.")] | None = None
-    headers: Annotated[dict[str, str | None], Meta(description="Names and texts that travel with it.")] | None = None
-    headers_base64: Annotated[dict[str, str], Meta(description="Headers whose values are bytes.")] | None = None
+    headers: Annotated[HeaderTexts, Meta(description="Names and texts that travel with it.")] | None = None
+    headers_base64: Annotated[HeaderTexts, Meta(description="Headers whose values are bytes.")] | None = None
     partition: Partition | None = None
     hash: Hash | None = None
     message_id: MessageId | None = None

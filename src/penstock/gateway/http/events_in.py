@@ -149,10 +149,10 @@ def _give_ids(columns: Columns, key: str | None, rows: Sequence[int], path: str)
 def _read_raw(asked: Asked, data: bytes) -> Posted:
     """One event, whose value is the body; the rest is in the query or in headers that begin with Penstock-."""
     given: dict[str, Any] = {}
-    headers: dict[str, bytes | None] = {}
-    for name in asked.headers:
+    headers: list[tuple[str, bytes | None]] = []
+    for name, said in asked.head:
         if name.startswith(b"penstock-header-"):
-            headers[name[16:].decode("latin-1")] = asked.headers[name]
+            headers.append((name[16:].decode("latin-1"), said))
         elif name.startswith(b"penstock-"):
             given[name[9:].decode("latin-1").replace("-", "_")] = asked.header(name)
     query = msgspec.structs.asdict(asked.parameters)

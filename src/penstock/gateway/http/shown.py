@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from penstock.gateway.http.event import HeaderTexts
 from penstock.model.message_id import ID_HEADER
 from penstock.records.message import Message
 from penstock.records.record import RecordHeader
@@ -25,8 +26,8 @@ class ShownEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
     key_base64: str | UnsetType = UNSET
     value: Any = UNSET
     value_base64: str | UnsetType = UNSET
-    headers: dict[str, str | None] | UnsetType = UNSET
-    headers_base64: dict[str, str] | UnsetType = UNSET
+    headers: HeaderTexts | UnsetType = UNSET
+    headers_base64: HeaderTexts | UnsetType = UNSET
     message_id: str | UnsetType = UNSET
     """The id under which it was stored; none where it was written by a client that knows no ids."""
     topic: str | UnsetType = UNSET
@@ -77,16 +78,23 @@ def _embedded(data: bytes) -> Raw | None:
 
 
 def _show_headers(event: ShownEvent, headers: Sequence[RecordHeader]) -> None:
-    texts: dict[str, str | None] = {}
-    packed: dict[str, str] = {}
+    """Those of the same name are a list, all in one form."""
+    by_name: dict[str, list[bytes | None]] = {}
     for name, data in headers:
-        if name == ID_HEADER:
-            continue
+        if name != ID_HEADER:
+            by_name.setdefault(name, []).append(data)
+    texts: HeaderTexts = {}
+    packed: HeaderTexts = {}
+    for name, values in by_name.items():
         try:
-            texts[name] = None if data is None else data.decode()
+            texts[name] = _alone([None if data is None else data.decode() for data in values])
         except UnicodeDecodeError:
-            packed[name] = b64encode(data or b"").decode()
+            packed[name] = _alone([None if data is None else b64encode(data).decode() for data in values])
     if texts:
         event.headers = texts
     if packed:
         event.headers_base64 = packed
+
+
+def _alone(values: list[str | None]) -> str | list[str | None] | None:
+    return values if len(values) > 1 else values[0]

@@ -79,6 +79,29 @@ def test_bytes_are_posted_and_read_as_base64() -> None:
     with_web(story)
 
 
+def test_headers_of_the_same_name_are_lists() -> None:
+    async def story(web: Web) -> None:
+        texts = {"a": ["1", "2", None], "b": "3", "n": None}
+        packed = {"c": ["/w==", "/g=="], "d": "/w=="}
+        event = {"topic": "t", "value": "x", "headers": texts, "headers_base64": packed}
+        assert (await web.ask("POST", "/events", event)).status == 200
+        (found,) = await read(web)
+        assert (found["headers"], found["headers_base64"]) == (texts, packed)
+
+    with_web(story)
+
+
+def test_headers_of_the_same_name_are_shown_in_one_form() -> None:
+    async def story(web: Web) -> None:
+        client = web.site.clusters.get().members[0].client
+        async with client.producer() as producer:
+            await producer.put("t", "x", headers=[("a", b"text"), ("a", b"\xff"), ("a", None)])
+        (found,) = await read(web)
+        assert ("headers" in found, found["headers_base64"]) == (False, {"a": ["dGV4dA==", "/w==", None]})
+
+    with_web(story)
+
+
 def test_values_are_shown_as_they_are_wanted() -> None:
     async def story(web: Web) -> None:
         events = [{"value": {"a": 1}}, {"value": "{broken"}, {"value_base64": "AP8="}]
@@ -115,6 +138,16 @@ def test_any_other_body_is_one_events_value() -> None:
         (event,) = await read(web)
         assert (event["value"], event["key"], event["headers"]) == ("\x00raw", "k", {"trace": "abc"})
         assert event["message_id"] == "mine"
+
+    with_web(story)
+
+
+def test_lines_of_a_head_that_are_there_twice_are_two_headers() -> None:
+    async def story(web: Web) -> None:
+        kind = "application/octet-stream"
+        answer = await web.ask("POST", "/events?topic=t", b"x", content_type=kind, penstock_header_via="a\nb")
+        assert answer.status == 200
+        assert (await read(web))[0]["headers"] == {"via": ["a", "b"]}
 
     with_web(story)
 
