@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.endpoint import Endpoint, no_such_path
@@ -17,7 +17,8 @@ from penstock.gateway.http.table import Operation
 def make_app(site: Site) -> ASGIApp:
     """Everything that can be asked of this site; what is not there is a problem too."""
     documentation = Documentation(document(OPERATIONS))
-    app: ASGIApp = Router(_routes(site, [*OPERATIONS, *documentation_of(documentation)]), default=no_such_path)
+    routes = _routes(site, [*OPERATIONS, *documentation_of(documentation)])
+    app: ASGIApp = _AsSent(Router(routes, redirect_slashes=False, default=no_such_path))
     if site.limits.origins:
         app = CORSMiddleware(
             app,
@@ -27,6 +28,17 @@ def make_app(site: Site) -> ASGIApp:
             expose_headers=["Penstock-Next", "Retry-After"],
         )
     return app
+
+
+class _AsSent:
+    """Has paths looked up as they were sent: a name in one may have a slash, which is not the path's own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._app(scope, receive, send)
 
 
 def _routes(site: Site, operations: Sequence[Operation]) -> list[Route]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -52,6 +52,14 @@ def read_query(query: bytes) -> dict[str, str]:
         names = [name for name, _ in pairs]
         raise invalid(next(name for name in found if names.count(name) > 1), "it is given more than once")
     return found
+
+
+def read_path(parts: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of a path as it was sent; INVALID_REQUEST where one is no UTF-8."""
+    try:
+        return {name: unquote(text, errors="strict") for name, text in parts.items()}
+    except UnicodeDecodeError:
+        raise FieldError(ErrorCode.INVALID_REQUEST, "a name in the path is not UTF-8", "path") from None
 
 
 def read_json(data: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:

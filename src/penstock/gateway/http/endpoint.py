@@ -22,7 +22,7 @@ from penstock.gateway.http.answers import (
     problem_answer,
     problem_of,
 )
-from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_query
+from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_path, read_query
 from penstock.gateway.http.receiving import Body, GoneError, Receive
 from penstock.gateway.http.site import Site
 from penstock.gateway.http.table import Operation
@@ -125,7 +125,7 @@ class Endpoint:
         takes_body = operation.body is not None or operation.read_body is not None
         if data and not takes_body:
             given = {**read_json(data, _any_object), **given}
-        given.update(scope.get("path_params", {}))
+        given.update(read_path(scope.get("path_params", {})))
         asked.parameters = msgspec.convert(given, operation.parameters, strict=False)
         if operation.read_body is not None:
             asked.body = operation.read_body(asked, data)
