@@ -24,7 +24,8 @@ STALL_S = 60.0
 
 
 def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType") -> Iterator[pa.RecordBatch]:
-    """Every message of the ranges once, those of a partition in order.
+    """Every message of the ranges once, by topic, partition and offset: whoever repeats this has the same rows in the
+    same order. Several ranges of a topic, which are small, are gathered for that.
 
     OFFSET_OUT_OF_RANGE, under dataLoss=fail, when some have gone since the driver looked; UNKNOWN_TOPIC_ID when the
     topic is another one; REQUEST_TIMED_OUT when nothing comes any more.
@@ -32,8 +33,14 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
     client = client_of(options.bootstrap)
     columns = ArrowColumns(schema)
     for topic, some in groupby(sorted(ranges), attrgetter("topic")):
-        for batch in _fetch_topic(client, topic, list(some), options.data_loss):
+        batches = _fetch_topic(client, topic, found := list(some), options.data_loss)
+        for batch in batches if len(found) == 1 else sorted(batches, key=_partition):
             yield columns.of(batch)
+
+
+def _partition(batch: pa.RecordBatch) -> int:
+    number: int = batch.column("partition")[0].as_py()
+    return number
 
 
 def _fetch_topic(client: "Client", topic: str, ranges: Sequence[Range], policy: DataLoss) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ def between(
     start: Positions,
     end: Positions,
     extents: Mapping[TopicPartition, Extent],
-    bytes_each: Mapping[TopicPartition, float],
+    bytes_each: Mapping[TopicPartition, int],
     policy: DataLoss,
 ) -> list[Range]:
     """What a batch of a stream reads: partitions that are new are read from their beginning."""
@@ -60,6 +60,6 @@ def between(
             if where not in extents:
                 raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is gone before it was read")
             first, last = still_there(where, first, end_offset, extents[where], policy)
-            size_bytes = int((last - first) * bytes_each[where])
+            size_bytes = (last - first) * bytes_each.get(where, 1)
             ranges.append(Range(topic, position.topic_id, number, first, last, size_bytes))
     return ranges

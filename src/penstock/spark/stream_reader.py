@@ -26,7 +26,7 @@ from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, SourceOptions
 from penstock.spark.places import Place
 from penstock.spark.planning import admit, plan
-from penstock.spark.positions import TopicPosition, from_json, offsets_of, positions_of, to_json
+from penstock.spark.positions import TopicPosition, bytes_of, from_json, offsets_of, positions_of, to_json
 from penstock.spark.ranges import between, recreated, still_there
 from penstock.spark.reader import Task, read_task
 from penstock.spark.survey import Survey
@@ -109,7 +109,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
             self._gone(topic)
-        return {**before, **positions_of(after, found.ids)}
+        return {**before, **positions_of(after, found.ids, self._sizes(before, after))}
+
+    def _sizes(self, before: dict[str, TopicPosition], after: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """About what a message takes in each partition: as it is now where something is read, else as it was said."""
+        offsets = offsets_of(before)
+        changed = [where for where, offset in after.items() if offset != offsets.get(where, 0)]
+        sizes = {where: size for where, size in bytes_of(before).items() if where in after}
+        return sizes | {where: round(size) for where, size in self._survey.bytes_each(changed).items()}
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:
@@ -164,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = from_json(start), from_json(end)
         changed = [where for where, offset in offsets_of(after).items() if offsets_of(before).get(where, 0) != offset]
         extents = self._survey.extents(changed)
-        ranges = between(before, after, extents, self._survey.bytes_each(changed), self._options.data_loss)
+        ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

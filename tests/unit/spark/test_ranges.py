@@ -41,7 +41,7 @@ def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> 
 
 def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[tuple[int, int]]:
     extents = {TopicPartition("orders", number): Extent(0, 100) for number in range(3)}
-    found = between(before, after, extents, dict.fromkeys(extents, 2.0), policy)
+    found = between(before, after, extents, dict.fromkeys(extents, 2), policy)
     assert all(each.size_bytes == 2 * each.offsets for each in found)
     return [(each.start, each.end) for each in found]
 
