@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builders.raw_http import answered, connected, everything, post
 from penstock.testing.real_broker import RealBroker
 
 LIMITS = {
@@ -25,38 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
 
 
 def opened(broker: RealBroker) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", broker.http_port), 30)
-    connection.settimeout(30)
-    return connection
-
-
-def everything(connection: socket.socket) -> bytes:
-    """What is answered until the connection ends."""
-    said = b""
-    try:
-        while piece := connection.recv(65536):
-            said += piece
-    except ConnectionResetError:
-        pass
-    return said
-
-
-def answered(connection: socket.socket) -> tuple[int, bytes]:
-    """One answer: its status and its body."""
-    said = b""
-    while b"\r\n\r\n" not in said:
-        piece = connection.recv(65536)
-        assert piece, said
-        said += piece
-    head, _, body = said.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(body) < length:
-        body += connection.recv(65536)
-    return int(head.split()[1]), body
-
-
-def post(body: bytes, path: str = "/events") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
+    return connected(broker.http_port)
 
 
 def test_a_head_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:

@@ -1,15 +1,16 @@
 """One connection of the web API: uvicorn's protocol, with time limits for whoever is slow, or pretends to be.
 
 A request's head and its body must come within their times, what was answered must be taken within its time, and a head
-has so many bytes at most. There are so many connections at most, and one too many is told so. A connection that is lost
-wakes whoever still works for it (`task`). One that is only half closed, by a caller that has nothing more to say, gets
-its answer.
+has so many bytes at most, as has what comes behind or between the parts of a body. There are so many connections at
+most, and one too many is told so. A connection that is lost wakes whoever still works for it (`task`). One that is only
+half closed, by a caller that has nothing more to say, gets its answer.
 """
 
 import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.gateway.http.answers import problem_answer, problem_of
@@ -51,6 +52,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._due_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
+        self._answered_s = 0.0
+        self._is_paused = False
         self._head_bytes = 0
         self._is_in_head = True
 
@@ -81,15 +84,33 @@ class GatewayProtocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._is_in_head and self._head_bytes > self.patience.head_bytes:
-            text = f"a request's head has {self.patience.head_bytes} bytes at most"
+        self._unset_keepalive_if_required()
+        self._head_bytes += len(data)  # What turns out to be something else is taken off again.
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._stay_with_http(data[upgrade.args[0] :])
+            return
+        except HttpParserError:
+            self._refuse(400, ErrorCode.INVALID_REQUEST, "this is not an HTTP/1.1 request")
+            return
+        if self._head_bytes > self.patience.head_bytes and not self.transport.is_closing():
+            text = f"a request's head, or what follows its body, has {self.patience.head_bytes} bytes at most"
             self._refuse(431, ErrorCode.INVALID_REQUEST, text)
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, ErrorCode.INVALID_REQUEST, "this is not an HTTP/1.1 request")
+    def _stay_with_http(self, rest: bytes) -> None:
+        """Read a request that offers another protocol, as clients for HTTP/2 do, as if it did not.
+
+        Its body would be taken for that protocol otherwise.
+        """
+        kept = [b"%b: %b\r\n" % each for each in self.headers if each[0] != b"upgrade"]
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        is_tunnel = self.parser.get_method() == b"CONNECT"
+        self.parser = HttpRequestParser(self)
+        if is_tunnel:
+            self._refuse(400, ErrorCode.INVALID_REQUEST, "there are no tunnels here")
+        else:
+            self.data_received(b"".join([line, *kept, b"\r\n", rest]))
 
     # The request.
 
@@ -98,14 +119,23 @@ class GatewayProtocol(HttpToolsProtocol):
         self._expect_within(self.patience.head_s)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._is_in_head = False
         self._head_bytes = 0
         self._expect_within(self.patience.body_s)
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._is_in_head = True
+        self._head_bytes = 0
         self._due_s = None
         super().on_message_complete()
 
@@ -129,14 +159,33 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._taking is None:
-            self._taking = self.loop.call_later(self.patience.take_s, self.transport.abort)
+        self._is_paused = True
+        self._expect_taken()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+        self._is_paused = False
+        self._answered_s = self.loop.time()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expect_taken()
+
+    def _expect_taken(self) -> None:
+        self._answered_s = self.loop.time()
+        if self._taking is None and not self.is_lost:
+            self._taking = self.loop.call_later(self.patience.take_s, self._look_whether_taken)
+
+    def _look_whether_taken(self) -> None:
+        """Also of connections that are closed: they are not gone before the last of an answer is."""
+        self._taking = None
+        if not self.transport.get_write_buffer_size():
+            return
+        due_s = self._answered_s + self.patience.take_s
+        if self.loop.time() < due_s:
+            self._taking = self.loop.call_at(due_s, self._look_whether_taken)
+        elif self._is_paused or self.transport.is_closing() or self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
 
     def _refuse(self, status: int, code: ErrorCode, detail: str) -> None:
         """Answer by hand, and end: there is no request that could be answered."""
@@ -145,6 +194,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if not (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
             self.transport.write(head % (status, REASONS[status], answer.content_type, len(answer.body)) + answer.body)
         self.transport.close()
+        self._expect_taken()
 
 
 def protocol_with(patience: Patience) -> type[GatewayProtocol]:
