@@ -10,8 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.message import Message
+from types import MappingProxyType
 from typing import Any
 
 WAIT_S = 60.0
@@ -65,25 +67,32 @@ def _heard(process: "subprocess.Popen[bytes]") -> "re.Match[bytes]":
 class Answer:
     """What came back."""
 
-    def __init__(self, status: int, body: bytes) -> None:
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.status = status
         self.body = body
+        self.headers = headers
 
     @property
     def json(self) -> Any:
         return json.loads(self.body)
 
 
-def ask(url: str, body: object = None, method: str | None = None) -> Answer:
+def ask(
+    url: str, body: object = None, method: str | None = None, headers: Mapping[str, str] = MappingProxyType({})
+) -> Answer:
     """One request on a connection of its own; OSError when nobody answers."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-            return Answer(answer.status, answer.read())
+            return Answer(answer.status, answer.read(), _lower(answer.headers))
     except urllib.error.HTTPError as refused:
         with refused:
-            return Answer(refused.code, refused.read())
+            return Answer(refused.code, refused.read(), _lower(refused.headers))
+
+
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def put(url: str, topic: str, *values: str, cluster: str = "default") -> Answer:

@@ -87,7 +87,8 @@ def problem_answer(problem: Problem, headers: Mapping[bytes, bytes] | None = Non
     return Answer(encode(problem), PROBLEM, problem.status, {**more, **(headers or {})})
 
 
-_BESIDE = {503: {b"retry-after": b"1"}, 413: {b"connection": b"close"}}
+_LATER = {b"retry-after": b"1"}
+_BESIDE = {503: _LATER, 504: _LATER, 413: {b"connection": b"close"}}
 """A body that is too large is not read to its end, so that nothing can follow it."""
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
