@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
 from penstock.model.clock import Clock
@@ -81,7 +81,7 @@ class Home:
         cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
         return Asking(cluster, self._entropy, self._workers)
 
-    def adopt(self, name: str, asking: Asking, close: Callable[[], Awaitable[None]]) -> Life:
+    def adopt(self, name: str, asking: Asking, close: Callable[[], Coroutine[Any, Any, None]]) -> Life:
         """The life of something made: `close` is awaited when it or the client ends, then its connections go."""
 
         async def end() -> None:

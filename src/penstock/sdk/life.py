@@ -1,15 +1,17 @@
 """Whether a client, or something it made, may still be used; and the order in which they end.
 
 Invariants:
-- What was made ends before its maker, the newest first, and everything ends once.
+- What was made ends before its maker, the newest first, and everything ends once. Whoever ends what is being ended by
+  another waits for that: a maker does not pull away what those it made still need to end well.
 - After a fork, whatever lived belongs to the parent process alone: in the child it refuses every use, and ending it
   there touches neither sockets nor threads, which the parent still uses.
 """
 
+import asyncio
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Self
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
 from weakref import WeakSet
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -18,11 +20,12 @@ from penstock.model.errors import ErrorCode, PenstockError
 class Life:
     """One client, producer or consumer, from its making to its end. `over` is None while it may be used."""
 
-    def __init__(self, name: str, end: Callable[[], Awaitable[None]], maker: "Life | None" = None) -> None:
+    def __init__(self, name: str, end: Callable[[], Coroutine[Any, Any, None]], maker: "Life | None" = None) -> None:
         """`end` is awaited, on the event loop, when it ends; it may raise what got lost thereby."""
         self.name = name
         self.over: ErrorCode | None = None
         self._end = end
+        self._ended = asyncio.Event()
         self._maker = maker
         self._made: dict[Self, None] = {}
         if maker is None:
@@ -53,19 +56,44 @@ class Life:
         return PenstockError(ErrorCode.CLIENT_CLOSED, f"this {self.name} is closed")
 
     async def close(self) -> None:
-        """End what it made, then itself; afterwards the first failure of these is raised."""
+        """End what it made, then itself; afterwards the first failure of these is raised.
+
+        Whoever is cancelled here gives up what the others would still wait for, too: they end at once.
+        """
         if self.over is not None:
+            await self.ended()
             return
         self.over = ErrorCode.CLIENT_CLOSED
+        try:
+            await self._end_all()
+        finally:
+            if self._maker is not None:
+                self._maker._made.pop(self, None)
+            self._ended.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to be waited for."""
+        return self.over is ErrorCode.CLIENT_MISUSED or self._ended.is_set()
+
+    async def ended(self) -> None:
+        """Wait until whoever ends it is through."""
+        if not self.has_ended:
+            await self._ended.wait()
+
+    async def _end_all(self) -> None:
         failures: list[BaseException] = []
+        cancelled: asyncio.CancelledError | None = None
         made = list(self._made)  # In one step: other threads may be making more.
         for end in [*(each.close for each in reversed(made)), self._end]:
             try:
-                await end()
+                await (end() if cancelled is None else _cut_short(end()))
+            except asyncio.CancelledError as error:
+                cancelled = error
             except BaseException as error:
                 failures.append(error)
-        if self._maker is not None:
-            self._maker._made.pop(self, None)
+        if cancelled is not None:
+            raise cancelled
         if failures:
             raise failures[0]
 
@@ -73,6 +101,20 @@ class Life:
         self.over = ErrorCode.CLIENT_MISUSED
         for made in list(self._made):
             made._leave_to_parent()
+
+
+async def _cut_short(end: Coroutine[Any, Any, None]) -> None:
+    """Have it end without waiting for anything: it is cancelled where it first would."""
+    begun = asyncio.Event()
+
+    async def run() -> None:
+        begun.set()
+        await end
+
+    task = asyncio.create_task(run(), name="an end that is cut short")
+    await begun.wait()
+    task.cancel()
+    await task
 
 
 _roots: WeakSet[Life] = WeakSet()

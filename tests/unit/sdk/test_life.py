@@ -105,3 +105,60 @@ def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing()
     assert text.startswith("CLIENT_MISUSED: this producer was made in another process")
     assert text.endswith("[]")
     producer.check()
+
+
+class Held:
+    """An end that waits until it is let go, and says how it ended."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.outcome = "not begun"
+
+    async def end(self) -> None:
+        self.begun.set()
+        try:
+            await self.let_go.wait()
+            self.outcome = "waited"
+        except asyncio.CancelledError:
+            self.outcome = "cut short"
+            raise
+
+
+@pytest.mark.parametrize("second", ["maker", "made"])
+def test_who_ends_what_is_being_ended_waits_for_that(second: str) -> None:
+    async def body() -> None:
+        ends, held = Ends(), Held()
+        client = ends.make("client")
+        producer = Life("producer", held.end, client)
+        first = asyncio.create_task(producer.close())
+        await held.begun.wait()
+        again = asyncio.create_task((client if second == "maker" else producer).close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not again.done()
+        assert ends.order == []
+        held.let_go.set()
+        await asyncio.gather(first, again)
+        assert held.outcome == "waited"
+        assert producer.has_ended
+
+    asyncio.run(body())
+
+
+def test_who_gives_up_waiting_for_one_end_does_not_wait_for_the_others_and_all_end() -> None:
+    async def body() -> None:
+        ends, first, second = Ends("failing"), Held(), Held()
+        client = ends.make("client")
+        Life("older", second.end, client)
+        Life("newer", first.end, client)
+        ends.make("failing", client)
+        closing = asyncio.create_task(client.close())
+        await first.begun.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert (first.outcome, second.outcome, ends.order) == ("cut short", "cut short", ["failing", "client"])
+        assert client.has_ended
+
+    asyncio.run(body())

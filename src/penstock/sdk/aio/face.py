@@ -7,6 +7,7 @@ and the classes that block can be generated from those that do not.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
@@ -94,9 +95,12 @@ class AsyncFace(AsyncPart):
     """A public class with an end of its own: a client, or something that a client made."""
 
     async def close(self) -> None:
-        """End it, and what it made, after what is under way; a second time does nothing."""
+        """End it, and what it made, after what is under way; a second time only waits for the first to be through."""
         if self._life.over is None:
             await self._portal.run(self._life.close())
+        elif not self._life.has_ended:
+            with suppress(PenstockError):  # The client may end in the same moment, and with it whoever waits.
+                await self._portal.run(self._life.ended())
 
     async def __aenter__(self) -> Self:
         self._life.check()

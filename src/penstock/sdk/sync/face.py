@@ -1,6 +1,7 @@
 """What all public classes that block are made of: `aio/face.py`, with the waiting done on the client's own thread."""
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,9 +52,12 @@ class Face(Part):
     """A public class with an end of its own: a client, or something that a client made."""
 
     def close(self) -> None:
-        """End it, and what it made, after what is under way; a second time does nothing."""
+        """End it, and what it made, after what is under way; a second time only waits for the first to be through."""
         if self._life.over is None:
             self._portal.run(self._life.close())
+        elif not self._life.has_ended:
+            with suppress(PenstockError):  # The client may end in the same moment, and with it whoever waits.
+                self._portal.run(self._life.ended())
 
     def __enter__(self) -> Self:
         self._life.check()
