@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.retry import Deadline
 from penstock.sdk.unexpected import client_failed
 
@@ -49,12 +49,15 @@ class Errand(Generic[T]):
             raise client_failed(log, f"the {self._name}", error) from error
 
     async def wait(self, deadline: Deadline | None = None) -> "asyncio.Task[T] | None":
-        """Begin it, unless it is under way, and wait until it is over; None when the time is first."""
+        """Begin it, unless it is under way, and wait until it is over; None when the time is first. CLIENT_CLOSED when
+        it is given up."""
         task = self.begin()
         if not task.done():
             await asyncio.wait([task], timeout=None if deadline is None else deadline.left_s)
         if not task.done():
             return None
+        if task.cancelled():
+            raise PenstockError(ErrorCode.CLIENT_CLOSED, f"the {self._name} was given up: who needs it was closed")
         if self._task is task:
             self._task = None
         return task

@@ -100,3 +100,44 @@ def test_a_failure_to_close_is_a_note_to_what_ended_the_block_and_does_not_hide_
         assert "nobody is there to hear it" in caught.value.__notes__[0]
 
     play(story)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_who_waits_for_a_start_while_another_closes_is_told_and_not_cancelled(kind: str) -> None:
+    async def story(ground: Ground) -> None:
+        ground.network.block("reader")
+        each = reader(ground, kind)
+        waiting = asyncio.create_task(each.poll(None))
+        await asyncio.sleep(1)
+        await each.close()
+        with pytest.raises(PenstockError) as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.CLIENT_CLOSED
+        ground.network.unblock("reader")
+
+    play(story)
+
+
+def sdk_tasks() -> "set[asyncio.Task[Any]]":
+    """Those that run code of the SDK; the broker's are on the same event loop."""
+    return {task for task in asyncio.all_tasks() if "/penstock/sdk/" in task.get_stack(limit=1)[0].f_code.co_filename}
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 1.0])
+@pytest.mark.parametrize("kind", READERS)
+def test_who_gives_up_closing_leaves_nothing_running(kind: str, wait_s: float) -> None:
+    async def story(ground: Ground) -> None:
+        before = sdk_tasks()
+        await ground.write(3)
+        each = reader(ground, kind)
+        assert await each.poll(LONG_S)
+        ground.network.block("reader")
+        closing = asyncio.create_task(each.close())
+        await asyncio.sleep(wait_s)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        ground.network.unblock("reader")
+        await asyncio.sleep(LONG_S)
+        assert sdk_tasks() <= before
+
+    play(story)

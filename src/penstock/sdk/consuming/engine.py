@@ -112,14 +112,16 @@ class ConsumerEngine:
 
     async def close(self, *, finish: bool = False) -> None:
         """Leave; `finish` says that the caller is done with what it has in hand."""
-        await self._starting.close()
-        await self._following.close()
-        self._forget_recall()
-        self._source.finish(self.hand.positions() if finish else self.hand.finished())
-        self.hand.give(())
-        await self._source.close()
-        await self._reading.close()
-        self._do(Doing.CLOSED)
+        try:
+            await self._starting.close()
+            await self._following.close()
+            self._forget_recall()
+            self._source.finish(self.hand.positions() if finish else self.hand.finished())
+            self.hand.give(())
+            await self._source.close()
+        finally:
+            await self._reading.close()
+            self._do(Doing.CLOSED)
 
     # Asking.
 

@@ -103,11 +103,12 @@ class Heartbeats:
 
     async def leave(self, timeout_s: float) -> None:
         """Beat no more, and leave the group as far as that is possible in the time; the session's end does the rest."""
-        await self._stop()
+        await self.stop()
         if self._core.epoch > 0:
             await self._say_goodbye(timeout_s)
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """Beat no more."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -7,6 +7,7 @@ group knows goes on by itself in the background (see `heartbeats`).
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from uuid import UUID
@@ -195,13 +196,14 @@ class Membership:
 
     async def close(self) -> None:
         """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible."""
-        await self._committing.close()
-        if self._rules.auto_commit_s is not None:
-            try:
-                await self.commits.commit(self.commits.finished, LEAVE_TIMEOUT_S)
-            except PenstockError:
-                pass  # It comes again, at this consumer or another.
-        await self.heartbeats.leave(LEAVE_TIMEOUT_S)
+        try:
+            await self._committing.close()
+            if self._rules.auto_commit_s is not None:
+                with suppress(PenstockError):  # It comes again, at this consumer or another.
+                    await self.commits.commit(self.commits.finished, LEAVE_TIMEOUT_S)
+            await self.heartbeats.leave(LEAVE_TIMEOUT_S)
+        finally:
+            await self.heartbeats.stop()
 
     # Following the group.
 

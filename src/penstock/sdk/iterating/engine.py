@@ -288,13 +288,15 @@ class IteratorEngine:
 
     async def close(self, finish: bool) -> None:
         """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
-        if finish:
-            with suppress(PenstockError):
-                await self.settle(None, Deadline(LEAVE_S))
-        if self._beating is not None:
-            with suppress(PenstockError):
-                await self.leave(LEAVE_S)
-        await self._stop()
+        try:
+            if finish:
+                with suppress(PenstockError):
+                    await self.settle(None, Deadline(LEAVE_S))
+            if self._beating is not None:
+                with suppress(PenstockError):
+                    await self.leave(LEAVE_S)
+        finally:
+            await self._stop()
 
     async def _stop(self) -> None:
         await self._starting.close()
