@@ -18,7 +18,7 @@ from penstock.model.network import Network
 from penstock.sdk import requests
 from penstock.sdk.address import Address
 from penstock.sdk.answers import Broker, ClusterView, TopicView, refusal
-from penstock.sdk.connection import Connection
+from penstock.sdk.connection import Connection, not_answered
 from penstock.sdk.core import ConnectionCore
 from penstock.sdk.metrics import NO_METRICS, Metrics
 from penstock.sdk.retry import Deadline
@@ -112,14 +112,27 @@ class Cluster:
         raise UnreachableError(failures)
 
     async def to(self, address: Address, deadline: Deadline) -> Connection:
-        """The shared connection to this broker."""
+        """The shared connection to this broker; whoever has to wait for another to open it waits no longer either."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            async with self._opening.setdefault(address, asyncio.Lock()):
+            async with self._turn_to_open(address, deadline):
                 connection = self._connections.get(address)
                 if connection is None or connection.closed:
                     self._connections[address] = connection = await self._opened(address, deadline)
         return connection
+
+    @asynccontextmanager
+    async def _turn_to_open(self, address: Address, deadline: Deadline) -> AsyncIterator[None]:
+        turn, timeout_s = self._opening.setdefault(address, asyncio.Lock()), deadline.left_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn.acquire()
+        except TimeoutError:
+            raise not_answered(address, timeout_s) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     @asynccontextmanager
     async def polling(self, address: Address, deadline: Deadline) -> AsyncIterator[Connection]:

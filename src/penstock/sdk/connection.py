@@ -68,9 +68,7 @@ class Connection(asyncio.BufferedProtocol):
                 await connection._ready
         except TimeoutError:
             _close(connection)
-            raise PenstockError(
-                ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {_rounded(timeout_s)} s"
-            ) from None
+            raise not_answered(address, timeout_s) from None
         except (OSError, UnicodeError) as error:  # The resolver has its own opinion of what can be a host's name.
             _close(connection)
             raise PenstockError(
@@ -272,6 +270,11 @@ class Connection(asyncio.BufferedProtocol):
             self._metrics.count("connections_lost", 1, labels)
         if unanswered:
             self._metrics.count("requests_lost", unanswered, labels)
+
+
+def not_answered(address: Address, timeout_s: float) -> PenstockError:
+    """For a broker that could not be connected to in time."""
+    return PenstockError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {_rounded(timeout_s)} s")
 
 
 def _close(connection: Connection | None) -> None:

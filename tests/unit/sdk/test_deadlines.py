@@ -91,3 +91,19 @@ def test_the_time_waited_is_told_in_round_numbers(connected: bool) -> None:
         assert re.search(r" in 4 s\b", error.detail), error.detail
 
     play(body)
+
+
+def test_who_has_to_wait_for_another_to_connect_waits_no_longer_than_its_own_time() -> None:
+    async def body(scene: Scene) -> None:
+        client = scene.client()
+        scene.network.block("broker1")
+        begun_s = scene.loop.time()
+        patient = asyncio.create_task(client.metadata(timeout_s=60))
+        await asyncio.sleep(0)
+        error = await failure_of(client.metadata(timeout_s=1))
+        assert scene.loop.time() - begun_s < 1.1
+        assert "broker1:9092 did not answer in 1 s" in error.detail
+        scene.network.unblock("broker1")
+        await patient
+
+    play(body)
