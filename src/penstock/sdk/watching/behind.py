@@ -5,8 +5,10 @@ the end is watched afterwards. Who does not wait is answered with what is there 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
@@ -26,18 +28,43 @@ PIECE_BYTES = 32 * 1024
 FETCHES_MAX = 32
 """So many questions are under way at once; others wait for their turn."""
 
+MORE_S = 1.0
+"""Who has so much more time than whoever asked asks again where that one failed."""
+
 Portions = dict[TopicPartition, Portion]
 _Places = tuple[tuple[TopicPartition, int], ...]
+
+
+class _Shared(NamedTuple):
+    """A fetch for all who ask the same, and until when whoever began it tries."""
+
+    task: asyncio.Task[Portions]
+    deadline: Deadline
+
+    def has_failed_before(self, deadline: Deadline) -> bool:
+        """Whether it failed by what may pass, and somebody with this deadline has time left to see it pass."""
+        error = None if self.task.cancelled() else self.task.exception()
+        may_pass = isinstance(error, PenstockError) and error.code.retriable
+        return may_pass and deadline.left_s > self.deadline.left_s + MORE_S
+
+    def portions(self) -> Portions:
+        """For one of perhaps many: a copy, or an error of its own; CLIENT_CLOSED when it was given up."""
+        if self.task.cancelled():
+            raise PenstockError(ErrorCode.CLIENT_CLOSED, "the client was closed")
+        try:
+            return dict(self.task.result())
+        except PenstockError as error:
+            raise PenstockError(error.code, error.detail) from error
 
 
 class Behind:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._slots = asyncio.Semaphore(FETCHES_MAX)
-        self._shared: dict[tuple[_Places, Limits], asyncio.Task[Portions]] = {}
+        self._shared: dict[tuple[_Places, Limits], _Shared] = {}
 
     async def close(self) -> None:
-        tasks = list(self._shared.values())
+        tasks = [shared.task for shared in self._shared.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -50,7 +77,7 @@ class Behind:
         attempts = Attempts(self._asking.entropy, deadline)
         while True:
             try:
-                async with self._slots:
+                async with self._slot(deadline):
                     return await self._fetch(offsets, limits, deadline)
             except PenstockError as error:
                 if error.code is not ErrorCode.CORRUPT_MESSAGE or not await attempts.again(error):
@@ -82,19 +109,38 @@ class Behind:
         return Portion(*where, messages, next_offset, found.log_start_offset, found.high_watermark)
 
     async def share(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
-        """As `fetch`, together with all who ask the same meanwhile."""
+        """As `fetch`, together with all who ask the same meanwhile, each for as long as it has time itself."""
         key = (tuple(sorted(offsets.items())), limits)
-        task = self._shared.get(key)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self.fetch(offsets, limits, deadline), name="shared fetch")
-            task.add_done_callback(partial(self._answered, key))
-            self._shared[key] = task
+        while (other := self._shared.get(key)) is not None:
+            await asyncio.wait([other.task], timeout=deadline.left_s)
+            if not other.task.done():
+                raise _late(offsets)
+            if not other.has_failed_before(deadline):
+                return other.portions()
+        task = asyncio.get_running_loop().create_task(self.fetch(offsets, limits, deadline), name="shared fetch")
+        task.add_done_callback(partial(self._answered, key))
+        own = self._shared[key] = _Shared(task, deadline)
+        await asyncio.wait([task])
+        return own.portions()
+
+    @asynccontextmanager
+    async def _slot(self, deadline: Deadline) -> AsyncIterator[None]:
         try:
-            return dict(await asyncio.shield(task))
-        except PenstockError as error:
-            raise PenstockError(error.code, error.detail) from error
+            async with asyncio.timeout(deadline.left_s):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise PenstockError(ErrorCode.REQUEST_TIMED_OUT, "too many reads are under way at once") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def _answered(self, key: tuple[_Places, Limits], task: "asyncio.Task[Portions]") -> None:
         del self._shared[key]
         if not task.cancelled():
             task.exception()  # Marks it as seen: all who asked may be gone.
+
+
+def _late(offsets: Mapping[TopicPartition, int]) -> PenstockError:
+    places = ", ".join(map(str, list(offsets)[:3])) + (", ..." if len(offsets) > 3 else "")
+    return PenstockError(ErrorCode.REQUEST_TIMED_OUT, f"{places}: the brokers have not answered in time")

@@ -270,3 +270,51 @@ def test_a_broker_that_does_not_push_says_so_to_who_waits_and_is_read_all_the_sa
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
     play(story)
+
+
+@pytest.mark.parametrize("first_is_patient", [True, False])
+def test_of_those_who_ask_the_same_each_tries_for_as_long_as_it_has_time(first_is_patient: bool) -> None:
+    async def story(ground: Ground) -> None:
+        loop = asyncio.get_running_loop()
+        await ground.write(3)
+        await ground.client.read(TOPIC, 0, 0)
+        ground.network.block("reader")
+
+        async def ask(timeout_s: float) -> tuple[int | ErrorCode, float]:
+            begun_s = loop.time()
+            try:
+                found = len((await ground.client.read(TOPIC, 0, 0, wait=0.1, timeout=timeout_s)).messages)
+            except PenstockError as error:
+                return error.code, loop.time() - begun_s
+            return found, loop.time() - begun_s
+
+        times_s = [60.0, 1.0] if first_is_patient else [1.0, 60.0]
+        asked = {}
+        for timeout_s in times_s:
+            asked[timeout_s] = asyncio.create_task(ask(timeout_s))
+            await asyncio.sleep(0.05)
+        code, took_s = await asked[1.0]
+        assert code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
+        assert took_s < 1.2
+        ground.network.unblock("reader")
+        assert (await asked[60.0])[0] == 3
+
+    play(story)
+
+
+def test_a_read_that_is_closed_under_is_told_and_not_cancelled() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        client = await ground.machine.connect("other")
+        await client.read(TOPIC, 0, 0)
+        ground.network.block("other")
+        reading = [asyncio.create_task(client.read(TOPIC, 0, 0, wait=wait_s)) for wait_s in (0.0, 5.0, 5.0)]
+        await asyncio.sleep(1)
+        await client.close()
+        for each in reading:
+            with pytest.raises(PenstockError) as caught:
+                await each
+            assert caught.value.code is ErrorCode.CLIENT_CLOSED
+        ground.network.unblock("other")
+
+    play(story)
