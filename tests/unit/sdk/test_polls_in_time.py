@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, Worker, play, read, until, values
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.consuming.getting import ANSWER_S
 
 TIMEOUT_S = 0.5
 
@@ -97,5 +99,22 @@ def test_whoever_finishes_a_batch_waits_for_the_commit_that_a_poll_began() -> No
             ground.network.unblock("reader")
             await finishing
             assert await ground.committed() == {0: 10}
+
+    play(story)
+
+
+def test_messages_from_a_place_are_waited_for_no_longer_than_was_said() -> None:
+    async def story(ground: Ground) -> None:
+        loop = asyncio.get_running_loop()
+        await ground.write(3)
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            assert values(await consumer.get(TOPIC, 0, 1, timeout=0)) == ground.written[0][1:]
+            ground.network.block("reader")
+            asked_s = loop.time()
+            with pytest.raises(PenstockError) as caught:
+                await consumer.get(TOPIC, 0, 1, timeout=3)
+            assert loop.time() - asked_s <= 3 + ANSWER_S
+            assert caught.value.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
+            ground.network.unblock("reader")
 
     play(story)

@@ -165,7 +165,8 @@ class AsyncConsumer(AsyncReader):
         """Messages from this offset on, whatever this consumer reads otherwise: nobody keeps the position.
 
         About `max_bytes`, and no more than `max_messages`. With none there yet, and at a place that is not reached,
-        it waits for the first. OFFSET_OUT_OF_RANGE, saying where the partition begins, when the place is gone.
+        it waits for the first for up to `timeout`. So long are failures waited out too; then they are raised.
+        OFFSET_OUT_OF_RANGE, saying where the partition begins, when the place is gone.
         """
         where = TopicPartition(topic, partition)
         timeout_s = self._span_s(timeout)
