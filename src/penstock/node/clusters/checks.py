@@ -16,6 +16,10 @@ DIRECTORY_LENGTH_MAX = 512
 DEFAULT_NAME = "default"
 """What gateways call the cluster of the broker that supervises."""
 
+FILE_NAME = "cluster.json"
+"""What is remembered of a cluster, in its own directory."""
+NEW_FILE_NAME = FILE_NAME + ".new"
+
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
@@ -39,6 +43,7 @@ def check(new: NewCluster, processes: int) -> None:
         raise _wrong("log_directories", f"{count} log directories for {new.brokers} brokers: name one, or one for each")
     for directory in new.log_directories:
         _check_directory(directory)
+    _check_apart(directories(new))
 
 
 def directories(new: NewCluster) -> Sequence[PurePosixPath]:
@@ -65,6 +70,16 @@ def _check_directory(directory: str) -> None:
         raise _wrong("log_directories", f"bad log directory {directory[:80]!r}: 1 to 512 characters, no comma")
     if place.is_absolute() or ".." in place.parts:
         raise _wrong("log_directories", f"{directory!r} leads out of the cluster's directory; name one inside of it")
+    if place.parts[:1] in ((FILE_NAME,), (NEW_FILE_NAME,)):
+        raise _wrong("log_directories", f"{place.parts[0]!r} is the cluster's own file; name another directory")
+
+
+def _check_apart(places: Sequence[PurePosixPath]) -> None:
+    for number, place in enumerate(places, 1):
+        for other, outer in enumerate(places, 1):
+            if outer in place.parents:
+                detail = f"the data of broker {number} would lie inside that of broker {other}; name other directories"
+                raise _wrong("log_directories", detail)
 
 
 def _check_number(field: str, value: int, least: int, most: int) -> None:

@@ -15,12 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.model.errors import ErrorCode, FieldError, PenstockError
-from penstock.node.clusters.checks import check_inside, directories
+from penstock.node.clusters.checks import FILE_NAME, NEW_FILE_NAME, check_inside, directories
 from penstock.process.control import NewCluster
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "cluster.json"
 _FORMAT = 1
 
 
@@ -69,7 +68,7 @@ class ClusterFiles:
     def remember(self, cluster: Remembered) -> None:
         """Write it down durably."""
         home = self._home(cluster.asked.name)
-        fresh = home / (FILE_NAME + ".new")
+        fresh = home / NEW_FILE_NAME
         with open(fresh, "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
             file.flush()
@@ -91,7 +90,7 @@ class ClusterFiles:
             if place.exists():
                 shutil.rmtree(place)
         home = self._home(asked.name)
-        for name in (FILE_NAME + ".new", FILE_NAME):
+        for name in (NEW_FILE_NAME, FILE_NAME):
             (home / name).unlink(missing_ok=True)
         within = {parent for place in places for parent in place.parents if home in (parent, *parent.parents)}
         for directory in sorted(within, key=lambda path: len(path.parts), reverse=True):
@@ -101,20 +100,29 @@ class ClusterFiles:
                 pass  # Somebody keeps something else there.
 
     def read(self) -> Sequence[Remembered]:
-        """All clusters that were made; removes what is left of those that were not."""
+        """All clusters that were made; removes what is left of those that were not. What cannot be read or removed is
+        told in the log, and left."""
         found = []
         for file in sorted(self._root.glob(f"*/{FILE_NAME}")):
             try:
-                cluster = msgspec.json.decode(file.read_bytes(), type=Remembered)
-            except msgspec.DecodeError as problem:
-                log.error("a cluster's file cannot be read", extra={"file": str(file), "why": str(problem)})
-                continue
-            if cluster.is_made:
-                found.append(cluster)
-                continue
-            log.warning("a cluster that was never finished is removed", extra={"cluster": cluster.asked.name})
-            self.forget(cluster.asked)
+                cluster = _decoded(file.read_bytes(), file.parent.name)
+                if cluster.is_made:
+                    found.append(cluster)
+                else:
+                    log.warning("a cluster that was never finished is removed", extra={"cluster": cluster.asked.name})
+                    self.forget(cluster.asked)
+            except (msgspec.DecodeError, OSError, PenstockError) as problem:
+                log.error("a cluster is left as it is", extra={"file": str(file), "why": str(problem)})
         return found
 
     def _home(self, name: str) -> Path:
         return self._root / name
+
+
+def _decoded(data: bytes, name: str) -> Remembered:
+    cluster = msgspec.json.decode(data, type=Remembered)
+    if cluster.asked.name != name:
+        raise msgspec.ValidationError(f"it is of a cluster {cluster.asked.name!r}, in the directory of {name!r}")
+    if len(cluster.ports) != cluster.asked.brokers:
+        raise msgspec.ValidationError(f"{len(cluster.ports)} ports for {cluster.asked.brokers} brokers")
+    return cluster

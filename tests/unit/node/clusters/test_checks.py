@@ -42,6 +42,14 @@ def test_what_may_be_made_is_not_refused(new: NewCluster) -> None:
         (NewCluster("orders", log_directories=("",)), "log_directories", "bad log directory"),
         (NewCluster("orders", log_directories=("a\0b",)), "log_directories", "bad log directory"),
         (NewCluster("orders", log_directories=("a,b",)), "log_directories", "no comma"),
+        (NewCluster("orders", log_directories=("cluster.json",)), "log_directories", "is the cluster's own file"),
+        (
+            NewCluster("orders", log_directories=("./cluster.json.new/a",)),
+            "log_directories",
+            "is the cluster's own file",
+        ),
+        (NewCluster("orders", 2, (".", "broker-1/a")), "log_directories", "broker 2 would lie inside that of broker 1"),
+        (NewCluster("orders", 2, ("broker-2", ".")), "log_directories", "broker 1 would lie inside that of broker 2"),
     ],
 )
 def test_what_cannot_be_made_is_refused_by_its_field(new: NewCluster, field: str, why: str) -> None:

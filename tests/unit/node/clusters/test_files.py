@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.node.clusters.files import FILE_NAME, ClusterFiles, Remembered
+from penstock.node.clusters.checks import FILE_NAME
+from penstock.node.clusters.files import ClusterFiles, Remembered
 from penstock.process.control import NewCluster
 
 ORDERS = NewCluster("orders", brokers=2, log_directories=("disk",))
@@ -69,3 +70,28 @@ def test_a_file_that_cannot_be_read_keeps_nobody_else_from_being_started(tmp_pat
     (damaged / FILE_NAME).write_text("{")
     assert [each.asked.name for each in files.read()] == ["orders"]
     assert (damaged / FILE_NAME).exists()
+
+
+def test_a_cluster_that_cannot_be_removed_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    unfinished = NewCluster("unfinished", brokers=1, log_directories=("logs",))
+    files.begin(unfinished)
+    (tmp_path / "clusters" / "unfinished" / "logs").rmdir()
+    (tmp_path / "clusters" / "unfinished" / "logs").write_text("a file in the way")
+    made = Remembered(asked=NewCluster("orders", brokers=1), ports=(4711,), is_made=True)
+    files.begin(made.asked)
+    files.remember(made)
+    assert files.read() == [made]
+
+
+@pytest.mark.parametrize(("moved", "ports"), [("odd", (4711,)), ("copied", (4711, 4712))])
+def test_a_file_that_contradicts_itself_or_its_place_is_left_alone(
+    tmp_path: Path, moved: str, ports: tuple[int, ...]
+) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    odd = Remembered(asked=NewCluster("odd", brokers=2), ports=ports, is_made=True)
+    files.begin(odd.asked)
+    files.remember(odd)
+    (tmp_path / "clusters" / "odd").rename(tmp_path / "clusters" / moved)
+    assert files.read() == []
+    assert (tmp_path / "clusters" / moved / FILE_NAME).exists()
