@@ -104,9 +104,10 @@ class MessageServiceServicer:
 
     def PutStream(self, request_iterator, context):
         """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-        messages to one partition keep their order. A batch that fails says so in its acknowledgement, and the stream goes
-        on; only a request that makes no sense ends it. When the writer is ahead of the disk, the stream takes no more for
-        a while, by the transport's own flow control.
+        messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
+        and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
+        acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
+        flow control.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,9 +45,10 @@ class MessageServiceStub:
     """
     PutStream: _grpc.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]
     """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-    messages to one partition keep their order. A batch that fails says so in its acknowledgement, and the stream goes
-    on; only a request that makes no sense ends it. When the writer is ahead of the disk, the stream takes no more for
-    a while, by the transport's own flow control.
+    messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
+    and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
+    acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
+    flow control.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetRequest, _messages_pb2.GetResponse]
     """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
@@ -82,9 +83,10 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     PutStream: _aio.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]  # type: ignore[assignment]
     """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-    messages to one partition keep their order. A batch that fails says so in its acknowledgement, and the stream goes
-    on; only a request that makes no sense ends it. When the writer is ahead of the disk, the stream takes no more for
-    a while, by the transport's own flow control.
+    messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
+    and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
+    acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
+    flow control.
     """
     Get: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetRequest, _messages_pb2.GetResponse]  # type: ignore[assignment]
     """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
@@ -134,9 +136,10 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.PutStreamResponse], _abc.AsyncIterator[_messages_pb2.PutStreamResponse]]:
         """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-        messages to one partition keep their order. A batch that fails says so in its acknowledgement, and the stream goes
-        on; only a request that makes no sense ends it. When the writer is ahead of the disk, the stream takes no more for
-        a while, by the transport's own flow control.
+        messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
+        and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
+        acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
+        flow control.
         """
 
     @_abc_1.abstractmethod
