@@ -37,7 +37,7 @@ def metrics(running: RealGateway) -> dict[str, float]:
 
 
 def test_load_balancers_are_told_how_a_gateway_is(tmp_path: Path) -> None:
-    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap) as running:
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, grpc=True) as running:
         ready = ask(f"{running.url}/ready")
         assert (ready.status, ready.body) == (200, b"ready\n")
         assert ask(f"{running.url}/health").json["status"] == "ok"
