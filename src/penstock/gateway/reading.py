@@ -21,6 +21,9 @@ LATEST = "latest"
 
 OFFSET_MAX = 2**63 - 1
 
+LOOK_S = 15.0
+"""How often whoever follows a topic looks whether it has more partitions."""
+
 _PLACES = re.compile(r"\d{1,10}:\d{1,19}(,\d{1,10}:\d{1,19})*")
 _EXPECTED = "expected beginning, latest, an offset such as 12, or one for each partition such as 0:12,1:40"
 
@@ -98,6 +101,7 @@ class TopicReader:
         self._member = member
         self._client = member.client
         self._view = view
+        self._looked_s = member.clock.monotonic_s()
 
     @classmethod
     async def open(cls, cluster: Cluster, topic: str) -> "TopicReader":
@@ -156,3 +160,13 @@ class TopicReader:
         )
         messages = [message for portion in found.values() for message in portion.messages]
         return Reading(messages, {portion.partition: portion.next_offset for portion in found.values()})
+
+    async def follow(self, positions: Positions, limits: Limits) -> Reading:
+        """As `read`, for who goes on for ever with all partitions: those that are added meanwhile are read too, from
+        their beginning, `LOOK_S` later at most."""
+        if self._member.clock.monotonic_s() - self._looked_s >= LOOK_S:
+            self._view = await self._client.describe_topic(self._view.name, timeout=self._member.timeout_s)
+            self._looked_s = self._member.clock.monotonic_s()
+            new = [number for number in self._numbers(None) if number not in positions]
+            positions = {**positions, **(await self._marks(new, BEGINNING) if new else {})}
+        return await self.read(positions, limits._replace(wait_s=min(limits.wait_s, LOOK_S)))

@@ -91,3 +91,19 @@ def test_a_time_leads_to_the_first_message_that_is_not_older_or_to_the_end() -> 
         assert await reader.begin_at(9_000) == {0: 2}
 
     with_clusters(story)
+
+
+def test_who_follows_a_topic_also_gets_what_is_in_partitions_that_are_added() -> None:
+    async def story(ground: Ground) -> None:
+        cluster, member = ground.cluster, ground.member
+        await member.client.create_topic("orders", partitions=1)
+        reader = await TopicReader.open(cluster, "orders")
+        positions = await reader.begin("latest")
+        await member.client.admin.create_partitions("orders", 2)
+        await write(member, Columns("orders", [b"a"], partitions=[1]))
+        messages, positions = await reader.follow(positions, Limits(wait_s=60))
+        assert (messages, positions) == ([], {0: 0}), "it is asked for now and then only"
+        messages, positions = await reader.follow(positions, Limits(wait_s=60))
+        assert ([message.value for message in messages], positions) == ([b"a"], {0: 0, 1: 1})
+
+    with_clusters(story)

@@ -72,9 +72,10 @@ class MessageService:
         partition = request.partition if request.HasField("partition") else None
         positions = await begin(reader, request.start, partition, LATEST)
         limits = self._reading.of(request.max_messages, request.max_bytes, self._reading.wait_s)
+        read = reader.follow if partition is None else reader.read
         await answer(pb.TailResponse(next=positions_told(positions)))
         while True:
-            found = await call.waiting(reader.read(positions, limits))
+            found = await call.waiting(read(positions, limits))
             if found is None:
                 raise shutting_down()
             positions = found.positions

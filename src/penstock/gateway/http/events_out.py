@@ -90,12 +90,13 @@ async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: b
     """Messages as they come, until the caller goes or the gateway is drained; a failure is the last that is told."""
     parameters: ReadParameters = asked.parameters
     limits = Limits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
+    read = reader.follow if parameters.partition is None else reader.read
     write = _sse if kind is SSE else _lines
     if kind is SSE:
         place = place_text(positions, alone=parameters.partition is not None)
         yield b"id: %b\n\n" % place.encode()  # Nothing is lost to who comes back before the first event.
     try:
-        while (reading := await asked.site.draining.waiting(reader.read(positions, limits))) is not None:
+        while (reading := await asked.site.draining.waiting(read(positions, limits))) is not None:
             yield write(reading.messages, positions, parameters)
             positions = reading.positions
     except PenstockError as error:

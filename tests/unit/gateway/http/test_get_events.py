@@ -209,6 +209,24 @@ def test_a_tail_that_began_at_a_time_goes_on_behind_the_last_event_it_has() -> N
     with_web(story)
 
 
+@pytest.mark.parametrize(("query", "expected"), [("", ["a", "b"]), ("&partition=0", ["a"])])
+def test_a_tail_of_all_partitions_goes_on_with_those_that_are_added(query: str, expected: list[str]) -> None:
+    async def story(web: Web) -> None:
+        await put(web, "before")
+        target = f"/events?topic=t&follow=true{query}"
+        tail = asyncio.ensure_future(web.ask("GET", target, accept="application/x-ndjson"))
+        await asyncio.sleep(1)
+        assert (await web.ask("POST", "/v1/topics/t/partitions", {"total": 2})).status == 200
+        await put(web, "a", partition=0)
+        await put(web, "b", partition=1)
+        await asyncio.sleep(40)
+        web.site.draining.begin()
+        lines = [line for line in (await tail).body.splitlines() if line]
+        assert [json.loads(line)["value"] for line in lines] == expected
+
+    with_web(story)
+
+
 def test_the_head_of_a_tail_is_answered_at_once() -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
