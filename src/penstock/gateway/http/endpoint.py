@@ -26,7 +26,7 @@ from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_p
 from penstock.gateway.http.receiving import Body, GoneError, Receive
 from penstock.gateway.http.site import Site
 from penstock.gateway.http.table import Operation
-from penstock.gateway.rights import Caller
+from penstock.gateway.rights import Caller, Right
 from penstock.model.errors import ErrorCode, PenstockError
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CONNECTION = "penstock.connection"
 """Where a scope has the connection of its request, if that wants to know who is to be woken when it is lost."""
+
+ELSEWHERE = (b"cross-site", b"same-site")
+"""What browsers say in Sec-Fetch-Site of requests for pages that are not the gateway's own; an image, or a frame, that
+a page shows has no Origin."""
 
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
@@ -94,7 +98,7 @@ class Endpoint:
         self, operation: Operation, asked: Asked, scope: Scope, receive: Receive, body: Body
     ) -> Answer | Stream:
         try:
-            self._check_origin(asked.headers)
+            self._check_origin(operation, asked.headers)
             await self._read(operation, asked, scope, receive, body)
             self._check_right(operation, asked)
             found = await operation.handler(asked)
@@ -134,18 +138,19 @@ class Endpoint:
                 raise MalformedError("the body is empty; JSON is expected")
             asked.body = read_json(data, self._decoders[operation.method])
 
-    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+    def _check_origin(self, operation: Operation, headers: Mapping[bytes, bytes]) -> None:
         """Refuse what a browser sends for the page of another web site, unless that is allowed: pages may not use what
-        the machine of whoever reads them can reach."""
+        the machine of whoever reads them can reach. Documentation may be linked to."""
         origin = headers.get(b"origin")
-        if origin is None:
+        if origin is None and (operation.right is Right.NOTHING or headers.get(b"sec-fetch-site") not in ELSEWHERE):
             return
-        text = origin.decode("latin-1")
         origins = self._site.limits.origins
-        if text in origins or "*" in origins or text.partition("://")[2] == headers.get(b"host", b"").decode("latin-1"):
+        text = "other web sites" if origin is None else origin.decode("latin-1")
+        own = text.partition("://")[2]
+        if text in origins or "*" in origins or (own and own == headers.get(b"host", b"").decode("latin-1")):
             return
         detail = f"pages of {text} may not use this gateway; the setting cors_origins names those that may"
-        raise FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, "Origin")
+        raise FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, "Origin" if origin else "Sec-Fetch-Site")
 
     def _check_right(self, operation: Operation, asked: Asked) -> None:
         cluster = getattr(asked.body, "cluster", None) or getattr(asked.parameters, "cluster", None) or ""
