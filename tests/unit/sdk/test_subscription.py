@@ -386,6 +386,7 @@ def test_it_is_for_one_caller_at_a_time() -> None:
         ({"window_bytes": 10**12}, "window_bytes=1000000000000"),
         ({"window_messages": "x"}, "window_messages='x'"),
         ({"window_messages": 0}, "WindowMessages is 0"),
+        ({"share_percent": 500}, "share_percent=500"),
         ({"window_bytes": 10}, "WindowBytes is 10"),
         ({"share_percent": 101}, "SharePercent is 101"),
         ({"partitions": [7]}, "no partition 7"),

@@ -17,6 +17,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 SHARE_PERCENT = 50
 AUTO_COMMIT_S = 5.0
 
+_NUMBERS = ("window_messages", "window_bytes", "share_percent")
 _GONE = {"beginning": BEGINNING, "latest": END, "error": NOWHERE}
 
 
@@ -92,8 +93,8 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
         options.get("window_bytes", WINDOW_BYTES),
         options.get("share_percent", SHARE_PERCENT),
     )
-    for name, number in zip(("window_messages", "window_bytes", "share_percent"), window, strict=True):
-        check_number(name, number, 0, INT32_MAX)
+    for name, number, most in zip(_NUMBERS, window, (INT32_MAX, INT32_MAX, 100), strict=True):
+        check_number(name, number, 0, most)
     check_partitions(options.get("partitions"))
     return EngineSettings(
         topics,
