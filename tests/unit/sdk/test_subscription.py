@@ -388,7 +388,7 @@ def test_it_is_for_one_caller_at_a_time() -> None:
         ({"window_messages": 0}, "WindowMessages is 0"),
         ({"share_percent": 500}, "share_percent=500"),
         ({"window_bytes": 10}, "WindowBytes is 10"),
-        ({"share_percent": 101}, "SharePercent is 101"),
+        ({"share_percent": 0}, "SharePercent is 0"),
         ({"partitions": [7]}, "no partition 7"),
     ],
 )
