@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
+from penstock.gateway.budget import Budget
 from penstock.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting, Member
 from penstock.gateway.http.app import make_app
 from penstock.gateway.http.site import Site, WebLimits
@@ -115,11 +116,14 @@ class Web:
 
 
 def with_web(
-    story: Callable[[Web], Awaitable[None]], limits: WebLimits | None = None, settings: Settings | None = None
+    story: Callable[[Web], Awaitable[None]],
+    limits: WebLimits | None = None,
+    settings: Settings | None = None,
+    budget: Budget | None = None,
 ) -> None:
     """Run a story with a web API over a broker."""
 
     async def whole(ground: Ground) -> None:
-        await story(Web(Site(ground.clusters, limits=limits, clock=ground.machine.clock)))
+        await story(Web(Site(ground.clusters, limits=limits, clock=ground.machine.clock, budget=budget)))
 
     with_clusters(whole, settings)

@@ -8,8 +8,10 @@ import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from penstock.gateway.budget import Budget
 from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
+from penstock.gateway.figures import Traffic
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.server import GrpcServer, start_grpc
 from penstock.gateway.grpc.statuses import DETAILS_KEY
@@ -50,10 +52,21 @@ async def grpc_gateway(
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
     connecting: Connecting | None = None,
+    budget: Budget | None = None,
+    traffic: Traffic | None = None,
 ) -> AsyncIterator[Served]:
     """One that serves the broker at this address."""
     clusters = Clusters({DEFAULT: [bootstrap]}, connecting)
-    server = await start_grpc(clusters, host=HOST, port=0, guard=guard, draining=draining, limits=limits)
+    server = await start_grpc(
+        clusters,
+        host=HOST,
+        port=0,
+        guard=guard,
+        draining=draining,
+        limits=limits,
+        budget=budget,
+        traffic=traffic,
+    )
     try:
         async with grpc.aio.insecure_channel(f"{HOST}:{server.port}") as channel:
             yield Served(server, clusters, channel)

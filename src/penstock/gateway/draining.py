@@ -18,6 +18,11 @@ class Draining:
     def is_draining(self) -> bool:
         return self.begun.is_set()
 
+    @property
+    def waiting_count(self) -> int:
+        """How many wait at the moment."""
+        return len(self._waiting)
+
     def begin(self) -> None:
         """Wake everybody who waits; a second time does nothing."""
         if not self.begun.is_set():

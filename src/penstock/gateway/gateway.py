@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp
 
 from penstock import __version__
+from penstock.gateway.budget import Budget
 from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.draining import Draining
+from penstock.gateway.figures import Traffic, traffic_metrics
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.http.app import make_app
 from penstock.gateway.http.hosts import OWN, KnownHosts
@@ -22,7 +24,7 @@ from penstock.gateway.serving import HttpServer
 from penstock.gateway.settings import Settings
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.process.addresses import is_loopback, listening
-from penstock.process.metrics import Metric, counter, gauge
+from penstock.process.metrics import Metric, gauge
 from penstock.process.settings import PORT_OFF
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class Gateway:
         self._settings = settings
         self._seeds = _seeds(settings)
         self._draining = Draining()
+        self._budget = Budget(settings.held_bytes_max)
+        self._web_traffic, self._grpc_traffic = Traffic("http"), Traffic("grpc")
         self._clusters = Clusters(self._seeds, _connecting(settings))
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
@@ -101,19 +105,27 @@ class Gateway:
         yield gauge("penstock_gateway_ready", "1 while requests are taken.", int(not self._draining.is_draining))
         yield gauge("penstock_gateway_uptime_seconds", "Time since the start.", self._uptime_s())
         yield gauge("penstock_gateway_clusters", "Clusters that are served.", len(self._clusters.names))
+        yield gauge("penstock_gateway_polls_waiting", "Polls and streams that wait.", self._draining.waiting_count)
+        yield gauge("penstock_gateway_held_bytes", "What requests under way hold.", self._budget.held_bytes)
         if self._http is not None:
             http = self._http
             yield gauge("penstock_gateway_connections", "HTTP connections that are open.", http.connections)
             yield gauge("penstock_gateway_requests_under_way", "HTTP requests under way.", http.requests_under_way)
-            yield counter("penstock_gateway_requests_total", "HTTP requests answered.", http.requests_total)
         if self._grpc is not None:
-            calls = self._grpc
-            yield gauge("penstock_gateway_calls_under_way", "gRPC calls under way.", calls.calls_under_way)
-            yield counter("penstock_gateway_calls_total", "gRPC calls begun.", calls.calls_total)
+            yield gauge("penstock_gateway_calls_under_way", "gRPC calls under way.", self._grpc.calls_under_way)
+        yield from traffic_metrics((self._web_traffic, self._grpc_traffic))
 
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)
-        return make_app(Site(self._clusters, limits=limits, maker=self.maker, draining=self._draining))
+        site = Site(
+            self._clusters,
+            limits=limits,
+            maker=self.maker,
+            draining=self._draining,
+            budget=self._budget,
+            traffic=self._web_traffic,
+        )
+        return make_app(site)
 
     async def _start_grpc(self) -> "GrpcServer":
         from penstock.gateway.grpc.server import start_grpc  # Takes a while, and not every gateway has it.
@@ -126,6 +138,8 @@ class Gateway:
             maker=self.maker,
             draining=self._draining,
             limits=GrpcLimits(settings.body_bytes_max, settings.events_max),
+            budget=self._budget,
+            traffic=self._grpc_traffic,
         )
 
     def _uptime_s(self) -> float:
@@ -150,7 +164,7 @@ def _connecting(settings: Settings) -> Connecting:
 
 
 def _web_limits(settings: Settings) -> WebLimits:
-    return WebLimits(settings.body_bytes_max, settings.held_bytes_max, settings.events_max, settings.cors_origins)
+    return WebLimits(settings.body_bytes_max, settings.events_max, settings.cors_origins)
 
 
 def _guarded(pages: OperatorPages, settings: Settings) -> ASGIApp:

@@ -24,6 +24,10 @@ class Right(Enum):
     CLUSTER_ADMIN = "cluster:admin"
 
 
+READING = frozenset({Right.NOTHING, Right.TOPICS_READ, Right.MESSAGES_READ, Right.GROUPS_READ, Right.CLUSTER_READ})
+"""What needs only these changes nothing."""
+
+
 class Caller(NamedTuple):
     """Who asks. Nobody logs in yet, so that there is only an address."""
 

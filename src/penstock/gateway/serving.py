@@ -69,10 +69,6 @@ class HttpServer:
     def requests_under_way(self) -> int:
         return len(self._state.tasks)
 
-    @property
-    def requests_total(self) -> int:
-        return self._state.total_requests
-
     async def listen(self, host: str, port: int) -> None:
         """Open the port; OSError when it cannot be had."""
         self._config.load()

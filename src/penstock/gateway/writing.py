@@ -53,6 +53,11 @@ class Written:
     message_ids: Sequence[bytes]
     failures: Mapping[int, PenstockError] = field(default_factory=dict)
 
+    @property
+    def stored(self) -> int:
+        """How many were."""
+        return len(self.partitions) - len(self.failures)
+
 
 def put(member: Member, columns: Columns) -> Receipts:
     """Have events written in the background.

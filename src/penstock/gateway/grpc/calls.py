@@ -9,7 +9,7 @@ How it is called follows from the contract: `(request, call)` gives the response
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -19,12 +19,17 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from penstock.gateway.budget import Budget, Share
 from penstock.gateway.clusters import DEFAULT, Cluster, Clusters
 from penstock.gateway.draining import Draining
 from penstock.gateway.failures import invalid
+from penstock.gateway.figures import Traffic
 from penstock.gateway.grpc.statuses import DETAILS_KEY, rich_status
-from penstock.gateway.rights import Caller, Guard, Right
+from penstock.gateway.grpc.telling import messages_told
+from penstock.gateway.grpc.v1 import events_pb2
+from penstock.gateway.rights import READING, Caller, Guard, Right
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.records.message import Message as StoredMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -53,6 +58,10 @@ class Needs(NamedTuple):
         for resource in [named] if isinstance(named, str) else list(named) or [""]:
             guard.check(caller, self.right, cluster, resource)
 
+    def is_repeatable(self, request: Any) -> bool:
+        """Whether nothing has changed by the call, so that it can be made again."""
+        return self.right in READING and not getattr(request, "auto_commit", False)
+
 
 def needs(right: Right, field: str = "", *, within: str = "") -> Callable[[F], F]:
     """Declare what a method needs: the right, the field that names the resource, and the message that field is in."""
@@ -70,6 +79,8 @@ class Grounds(NamedTuple):
     clusters: Clusters
     guard: Guard
     draining: Draining
+    budget: Budget
+    traffic: Traffic
 
 
 class Call:
@@ -100,6 +111,15 @@ class Call:
         return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - min(0.2, left_s / 5)))
 
     @property
+    def traffic(self) -> Traffic:
+        return self._grounds.traffic
+
+    def read(self, messages: Sequence[StoredMessage]) -> list[events_pb2.Message]:
+        """Messages as they are told, and counted."""
+        self._grounds.traffic.events_read += len(messages)
+        return messages_told(messages)
+
+    @property
     def draining(self) -> Draining:
         return self._grounds.draining
 
@@ -117,18 +137,20 @@ def shutting_down() -> PenstockError:
     return PenstockError(ErrorCode.SHUTTING_DOWN, "the gateway is being stopped; call again, another will answer")
 
 
-class _Malformed(NamedTuple):
-    """A request that cannot be read, until there is somebody to tell."""
+class _Received(NamedTuple):
+    """A request, or why it cannot be read, until there is somebody to tell."""
 
+    message: Any
     why: str
+    size_bytes: int
 
 
-def _reader(kind: type[Message]) -> Callable[[bytes], Any]:
-    def read(data: bytes) -> Message | _Malformed:
+def _reader(kind: type[Message]) -> Callable[[bytes], _Received]:
+    def read(data: bytes) -> _Received:
         try:
-            return kind.FromString(data)
+            return _Received(kind.FromString(data), "", len(data))
         except DecodeError as error:
-            return _Malformed(str(error))
+            return _Received(None, str(error), len(data))
 
     return read
 
@@ -139,7 +161,6 @@ class Answering:
     def __init__(self, grounds: Grounds) -> None:
         self._grounds = grounds
         self.under_way = 0
-        self.total = 0
 
     def handler(self, descriptor: ServiceDescriptor, service: object) -> grpc.GenericRpcHandler:
         """All methods of a service; AttributeError for one that is missing, or declares no right."""
@@ -149,64 +170,103 @@ class Answering:
     def _row(self, method: MethodDescriptor, service: object) -> "grpc.RpcMethodHandler[Any, Any]":
         function = getattr(service, _WORDS.sub("_", method.name).lower())
         required: Needs = function.needs
-        read, write = _reader(GetMessageClass(method.input_type)), GetMessageClass(method.output_type).SerializeToString
+        read = _reader(GetMessageClass(method.input_type))
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(partial(self._stream_stream, function, required), read, write)
+            return grpc.stream_stream_rpc_method_handler(partial(self._stream_stream, function, required), read)
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(partial(self._unary_stream, function, required), read, write)
-        return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, required), read, write)
+            return grpc.unary_stream_rpc_method_handler(partial(self._unary_stream, function, required), read)
+        return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, required), read)
 
-    async def _unary_unary(self, function: Callable[..., Any], required: Needs, request: Any, context: Context) -> Any:
-        async with self._told(context):
-            self._admit(required, request, context)
-            return await function(request, Call(self._grounds, context))
+    async def _unary_unary(
+        self, function: Callable[..., Any], required: Needs, received: _Received, context: Context
+    ) -> bytes:
+        async with self._told(required, context):
+            share = Share(self._grounds.budget)
+            # When the answer has been taken, or never will be. The stubs want a class of their own there.
+            context.add_done_callback(lambda _: share.give_back())  # type: ignore[arg-type]
+            request = self._admit(required, received, context)
+            share.take(received.size_bytes)
+            answer = await function(request, Call(self._grounds, context))
+            return self._written(answer, share, is_refusable=required.is_repeatable(request))
 
     async def _unary_stream(
-        self, function: Callable[..., Any], required: Needs, request: Any, context: Context
+        self, function: Callable[..., Any], required: Needs, received: _Received, context: Context
     ) -> None:
-        async with self._told(context):
-            self._admit(required, request, context)
-            await function(request, Call(self._grounds, context), context.write)
+        async with self._told(required, context):
+            request = self._admit(required, received, context)
+            await function(request, Call(self._grounds, context), self._writer(required, context))
 
     async def _stream_stream(
-        self, function: Callable[..., Any], required: Needs, requests: AsyncIterator[Any], context: Context
+        self, function: Callable[..., Any], required: Needs, requests: AsyncIterator[_Received], context: Context
     ) -> None:
-        async with self._told(context):
-            await function(self._admitted(required, requests, context), Call(self._grounds, context), context.write)
+        async with self._told(required, context):
+            admitted = self._admitted(required, requests, context)
+            await function(admitted, Call(self._grounds, context), self._writer(required, context))
+
+    def _writer(self, required: Needs, context: Context) -> Write:
+        """Sends one answer of a stream, and comes back when the caller makes room for the next."""
+
+        async def write(answer: Message) -> None:
+            share = Share(self._grounds.budget)
+            data = self._written(answer, share, is_refusable=required.right is Right.MESSAGES_READ)
+            try:
+                await context.write(data)
+            finally:
+                share.give_back()
+
+        return write
+
+    def _written(self, answer: Message, share: Share, *, is_refusable: bool) -> bytes:
+        """The answer's bytes, which count as held. GATEWAY_FULL where that is too much."""
+        data = answer.SerializeToString()
+        share.take(len(data), is_refusable=is_refusable)
+        self._grounds.traffic.sent_bytes += len(data)
+        return data
 
     @asynccontextmanager
-    async def _told(self, context: Context) -> AsyncIterator[None]:
+    async def _told(self, required: Needs, context: Context) -> AsyncIterator[None]:
         """Counts a call; and the one place where failures become statuses."""
         self.under_way += 1
-        self.total += 1
+        status = grpc.StatusCode.CANCELLED
         try:
             yield
+            status = grpc.StatusCode.OK
         except Exception as error:
-            await _tell(error, context)
+            failure = _named(error)
+            if failure is None:
+                status = grpc.StatusCode.UNKNOWN
+                raise
+            told = rich_status(failure)
+            status = _CODES[told.code]
+            await context.abort(status, told.message, ((DETAILS_KEY, told.SerializeToString()),))
         finally:
+            self._grounds.traffic.answered(required.right, status.name)
             self.under_way -= 1
 
-    async def _admitted(self, required: Needs, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        async for request in requests:
-            self._admit(required, request, context)
-            yield request
+    async def _admitted(
+        self, required: Needs, requests: AsyncIterator[_Received], context: Context
+    ) -> AsyncIterator[Any]:
+        async for received in requests:
+            yield self._admit(required, received, context)
 
-    def _admit(self, required: Needs, request: Any, context: Context) -> None:
-        if isinstance(request, _Malformed):
-            raise invalid("request", f"cannot be read: {request.why}")
-        required.check(self._grounds.guard, Caller(context.peer()), request)
+    def _admit(self, required: Needs, received: _Received, context: Context) -> Any:
+        self._grounds.traffic.received_bytes += received.size_bytes
+        if received.why:
+            raise invalid("request", f"cannot be read: {received.why}")
+        required.check(self._grounds.guard, Caller(context.peer()), received.message)
+        return received.message
 
 
-async def _tell(error: Exception, context: Context) -> None:
+def _named(error: Exception) -> PenstockError | None:
+    """What a call fails with; None for what gRPC itself has raised."""
     if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
-        raise error
+        return None
+    if isinstance(error, PenstockError):
+        return error
     if isinstance(error, TimeoutError):
-        error = PenstockError(ErrorCode.REQUEST_TIMED_OUT, "not finished in time; what became of it is not known")
-    if not isinstance(error, PenstockError):
-        log.error("a call met something unexpected", exc_info=error)
-        error = PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, "the gateway met something unexpected; its log says what")
-    told = rich_status(error)
-    await context.abort(_CODES[told.code], told.message, ((DETAILS_KEY, told.SerializeToString()),))
+        return PenstockError(ErrorCode.REQUEST_TIMED_OUT, "not finished in time; what became of it is not known")
+    log.error("a call met something unexpected", exc_info=error)
+    return PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, "the gateway met something unexpected; its log says what")
 
 
 async def together(*works: Coroutine[Any, Any, None]) -> None:

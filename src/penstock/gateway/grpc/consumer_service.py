@@ -3,7 +3,7 @@
 from penstock.gateway import consuming, iterating
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.limits import ReadingLimits
-from penstock.gateway.grpc.telling import edge_of, messages_told, places_told, positions_told
+from penstock.gateway.grpc.telling import edge_of, places_told, positions_told
 from penstock.gateway.grpc.v1 import consumers_pb2 as pb
 from penstock.gateway.rights import Right
 
@@ -27,7 +27,7 @@ class ConsumerService:
         )
         found = await call.waiting(work) or consuming.NOTHING
         positions = {where.partition: offset for where, offset in found.positions.items()}
-        return pb.PollResponse(messages=messages_told(found.messages), next=positions_told(positions))
+        return pb.PollResponse(messages=call.read(found.messages), next=positions_told(positions))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:

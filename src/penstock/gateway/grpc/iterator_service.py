@@ -4,7 +4,7 @@ from penstock.gateway import iterating
 from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.limits import ReadingLimits
-from penstock.gateway.grpc.telling import edge_of, messages_told, partitions_told
+from penstock.gateway.grpc.telling import edge_of, partitions_told
 from penstock.gateway.grpc.v1 import iterators_pb2 as pb
 from penstock.gateway.rights import Right
 from penstock.model.names import TopicPartition
@@ -70,7 +70,7 @@ class IteratorService:
         server = Address(request.iterator.host, request.iterator.port)
         return pb.ReadIteratorResponse(
             iterator=_told(batch.iterator, server),
-            messages=messages_told(batch.messages),
+            messages=call.read(batch.messages),
             end_offset=batch.end_offset,
             next=_told(batch.following, server),
         )

@@ -8,7 +8,7 @@ from penstock.gateway.grpc.calls import Call, Write, needs, shutting_down
 from penstock.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from penstock.gateway.grpc.putting import PutStream, failures_told
 from penstock.gateway.grpc.subscribing import Subscribing
-from penstock.gateway.grpc.telling import begin, columns_of, edge_of, messages_told, offsets_of, positions_told
+from penstock.gateway.grpc.telling import begin, columns_of, edge_of, offsets_of, positions_told
 from penstock.gateway.grpc.v1 import messages_pb2 as pb
 from penstock.gateway.grpc.v1.events_pb2 import PartitionOffset
 from penstock.gateway.reading import BEGINNING, LATEST, Reading, TopicReader
@@ -29,6 +29,7 @@ class MessageService:
         member = await cluster.home(request.topic)
         columns = columns_of(request.topic, [request.event], pb.PutManyRequest().columns, 1)
         written = await write_one(member, columns, call.timeout_s(cluster))
+        call.traffic.events_written += written.stored
         for failure in written.failures.values():
             raise failure
         return pb.PutResponse(
@@ -41,6 +42,7 @@ class MessageService:
         member = await cluster.home(request.topic)
         columns = columns_of(request.topic, request.events, request.columns, self._limits.events)
         written = await write(member, columns, call.timeout_s(cluster), with_ids=request.tell_message_ids)
+        call.traffic.events_written += written.stored
         if written.failures and len(written.failures) == len(columns):
             raise written.failures[0]
         return pb.PutManyResponse(
@@ -64,7 +66,7 @@ class MessageService:
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
         limits = self._reading.of(request.max_messages, request.max_bytes, call.wait_s(wait_s))
         found = await call.waiting(reader.read(positions, limits)) or Reading([], positions)
-        return pb.GetResponse(messages=messages_told(found.messages), next=positions_told(found.positions))
+        return pb.GetResponse(messages=call.read(found.messages), next=positions_told(found.positions))
 
     @needs(Right.MESSAGES_READ, "topic")
     async def tail(self, request: pb.TailRequest, call: Call, answer: Write) -> None:
@@ -80,7 +82,7 @@ class MessageService:
                 raise shutting_down()
             positions = found.positions
             if found.messages:
-                told = pb.TailResponse(messages=messages_told(found.messages), next=positions_told(positions))
+                told = pb.TailResponse(messages=call.read(found.messages), next=positions_told(positions))
                 await answer(told)
 
     @needs(Right.MESSAGES_READ, "topics", within="start")

@@ -77,8 +77,23 @@ class PutStream:
 
     async def _acknowledge(self) -> None:
         while (batch := await self._under_way.get()) is not None:
-            await self._answer(await _told(batch))
+            await self._answer(await self._told(batch))
             self._room.release()
+
+    async def _told(self, batch: _Batch) -> pb.PutStreamResponse:
+        if isinstance(batch.receipts, PenstockError):
+            none = [-1] * batch.events
+            failure = pb.PutFailure(first=0, count=batch.events, error=error_of(batch.receipts))
+            return pb.PutStreamResponse(partitions=none, offsets=none, failures=[failure], sequence=batch.sequence)
+        found = await written(batch.receipts, with_ids=batch.tell_ids)
+        self._call.traffic.events_written += found.stored
+        return pb.PutStreamResponse(
+            partitions=found.partitions,
+            offsets=found.offsets,
+            message_ids=found.message_ids if batch.tell_ids else (),
+            failures=failures_told(found.failures) if found.failures else (),
+            sequence=batch.sequence,
+        )
 
 
 async def _put_with_room(member: Member, columns: Columns) -> Receipts:
@@ -92,21 +107,6 @@ async def _put_with_room(member: Member, columns: Columns) -> Receipts:
                 raise
         await member.producer.room(room_bytes)
         room_bytes = _ALL_BYTES
-
-
-async def _told(batch: _Batch) -> pb.PutStreamResponse:
-    if isinstance(batch.receipts, PenstockError):
-        none = [-1] * batch.events
-        failure = pb.PutFailure(first=0, count=batch.events, error=error_of(batch.receipts))
-        return pb.PutStreamResponse(partitions=none, offsets=none, failures=[failure], sequence=batch.sequence)
-    found = await written(batch.receipts, with_ids=batch.tell_ids)
-    return pb.PutStreamResponse(
-        partitions=found.partitions,
-        offsets=found.offsets,
-        message_ids=found.message_ids if batch.tell_ids else (),
-        failures=failures_told(found.failures) if found.failures else (),
-        sequence=batch.sequence,
-    )
 
 
 def failures_told(failures: Mapping[int, PenstockError]) -> list[pb.PutFailure]:

@@ -8,8 +8,10 @@ from grpc_health.v1.health_pb2 import DESCRIPTOR as HEALTH
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
+from penstock.gateway.budget import Budget
 from penstock.gateway.clusters import Clusters
 from penstock.gateway.draining import Draining
+from penstock.gateway.figures import Traffic
 from penstock.gateway.grpc.calls import Answering, Grounds
 from penstock.gateway.grpc.cluster_service import ClusterService
 from penstock.gateway.grpc.consumer_service import ConsumerService
@@ -49,11 +51,6 @@ class GrpcServer:
     def calls_under_way(self) -> int:
         return self._answering.under_way
 
-    @property
-    def calls_total(self) -> int:
-        """Those that were begun."""
-        return self._answering.total
-
     async def say_it_ends(self) -> None:
         """Tell those who ask for health that this server is on its way out; calls are taken still."""
         await self._state.enter_graceful_shutdown()
@@ -74,11 +71,13 @@ async def start_grpc(
     guard: Guard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
+    budget: Budget | None = None,
+    traffic: Traffic | None = None,
 ) -> GrpcServer:
     """Listen on this address, port 0 for any that is free; ADDRESS_UNAVAILABLE when it cannot be had."""
     limits, maker, draining = limits or GrpcLimits(), maker or NoMaker(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
-    answering = Answering(Grounds(clusters, guard, draining))
+    answering = Answering(Grounds(clusters, guard, draining, budget or Budget(), traffic or Traffic("grpc")))
     state = health.HealthServicer()
     names = [""]
     for descriptor, service in services(limits, maker).items():

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from penstock.gateway.clusters import Member
 from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.calls import Call, Write, shutting_down, together, until_first
-from penstock.gateway.grpc.telling import edge_of, messages_told, offsets_of, places_told
+from penstock.gateway.grpc.telling import edge_of, offsets_of, places_told
 from penstock.gateway.grpc.v1 import messages_pb2 as pb
 from penstock.gateway.reading import LATEST
 from penstock.model.names import TopicPartition
@@ -72,7 +72,7 @@ class Subscribing:
                 told = pb.SubscribeBatch(
                     topic=batch.topic,
                     partition=batch.partition,
-                    messages=messages_told(batch.messages),
+                    messages=self._call.read(batch.messages),
                     next_offset=batch.next_offset,
                 )
                 await self._say(pb.SubscribeResponse(batch=told))

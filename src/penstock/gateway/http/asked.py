@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from penstock.gateway.budget import Share
 from penstock.gateway.failures import FieldError, invalid
 from penstock.gateway.rights import Caller
 from penstock.model.errors import ErrorCode
@@ -19,10 +20,12 @@ PARAMETERS_MAX = 100
 class Asked:
     """`parameters` and `body` are what the operation's row says they are."""
 
-    __slots__ = ("body", "caller", "head", "headers", "parameters", "site")
+    __slots__ = ("body", "caller", "head", "headers", "parameters", "share", "site")
 
     def __init__(self, site: "Site", caller: Caller, head: Sequence[tuple[bytes, bytes]]) -> None:
         self.site = site
+        self.share = Share(site.budget)
+        """What the request holds."""
         self.caller = caller
         self.head = head
         self.headers: Mapping[bytes, bytes] = dict(head)

@@ -26,7 +26,7 @@ from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_p
 from penstock.gateway.http.receiving import Body, GoneError, Receive
 from penstock.gateway.http.site import Site
 from penstock.gateway.http.table import Operation
-from penstock.gateway.rights import Caller, Right
+from penstock.gateway.rights import READING, Caller, Right
 from penstock.model.errors import ErrorCode, PenstockError
 
 log = logging.getLogger(__name__)
@@ -67,16 +67,19 @@ class Endpoint:
             return
         client = scope.get("client")
         asked = Asked(self._site, Caller(client[0] if client else ""), scope["headers"])
-        body = Body(self._site.budget, self._site.limits.body_bytes)
+        body = Body(asked.share, self._site.limits.body_bytes)
         connection = scope.get(CONNECTION)
         if connection is not None and operation.method == "GET":
             connection.task = asyncio.current_task()
         try:
             answer = await self._answer(operation, asked, scope, receive, body)
+            self._count(operation, answer, body)
             if isinstance(answer, Stream):
-                await send_stream(answer, send, with_body=method != "HEAD")
+                await self._send_stream(answer, send, connection, with_body=method != "HEAD")
             else:
                 await send_answer(answer, asked.headers, send, with_body=method != "HEAD")
+                if connection is not None:
+                    await connection.taken()
         except GoneError:
             pass
         except asyncio.CancelledError:
@@ -85,7 +88,32 @@ class Endpoint:
         finally:
             if connection is not None:
                 connection.task = None
-            body.give_back()
+            asked.share.give_back()
+
+    def _count(self, operation: Operation, answer: Answer | Stream, body: Body) -> None:
+        traffic = self._site.traffic
+        traffic.received_bytes += body.size_bytes
+        if isinstance(answer, Stream):
+            traffic.answered(operation.right, "200")
+        else:
+            traffic.answered(operation.right, str(answer.status))
+            traffic.sent_bytes += len(answer.body)
+
+    async def _send_stream(self, stream: Stream, send: Send, connection: Any, *, with_body: bool) -> None:
+        """Bit by bit, each when the one before is taken."""
+        fields = [
+            (b"content-type", stream.content_type),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        if with_body:
+            async for part in stream.parts:
+                self._site.traffic.sent_bytes += len(part)
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                if connection is not None:
+                    await connection.taken()
+        await send({"type": "http.response.body", "body": b""})
 
     def _other_method(self, method: str) -> Answer:
         headers = {b"allow": self._allow}
@@ -101,7 +129,7 @@ class Endpoint:
             self._check_origin(operation, asked.headers)
             await self._read(operation, asked, scope, receive, body)
             self._check_right(operation, asked)
-            found = await operation.handler(asked)
+            return self._made(operation, asked, await operation.handler(asked))
         except PenstockError as error:
             return problem_answer(problem_of(error, 400 if isinstance(error, MalformedError) else None))
         except msgspec.ValidationError as error:
@@ -112,9 +140,19 @@ class Endpoint:
             log.exception("%s %s failed", operation.method, operation.path)
             text = "the gateway met something unexpected; its log says what"
             return problem_answer(problem_of(PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, text)))
-        if isinstance(found, Answer | Stream):
+
+    def _made(self, operation: Operation, asked: Asked, found: Any) -> Answer | Stream:
+        """The answer, which counts as held. GATEWAY_FULL where that is too much, and it can be asked for again."""
+        if isinstance(found, Stream):
             return found
-        return Answer(b"" if found is None else encode(found), status=operation.status)
+        answer = (
+            found
+            if isinstance(found, Answer)
+            else Answer(b"" if found is None else encode(found), status=operation.status)
+        )
+        is_repeatable = operation.right in READING and not getattr(asked.parameters, "auto_commit", False)
+        asked.share.take(len(answer.body), is_refusable=is_repeatable)
+        return answer
 
     # What is asked.
 
@@ -176,15 +214,6 @@ async def send_answer(answer: Answer, headers: Mapping[bytes, bytes], send: Send
         fields += answer.headers.items()
     await send({"type": "http.response.start", "status": answer.status, "headers": fields})
     await send({"type": "http.response.body", "body": body if with_body else b""})
-
-
-async def send_stream(stream: Stream, send: Send, *, with_body: bool = True) -> None:
-    fields = [(b"content-type", stream.content_type), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-    await send({"type": "http.response.start", "status": 200, "headers": fields})
-    if with_body:
-        async for part in stream.parts:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
 
 
 async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

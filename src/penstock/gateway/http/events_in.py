@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from penstock.gateway.clusters import DEFAULT, Cluster, Member
 from penstock.gateway.failures import FieldError, invalid
+from penstock.gateway.figures import Traffic
 from penstock.gateway.http.answers import Answer, problem_answer, problem_of
 from penstock.gateway.http.asked import Asked, MalformedError, read_json
 from penstock.gateway.http.columns import columns_of
@@ -192,18 +193,21 @@ async def post_events(asked: Asked) -> Stored | StoredEvents | Answer:
     posted: Posted = asked.body
     cluster = asked.site.clusters.get(posted.cluster)
     timeout_s: float | None = asked.parameters.timeout
+    traffic = asked.site.traffic
     if posted.is_single:
-        return await _post_one(cluster, posted.lots[0], timeout_s)
+        return await _post_one(cluster, posted.lots[0], timeout_s, traffic)
     if len(posted.lots) == 1:
         columns = posted.lots[0]
         written = await write(await cluster.home(columns.topic), columns, timeout_s)
+        traffic.events_written += written.stored
         rows = _rows(written)
         return _failed(written.failures, rows) if written.failures else StoredEvents(events=rows, topic=columns.topic)
-    return await _post_to_many(cluster, posted, timeout_s)
+    return await _post_to_many(cluster, posted, timeout_s, traffic)
 
 
-async def _post_one(cluster: Cluster, columns: Columns, timeout_s: float | None) -> Stored | Answer:
+async def _post_one(cluster: Cluster, columns: Columns, timeout_s: float | None, traffic: Traffic) -> Stored | Answer:
     written = await write_one(await cluster.home(columns.topic), columns, timeout_s)
+    traffic.events_written += written.stored
     message_id = shown_id(written.message_ids[0])
     if written.failures:
         return problem_answer(problem_of(written.failures[0], message_id=message_id))
@@ -212,13 +216,16 @@ async def _post_one(cluster: Cluster, columns: Columns, timeout_s: float | None)
     )
 
 
-async def _post_to_many(cluster: Cluster, posted: Posted, timeout_s: float | None) -> StoredEvents | Answer:
+async def _post_to_many(
+    cluster: Cluster, posted: Posted, timeout_s: float | None, traffic: Traffic
+) -> StoredEvents | Answer:
     assert posted.rows is not None
     homes = [await cluster.home(columns.topic) for columns in posted.lots]
     found = await asyncio.gather(*(_write_lot(*each, timeout_s) for each in zip(homes, posted.lots, strict=True)))
     rows: dict[int, StoredRow] = {}
     failures: dict[int, PenstockError] = {}
     for columns, places, written in zip(posted.lots, posted.rows, found, strict=True):
+        traffic.events_written += written.stored
         for at, row in enumerate(_rows(written, columns.topic)):
             rows[places[at]] = row
         failures.update({places[at]: error for at, error in written.failures.items()})

@@ -44,7 +44,7 @@ async def get_events(asked: Asked) -> Answer | Stream:
             raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
         work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
         polled = await asked.site.draining.waiting(work)
-        return _answer(parameters, kind, [] if polled is None else polled, UNSET)
+        return _answer(asked, kind, [] if polled is None else polled, UNSET)
     if parameters.auto_commit:
         raise invalid("auto_commit", "it is for a consumer of a group")
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
@@ -54,10 +54,12 @@ async def get_events(asked: Asked) -> Answer | Stream:
     limits = Limits(parameters.max_messages, parameters.max_bytes, parameters.wait)
     reading = await asked.site.draining.waiting(reader.read(positions, limits))
     messages, positions = ([], positions) if reading is None else reading
-    return _answer(parameters, kind, messages, place_text(positions, alone=parameters.partition is not None))
+    return _answer(asked, kind, messages, place_text(positions, alone=parameters.partition is not None))
 
 
-def _answer(parameters: ReadParameters, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> Answer:
+def _answer(asked: Asked, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> Answer:
+    parameters: ReadParameters = asked.parameters
+    asked.site.traffic.events_read += len(messages)
     if kind is NDJSON:
         lines = b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages)
         headers = {} if isinstance(place, UnsetType) else {b"penstock-next": place.encode()}
@@ -97,7 +99,11 @@ async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: b
         yield b"id: %b\n\n" % place.encode()  # Nothing is lost to who comes back before the first event.
     try:
         while (reading := await asked.site.draining.waiting(read(positions, limits))) is not None:
-            yield write(reading.messages, positions, parameters)
+            part = write(reading.messages, positions, parameters)
+            asked.share.take(len(part))
+            asked.site.traffic.events_read += len(reading.messages)
+            yield part
+            asked.share.give_back(len(part))
             positions = reading.positions
     except PenstockError as error:
         problem = encode(problem_of(error))

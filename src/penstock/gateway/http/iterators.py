@@ -94,6 +94,7 @@ async def read_iterator(asked: Asked) -> ReadEvents:
     cluster = asked.site.clusters.get(wanted.cluster)
     limits = Limits(max_bytes=wanted.max_bytes, wait_s=wanted.wait)
     batch = await iterating.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, asked.site.draining)
+    asked.site.traffic.events_read += len(batch.messages)
     server = Address(wanted.iterator.host, wanted.iterator.port)
     return ReadEvents(
         iterator=shown_iterator(batch.iterator, server),

@@ -187,6 +187,11 @@ class GatewayProtocol(HttpToolsProtocol):
         elif self._is_paused or self.transport.is_closing() or self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
 
+    async def taken(self) -> None:
+        """Wait until the caller has taken what was answered, or nearly all; or is gone."""
+        if self.flow.write_paused:
+            await self.flow.drain()
+
     def _refuse(self, status: int, code: ErrorCode, detail: str) -> None:
         """Answer by hand, and end: there is no request that could be answered."""
         answer = problem_answer(problem_of(PenstockError(code, detail), status))

@@ -5,9 +5,9 @@ import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from penstock.gateway.budget import Share
 from penstock.gateway.failures import FieldError
 from penstock.gateway.http.asked import MalformedError
-from penstock.gateway.http.site import Budget
 from penstock.model.errors import ErrorCode, PenstockError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,14 +20,15 @@ class GoneError(Exception):
 
 
 class Body:
-    """A request's body, and what it holds of the budget."""
+    """A request's body, which counts against the request's share."""
 
-    __slots__ = ("_budget", "_held_bytes", "_most_bytes")
+    __slots__ = ("_most_bytes", "_share", "size_bytes")
 
-    def __init__(self, budget: Budget, most_bytes: int) -> None:
-        self._budget = budget
+    def __init__(self, share: Share, most_bytes: int) -> None:
+        self._share = share
         self._most_bytes = most_bytes
-        self._held_bytes = 0
+        self.size_bytes = 0
+        """What has come of it."""
 
     async def receive(self, receive: Receive, declared: bytes, encoding: bytes) -> bytes:
         """All of it; MESSAGE_TOO_LARGE, GATEWAY_FULL, or GoneError when it does not come whole."""
@@ -50,8 +51,9 @@ class Body:
         if message["type"] == "http.disconnect":
             raise GoneError
         data: bytes = message.get("body", b"")
-        self._take(len(data))
-        if self._held_bytes > self._most_bytes:
+        self._share.take(len(data))
+        self.size_bytes += len(data)
+        if self.size_bytes > self._most_bytes:
             raise self._too_large("the body")
         return data, message.get("more_body", False)
 
@@ -63,7 +65,7 @@ class Body:
             unpacked = await asyncio.to_thread(self._gunzip, data)
         else:
             unpacked = self._gunzip(data)
-        self._take(len(unpacked))
+        self._share.take(len(unpacked))
         return unpacked
 
     def _gunzip(self, data: bytes) -> bytes:
@@ -79,17 +81,6 @@ class Body:
             raise MalformedError("the body is no whole gzip: it ends too early")
         return unpacked
 
-    def _take(self, size_bytes: int) -> None:
-        if size_bytes:
-            self._budget.take(size_bytes)
-            self._held_bytes += size_bytes
-
     def _too_large(self, what: str) -> PenstockError:
         text = f"{what} is larger than {self._most_bytes} bytes, which is the most that this gateway takes at once"
         return FieldError(ErrorCode.MESSAGE_TOO_LARGE, text, "body")
-
-    def give_back(self) -> None:
-        """The request is over."""
-        if self._held_bytes:
-            self._budget.give_back(self._held_bytes)
-            self._held_bytes = 0

@@ -261,7 +261,7 @@ def test_many_polls_wait_at_once_and_all_wake(bootstrap: str, unused: Unused) ->
             await served.topics.CreateTopic(CreateTopicRequest(name=topic))
             polls = [_poll(served, topic) for _ in range(300)]
             await draining.until(300)
-            assert (served.server.calls_under_way, served.server.calls_total) == (300, 301)
+            assert served.server.calls_under_way == 300
             await served.messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=b"news")))
             for poll in polls:
                 assert [message.value for message in (await poll).messages] == [b"news"]

@@ -6,8 +6,10 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 import proto
+from penstock.gateway.budget import Budget
 from penstock.gateway.clusters import Clusters
 from penstock.gateway.draining import Draining
+from penstock.gateway.figures import Traffic
 from penstock.gateway.grpc.calls import Answering, Grounds, Needs
 from penstock.gateway.grpc.limits import GrpcLimits
 from penstock.gateway.grpc.server import services
@@ -46,7 +48,7 @@ def test_a_method_without_a_right_is_not_served() -> None:
         def __getattr__(self, name: str) -> object:
             return lambda: None
 
-    answering = Answering(Grounds(Clusters({}), ANYBODY, Draining()))
+    answering = Answering(Grounds(Clusters({}), ANYBODY, Draining(), Budget(), Traffic("grpc")))
     for descriptor in SERVICES:
         with pytest.raises(AttributeError, match="needs"):
             answering.handler(descriptor, Careless())

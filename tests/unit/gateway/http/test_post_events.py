@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from builders.gateway import Web, with_web
+from penstock.gateway.budget import Budget, Share
 from penstock.gateway.http.site import WebLimits
 
 
@@ -302,12 +303,13 @@ def test_where_one_topic_of_several_is_refused_the_others_are_told() -> None:
 
 def test_more_than_may_be_held_is_refused_until_there_is_room() -> None:
     async def story(web: Web) -> None:
-        web.site.budget.take(1_500)
+        other = Share(web.site.budget)
+        other.take(1_500)
         answer = await web.ask("POST", "/events", {"topic": "t", "value": "a" * 600})
         assert answer.problem == (503, "GATEWAY_FULL", None)
         assert answer.headers["retry-after"] == "1"
-        web.site.budget.give_back(1_500)
+        other.give_back()
         assert (await web.ask("POST", "/events", {"topic": "t", "value": "a" * 600})).status == 200
         assert web.site.budget.held_bytes == 0
 
-    with_web(story, WebLimits(held_bytes=2_000))
+    with_web(story, budget=Budget(2_000))

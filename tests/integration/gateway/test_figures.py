@@ -1,0 +1,77 @@
+"""What goes through a gateway is counted, by interface, and told in Prometheus' format."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from builders.gateways import RealGateway, ask, gateway, put
+from penstock.gateway.grpc.v1 import events_pb2, messages_pb2
+from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
+from penstock.testing.real_broker import RealBroker
+
+Figures = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RealGateway]:
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, grpc=True) as started:
+        yield started
+
+
+def figures(running: RealGateway) -> Figures:
+    """Every sample by its name and the values of its labels."""
+    text = ask(f"{running.url}/metrics").body.decode()
+    return {
+        (sample.name.removeprefix("penstock_gateway_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway) -> None:
+    before = figures(running)
+    assert put(running.url, "orders", "a", "b", "c").status == 200
+    assert len(ask(f"{running.url}/events?topic=orders&offset=1&wait=0").json["events"]) == 2
+    assert ask(f"{running.url}/events?topic=none&wait=0").status == 404
+    with grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel:
+        messages = MessageServiceStub(channel)
+        messages.Put(messages_pb2.PutRequest(topic="orders", event=events_pb2.Event(value=b"d")))
+        assert len(messages.Get(messages_pb2.GetRequest(topic="orders", wait_ms=0)).messages) == 4
+        with pytest.raises(grpc.RpcError):
+            messages.Get(messages_pb2.GetRequest(topic="none"))
+    after = figures(running)
+    grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    expected: Figures = {
+        ("events_written_total", "http"): 3,
+        ("events_read_total", "http"): 2,
+        ("requests_total", "http", "messages:write", "200"): 1,
+        ("requests_total", "http", "messages:read", "200"): 1,
+        ("requests_total", "http", "messages:read", "404"): 1,
+        ("events_written_total", "grpc"): 1,
+        ("events_read_total", "grpc"): 4,
+        ("requests_total", "grpc", "messages:write", "OK"): 1,
+        ("requests_total", "grpc", "messages:read", "OK"): 1,
+        ("requests_total", "grpc", "messages:read", "NOT_FOUND"): 1,
+    }
+    assert {name: grown.get(name) for name in expected} == expected
+    assert {name for name in grown if name[0] == "requests_total"} <= set(expected)
+    for interface in ("http", "grpc"):
+        assert grown["received_bytes_total", interface] > 10
+        assert grown["sent_bytes_total", interface] > 10
+    assert after["polls_waiting",] == after["held_bytes",] == 0
+
+
+def test_an_answer_that_nobody_takes_counts_as_held_until_its_reader_is_gone(running: RealGateway) -> None:
+    for _ in range(20):
+        assert put(running.url, "much", "x" * 900_000).status == 200
+    with socket.create_connection(("127.0.0.1", running.http_port)) as lazy:
+        lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while figures(running)["held_bytes",] < 10_000_000:
+            time.sleep(0.01)
+    while figures(running)["held_bytes",]:
+        time.sleep(0.01)
