@@ -27,6 +27,8 @@ Data = Annotated[
     ),
 ]
 DEFAULT_DATA = Path("./penstock-data")
+_PATIENCE_S = 2.0
+"""A `penstock serve` that has just said that it is ready takes no longer to be asked for clusters."""
 
 
 def create(
@@ -124,7 +126,7 @@ def _ask(data: Path, request: "Request") -> "tuple[ClusterFacts, ...]":
 
     from penstock.process.control import SOCKET_NAME, Control
 
-    return asyncio.run(Control(data / SOCKET_NAME).ask(request))
+    return asyncio.run(Control(data / SOCKET_NAME, _PATIENCE_S).ask(request))
 
 
 def _read(text: str | None, flag: str, read: Callable[[str], int]) -> int | None:

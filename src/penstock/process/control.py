@@ -21,6 +21,9 @@ LINE_BYTES_MAX = 1024 * 1024
 CONNECT_TIMEOUT_S = 10.0
 
 BROKERS_UNLESS_SAID = 3
+BROKERS_MAX = 16
+"""Of one cluster."""
+AGAIN_S = 0.05
 
 
 class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,10 +104,14 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 class Control:
-    """The other end: asks the supervisor behind the socket at `path`."""
+    """The other end: asks the supervisor behind the socket at `path`.
 
-    def __init__(self, path: Path) -> None:
+    A broker is ready a moment before its supervisor is: whoever may come that early has `patience_s`.
+    """
+
+    def __init__(self, path: Path, patience_s: float = 0.0) -> None:
         self._path = path
+        self._patience_s = patience_s
 
     async def ask(self, request: Request) -> tuple[ClusterFacts, ...]:
         """What it answers. Raises the failure it tells, or NO_SUPERVISOR when nobody listens there."""
@@ -115,18 +122,26 @@ class Control:
 
     @asynccontextmanager
     async def _connected(self, request: Request) -> AsyncIterator[AsyncIterator[tuple[ClusterFacts, ...]]]:
-        try:
-            with reachable(self._path) as name:
-                connecting = asyncio.open_unix_connection(name, limit=LINE_BYTES_MAX)
-                reader, writer = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
-        except (OSError, TimeoutError) as problem:
-            detail = f"no supervisor answers at {self._path}: {problem}"
-            raise PenstockError(ErrorCode.NO_SUPERVISOR, detail) from None
+        reader, writer = await self._connection()
         try:
             writer.write(msgspec.json.encode(request) + b"\n")
             yield _answers(reader)
         finally:
             writer.close()
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + self._patience_s
+        while True:
+            try:
+                with reachable(self._path) as name:
+                    connecting = asyncio.open_unix_connection(name, limit=LINE_BYTES_MAX)
+                    return await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
+            except (OSError, TimeoutError) as problem:
+                if clock() >= until_s:
+                    detail = f"no supervisor answers at {self._path}: {problem}"
+                    raise PenstockError(ErrorCode.NO_SUPERVISOR, detail) from None
+            await asyncio.sleep(AGAIN_S)
 
     async def watch(self, http_port: int, grpc_port: int) -> AsyncIterator[tuple[ClusterFacts, ...]]:
         """All clusters, now and after every change, until the supervisor ends; raises as `ask`."""

@@ -31,15 +31,7 @@ def until(what: Callable[[], bool]) -> None:
 
 def await_supervisor(broker: RealBroker) -> None:
     """Come back when clusters can be asked for, which is a moment after the broker is ready."""
-
-    def answers() -> bool:
-        try:
-            asyncio.run(Control(broker.data_dir / SOCKET_NAME).ask(Request("list")))
-        except PenstockError:
-            return False
-        return True
-
-    until(answers)
+    asyncio.run(Control(broker.data_dir / SOCKET_NAME, WAIT_S).ask(Request("list")))
 
 
 def penstock(broker: RealBroker, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -198,5 +190,4 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
 def test_a_data_directory_with_a_long_name_has_a_control_socket_too(tmp_path: Path) -> None:
     deep = tmp_path / ("a" * 100) / ("b" * 100)
     with RealBroker(deep / "data") as broker:
-        await_supervisor(broker)
         assert listed(broker) == []

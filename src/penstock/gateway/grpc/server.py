@@ -23,7 +23,7 @@ from penstock.gateway.grpc.topic_service import TopicService
 from penstock.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
 from penstock.gateway.making import ClusterMaker, NoMaker
 from penstock.gateway.rights import ANYBODY, Guard
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.process.addresses import listening
 
 _HEADERS_BYTES = 16 * 1024
 _PING_MS, _PONG_MS, _PINGED_MS = 30_000, 20_000, 10_000
@@ -88,14 +88,16 @@ async def start_grpc(
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     told = (*names[1:], HEALTH.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(told, server)
-    shown = f"[{host}]" if ":" in host else host
-    try:
-        bound = server.add_insecure_port(f"{shown}:{port}")
-    except RuntimeError as error:
-        text = f"gRPC cannot listen on {shown}:{port}: {error}"
-        raise PenstockError(ErrorCode.ADDRESS_UNAVAILABLE, text) from None
+    bound = await listening("grpc_port", host, port, _bound(server, host, port))
     await server.start()
     return GrpcServer(server, bound, state, draining, answering)
+
+
+async def _bound(server: grpc.aio.Server, host: str, port: int) -> int:
+    try:
+        return server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except RuntimeError:
+        raise OSError("it is in use, or no address of this machine") from None
 
 
 def services(limits: GrpcLimits, maker: ClusterMaker) -> dict[ServiceDescriptor, object]:

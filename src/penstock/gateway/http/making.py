@@ -11,7 +11,7 @@ from penstock.gateway.http.named import Nothing
 from penstock.gateway.http.table import Example, Operation
 from penstock.gateway.rights import Right
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
+from penstock.process.control import BROKERS_MAX, BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 
 ClusterName = Annotated[
     str, Meta(pattern="^[a-z0-9-]{1,64}$", description="Small letters, digits and '-'; at most 64.")
@@ -22,11 +22,12 @@ class AskedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A cluster that is to be made, on the machine of the supervisor that this gateway belongs to."""
 
     name: ClusterName
-    brokers: Annotated[int, Meta(ge=1, le=100, description="How many brokers it has.")] = BROKERS_UNLESS_SAID
+    brokers: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="How many brokers it has.")] = BROKERS_UNLESS_SAID
     log_directories: Annotated[
         list[str],
         Meta(
-            max_length=100, description="Where data goes inside the cluster's own directory: one for all, or one each."
+            max_length=BROKERS_MAX,
+            description="Where data goes inside the cluster's own directory: one for all, or one each.",
         ),
     ] = msgspec.field(default_factory=list)
     partitions: Annotated[int, Meta(ge=1, le=10_000, description="Of topics that do not say.")] | None = None

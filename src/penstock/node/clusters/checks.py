@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from penstock.model.errors import ErrorCode, FieldError, PenstockError
-from penstock.process.control import NewCluster
+from penstock.process.control import BROKERS_MAX, NewCluster
 
-BROKERS_MAX = 16
-"""Of one cluster."""
 PROCESSES_MAX = 64
 """Of all clusters together: each is a process of some fifty megabytes."""
 PARTITIONS_MAX = 10_000

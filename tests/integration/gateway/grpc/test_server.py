@@ -249,6 +249,7 @@ def test_a_port_that_somebody_has_is_refused_by_name() -> None:
             with pytest.raises(PenstockError) as caught:
                 await start_grpc(Clusters({}), host="127.0.0.1", port=served.server.port)
             assert caught.value.code is ErrorCode.ADDRESS_UNAVAILABLE
+            assert "--grpc-port" in caught.value.detail
 
     asyncio.run(story())
 

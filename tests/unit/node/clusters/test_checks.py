@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from penstock.model.errors import ErrorCode, FieldError
-from penstock.node.clusters.checks import BROKERS_MAX, PROCESSES_MAX, check, check_inside, directories
-from penstock.process.control import NewCluster
+from penstock.node.clusters.checks import PROCESSES_MAX, check, check_inside, directories
+from penstock.process.control import BROKERS_MAX, NewCluster
 
 
 @pytest.mark.parametrize(
