@@ -1,6 +1,6 @@
 """Single calls of clients of iterators, each with the names of whoever it is made for; nothing is kept between two.
 
-All of them go over one connection to each broker, which none of them holds up: reading does not wait.
+All of them go over one connection to each broker, which none of them holds up: who waits has one of its own.
 """
 
 from typing import NamedTuple, TypeVar
@@ -49,17 +49,22 @@ class CallEngine:
     async def in_flight(self, group_id: str, client_id: str | None, timeout_s: float) -> list[ListedIterator]:
         return await self._ask(group_id, requests.in_flight(group_id, client_id), timeout_s)
 
-    async def read(self, iterator: GroupIterator, max_bytes: int, timeout_s: float) -> IteratorBatch:
+    async def read(
+        self, iterator: GroupIterator, max_bytes: int, timeout_s: float, wait_s: float = 0.0
+    ) -> IteratorBatch:
         """From the server that the coordinator named; from the partition's leader, when that one is not, or where the
-        iterator names none."""
-        cluster, deadline = self._asking.cluster, Deadline(timeout_s)
-        request = requests.read(iterator, max_bytes, 0)
+        iterator names none. With nothing there it is waited for the first message, on a connection of its own."""
+        cluster, deadline = self._asking.cluster, Deadline(timeout_s + wait_s)
+        request = requests.read(iterator, max_bytes, int(wait_s * 1000))
         servers = iter((iterator.server,) if iterator.server.port else ())
 
         async def ask() -> IteratorBatch:
             server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
-            connection = await cluster.to(server, deadline)
-            return await connection.request(request, cluster.timeout_s(deadline))
+            if not wait_s:
+                connection = await cluster.to(server, deadline)
+                return await connection.request(request, cluster.timeout_s(deadline))
+            async with cluster.polling(server, deadline) as connection:
+                return await connection.request(request, cluster.timeout_s(deadline, wait_s))
 
         return await self._asking.retrying(ask, deadline, iterator.topic)
 

@@ -10,21 +10,17 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.asking import Asking
-from penstock.sdk.core import Request
 from penstock.sdk.errand import Errand
-from penstock.sdk.groups import Coordinators
-from penstock.sdk.iterating import requests
+from penstock.sdk.iterating.calls import CallEngine, Wanted
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.starting import Starting
 from penstock.sdk.unexpected import client_failed
-
-T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 WAIT_S = 5.0
@@ -57,10 +53,8 @@ class EngineSettings(NamedTuple):
     group_id: str
     client_id: str
     topics: Sequence[str]
-    max_messages: int
     max_bytes: int
-    in_flight_ms: int
-    start: int
+    iterator: Wanted
 
 
 class IteratorEngine:
@@ -69,7 +63,7 @@ class IteratorEngine:
         """What the coordinator said last; None before the client has joined."""
         self._asking = asking
         self._settings = settings
-        self._coordinators = Coordinators(asking)
+        self._calls = CallEngine(asking)
         self._beating: asyncio.Task[None] | None = None
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}
@@ -84,55 +78,41 @@ class IteratorEngine:
 
     # Single calls.
 
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self._settings.group_id, self._settings.client_id
+
     async def join(self, timeout_s: float = TIMEOUT_S) -> Membership:
         """Become a member, or stay one; heartbeats go by themselves from then on."""
-        names = self._settings.group_id, self._settings.client_id
-        self._told(await self._ask(requests.join(*names), timeout_s))
+        self._told(await self._calls.join(*self._names, timeout_s))
         if self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return self._joined
 
     async def beat(self, timeout_s: float = TIMEOUT_S) -> Membership:
-        names = self._settings.group_id, self._settings.client_id
-        self._told(await self._ask(requests.beat(*names), timeout_s))
+        self._told(await self._calls.beat(*self._names, timeout_s))
         return self._joined
 
     async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
         """What the client had goes to the others at once."""
         await self._stop()
-        names = self._settings.group_id, self._settings.client_id
-        await self._ask(requests.leave(*names), timeout_s)
+        await self._calls.leave(*self._names, timeout_s)
 
     async def get(self, where: TopicPartition, timeout_s: float = TIMEOUT_S) -> GroupIterator:
-        s = self._settings
-        request = requests.get(s.group_id, s.client_id, where, s.max_messages, s.in_flight_ms, s.start)
-        return await self._ask(request, timeout_s)
+        return await self._calls.get(*self._names, where, self._settings.iterator, timeout_s)
 
     async def in_flight(self, everybody: bool, timeout_s: float = TIMEOUT_S) -> list[ListedIterator]:
-        client_id = None if everybody else self._settings.client_id
-        return await self._ask(requests.in_flight(self._settings.group_id, client_id), timeout_s)
+        group_id, client_id = self._names
+        return await self._calls.in_flight(group_id, None if everybody else client_id, timeout_s)
 
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
         """From the server that the coordinator named; from the partition's leader, when that one is not."""
         self._raise_failure()
-        cluster, deadline = self._asking.cluster, Deadline(TIMEOUT_S + wait_s)
-        request = requests.read(iterator, self._settings.max_bytes, int(wait_s * 1000))
-        servers = iter((iterator.server,))
-
-        async def ask() -> IteratorBatch:
-            server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
-            async with cluster.polling(server, deadline) as connection:
-                return await connection.request(request, cluster.timeout_s(deadline, wait_s))
-
-        return await self._asking.retrying(ask, deadline, iterator.topic)
+        return await self._calls.read(iterator, self._settings.max_bytes, TIMEOUT_S, wait_s)
 
     async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> Commit:
         self._raise_failure()
-        s = self._settings
-        return await self._ask(requests.commit(s.group_id, s.client_id, iterator, count), timeout_s)
-
-    async def _ask(self, request: Request[T], timeout_s: float) -> T:
-        return await self._coordinators.ask(self._settings.group_id, request, Deadline(timeout_s))
+        return await self._calls.commit(*self._names, iterator, count, timeout_s)
 
     # The loop.
 

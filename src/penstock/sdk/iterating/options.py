@@ -46,9 +46,7 @@ def engine_settings(
     check_text("client_id", client_id, 1, NAME_MAX)
     check_number("max_bytes", max_bytes, 1, INT32_MAX)
     iterator = wanted(times, max_messages, options.get("in_flight"), options.get("start", "beginning"))
-    return EngineSettings(
-        group, client_id, topics, iterator.max_messages, max_bytes, iterator.in_flight_ms, iterator.start
-    )
+    return EngineSettings(group, client_id, topics, max_bytes, iterator)
 
 
 def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> Wanted:
