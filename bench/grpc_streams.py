@@ -8,20 +8,18 @@ broker's `flush` says when its batch is acknowledged; each is counted when that 
 import argparse
 import asyncio
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 import uvloop
+from bench.gateway.running import gateway
 from bench.peers import ROOT, Penstock
 from bench.processes import usage
 from bench.report import machine, rewrite, spread
@@ -72,7 +70,10 @@ def main() -> int:
         peer = Penstock(Path(directory))
         peer.start(flush_always=arguments.flush_always)
         try:
-            with _gateway(peer.bootstrap) as (pid, port), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with (
+                gateway(peer.bootstrap, "grpc") as (pid, (port,)),
+                asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            ):
                 for number in range(arguments.rounds):
                     for case in CASES:
                         runner.run(_round(case, found[case], pid, port, f"bench-{number}", arguments.batches))
@@ -93,21 +94,6 @@ def main() -> int:
     if arguments.output:
         rewrite(Path(arguments.output), lines, BEGIN, END)
     return 0
-
-
-@contextmanager
-def _gateway(bootstrap: str) -> Iterator[tuple[int, int]]:
-    """The gateway as people run it; its process and its port."""
-    command = [sys.executable, "-m", "penstock.cli", "gateway", "--bootstrap", bootstrap]
-    command += ["--grpc-port", "0", "--http-port", "off"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(rb":(\d+)", process.stdout.readline())
-            assert found, "the gateway did not say where it listens"
-            yield process.pid, int(found[1])
-        finally:
-            process.terminate()
 
 
 async def _round(case: Case, found: Found, gateway: int, port: int, name: str, batches: int) -> None:

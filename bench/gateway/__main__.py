@@ -1,59 +1,152 @@
-"""How fast the web API is, on a broker and a gateway of its own: `python -m bench.gateway`, or `--tiny` to see it run.
+"""How fast the web API is: `python -m bench.gateway [--quick]`.
 
-Events of 100 bytes are posted 1,000 at a time and one by one; a long poll is woken while others wait on other topics.
+A broker, a gateway and a caller, each a process of its own. Events of 100 bytes are posted 1,000 at a time and one by
+one, by requests that were made before, so that the caller costs little. A long poll is woken while others wait on other
+topics: from the answer to the write until the poll is answered, 0 where that came first. At the end, what the gateway
+costs while nobody asks anything, and while those others wait.
 """
 
 import argparse
 import asyncio
 import json
+import os
+import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import uvloop
 from bench.gateway.load import answered, events_body, get, load, post
+from bench.gateway.running import Running, gateway
+from bench.peers import ROOT, Penstock
+from bench.processes import running_s, usage
+from bench.report import machine, rewrite, spread
 
-from penstock.testing.real_broker import RealBroker
-
+BEGIN = "<!-- gateway:begin (written by bench/gateway) -->"
+END = "<!-- gateway:end -->"
 MANY = 1_000
 SIZE_BYTES = 100
 OTHER_TOPICS = 20
+WAKE_MS = 5.0
 
 
 class Scale(NamedTuple):
     """How much of each is done."""
 
+    rounds: int
     many: int
     single: int
     waiting: int
     wakes: int
+    idle_s: float
 
 
-FULL = Scale(2_000, 20_000, 1_000, 500)
-TINY = Scale(5, 20, 5, 5)
+FULL = Scale(5, 1_500, 15_000, 1_000, 500, 5.0)
+QUICK = Scale(1, 1_000, 10_000, 1_000, 200, 2.0)
+TINY = Scale(1, 5, 20, 5, 5, 0.1)
 
 
-async def writes(port: int, scale: Scale) -> list[str]:
-    """Events a second, by how they come and over how many connections."""
-    many = post("/events", events_body("many", MANY, SIZE_BYTES))
-    single = post("/events", json.dumps({"topic": "single", "value": "x" * SIZE_BYTES}).encode())
-    rows = []
-    for name, request, requests, connections, each in (
-        ("1,000 a request", many, scale.many, 1, MANY),
-        ("1,000 a request", many, scale.many, 4, MANY),
-        ("one a request", single, scale.single, 8, 1),
-        ("one a request", single, scale.single, 64, 1),
-    ):
-        await load(port, request, max(connections, requests // 10), connections)
-        tally, taken_s = await load(port, request, requests, connections)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How events are posted."""
+
+    title: str
+    events: int
+    connections: int
+    target: int
+
+
+@dataclass(slots=True)
+class Found:
+    """Of each round: events a second, and microseconds of the gateway's time for each of them."""
+
+    rates: list[float] = field(default_factory=list)
+    gateway_us: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Waited:
+    """Milliseconds of each wake, and percent of a core."""
+
+    woken_ms: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+    idle_with_polls: list[float] = field(default_factory=list)
+
+
+CASES = (
+    Case("1,000 events a request, 1 connection", MANY, 1, 220_000),
+    Case("1,000 events a request, 4 connections", MANY, 4, 220_000),
+    Case("one event a request, 8 connections", 1, 8, 3_000),
+    Case("one event a request, 64 connections", 1, 64, 3_000),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    scale: Scale = options.scale
+    load_before = os.getloadavg()[0]
+    found, waited = {case: Found() for case in CASES}, Waited()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        peer = Penstock(Path(directory))
+        peer.start(flush_always=options.flush_always)
+        try:
+            for _ in range(scale.rounds):
+                with (
+                    gateway(peer.bootstrap, "http") as running,
+                    asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+                ):
+                    runner.run(_round(running, scale, found, waited))
+        finally:
+            peer.end()
+    flush = "flush before every acknowledgement" if options.flush_always else "flush = os"
+    said = sys.argv[1:] if arguments is None else arguments
+    lines = [
+        "",
+        f"`{' '.join(['python -m bench.gateway', *said])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+        f"events of {SIZE_BYTES} bytes; rounds: {scale.rounds}; {flush}. {Penstock(Path()).version()}.",
+        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
+        "",
+        *table(found),
+        "",
+        *waits(waited, scale),
+        "",
+    ]
+    print("\n".join(lines))
+    if options.output:
+        rewrite(Path(options.output), lines, BEGIN, END)
+    return 0
+
+
+async def _round(running: Running, scale: Scale, found: Mapping[Case, Found], waited: Waited) -> None:
+    (port,) = running.ports
+    for case, each in found.items():
+        many = case.events > 1
+        one = json.dumps({"topic": "single", "value": "x" * SIZE_BYTES}).encode()
+        request = post("/events", events_body("many", case.events, SIZE_BYTES) if many else one)
+        requests = scale.many if many else scale.single
+        await load(port, request, max(case.connections, requests // 10), case.connections)
+        before = usage(running.pid)
+        tally, taken_s = await load(port, request, requests, case.connections)
         assert tally.refused == 0, "the gateway refused some"
-        rows.append(f"{name}, {connections} connections: {tally.answered * each / taken_s:,.0f} events/s")
-    return rows
+        events = tally.answered * case.events
+        each.rates.append(events / taken_s)
+        each.gateway_us.append((usage(running.pid).cpu_s - before.cpu_s) / events * 1e6)
+    waited.idle.append(await _busy_percent(running.pid, scale.idle_s))
+    await _wake(running, scale, waited)
 
 
-async def wakes(port: int, scale: Scale) -> str:
-    """How long after the answer to a write the poll that waits for it is answered, while others wait elsewhere."""
+async def _busy_percent(pid: int, seconds: float) -> float:
+    before_s = running_s(pid)
+    await asyncio.sleep(seconds)
+    return (running_s(pid) - before_s) / seconds * 100
+
+
+async def _wake(running: Running, scale: Scale, waited: Waited) -> None:
+    (port,) = running.ports
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for number in range(OTHER_TOPICS):
         body = json.dumps({"topic": f"other-{number}", "value": "x"}).encode()
@@ -67,35 +160,57 @@ async def wakes(port: int, scale: Scale) -> str:
         others.append(other)
     poll = await asyncio.open_connection("127.0.0.1", port)
     place = json.loads((await answered(*poll, get("/events?topic=wake&offset=latest&wait=0")))[1])["next"]
-    latencies_s = []
     for _ in range(scale.wakes):
         waiting = asyncio.ensure_future(answered(*poll, get(f"/events?topic=wake&offset={place}&wait=30")))
         await asyncio.sleep(0.01)
         written_s, _ = await answered(reader, writer, wake)
         woken_s, body = await waiting
-        latencies_s.append(woken_s - written_s)
+        waited.woken_ms.append(max(0.0, woken_s - written_s) * 1000)
         place = json.loads(body)["next"]
+    waited.idle_with_polls.append(await _busy_percent(running.pid, scale.idle_s))
     for each in (writer, poll[1], *others):
         each.close()
-    latencies_s.sort()
-    middle, late = latencies_s[len(latencies_s) // 2], latencies_s[int(len(latencies_s) * 0.99)]
-    return f"woken while {scale.waiting:,} others wait: {middle * 1000:.2f} ms, p99 {late * 1000:.2f} ms"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true", help="just enough to see that it works")
-    scale = TINY if parser.parse_args(arguments).tiny else FULL
-    with (
-        tempfile.TemporaryDirectory(dir=Path.cwd()) as directory,
-        RealBroker(Path(directory) / "data", gateway=True) as broker,
-    ):
-        begun_s = time.perf_counter()
-        for row in asyncio.run(writes(broker.http_port, scale)):
-            print(row)
-        print(asyncio.run(wakes(broker.http_port, scale)))
-        print(f"measured in {time.perf_counter() - begun_s:.0f} s")
+def table(found: Mapping[Case, Found]) -> list[str]:
+    lines = ["| posted as | events/s | target | | gateway's CPU, µs an event |", "|---|---|---|---|---|"]
+    for case, each in found.items():
+        verdict = _verdict(statistics.median(each.rates) >= case.target)
+        cost = statistics.median(each.gateway_us)
+        lines.append(f"| {case.title} | {spread(each.rates)} | ≥ {case.target:,} | {verdict} | {cost:.2f} |")
+    return lines
+
+
+def waits(waited: Waited, scale: Scale) -> list[str]:
+    ordered = sorted(waited.woken_ms)
+    late_ms = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    woken = f"{statistics.median(ordered):.2f} / {late_ms:.2f} | p99 ≤ {WAKE_MS:g} | {_verdict(late_ms <= WAKE_MS)}"
+    return [
+        "| while it waits | figure | target | |",
+        "|---|---|---|---|",
+        f"| a poll is woken while {scale.waiting:,} others wait, p50 / p99 ms | {woken} |",
+        f"| gateway's CPU while nobody asks, % of a core | {statistics.median(waited.idle):.2f} | | |",
+        f"| gateway's CPU while {scale.waiting:,} polls wait, % of a core "
+        f"| {statistics.median(waited.idle_with_polls):.2f} | | |",
+    ]
+
+
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "**missed**"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round, printed only")
+    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
+    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    options = parser.parse_args(arguments)
+    options.scale = TINY if options.tiny else QUICK if options.quick else FULL
+    if options.output is None and options.scale is FULL:
+        options.output = str(ROOT / "bench" / "RESULTS.md")
+    return options
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
