@@ -12,12 +12,12 @@ class Budget:
         self.most_bytes = most_bytes
         self.held_bytes = 0
 
-    def take(self, size_bytes: int, *, is_refusable: bool = True) -> None:
-        """GATEWAY_FULL, taking nothing, when that is more than is left; whoever holds nothing is always let in.
+    def take(self, size_bytes: int, own_bytes: int = 0, *, is_refusable: bool = True) -> None:
+        """GATEWAY_FULL, taking nothing, when that is more than is left and others than the caller hold something.
 
         Unless it is held in any case: the answer to what was done, and cannot be asked for again, is not refused.
         """
-        if is_refusable and self.held_bytes and self.held_bytes + size_bytes > self.most_bytes:
+        if is_refusable and self.held_bytes > own_bytes and self.held_bytes + size_bytes > self.most_bytes:
             text = f"requests under way hold {self.held_bytes} of {self.most_bytes} bytes; try again in a moment"
             raise PenstockError(ErrorCode.GATEWAY_FULL, text)
         self.held_bytes += size_bytes
@@ -37,7 +37,7 @@ class Share:
 
     def take(self, size_bytes: int, *, is_refusable: bool = True) -> None:
         """As the budget has it."""
-        self._budget.take(size_bytes, is_refusable=is_refusable)
+        self._budget.take(size_bytes, self.held_bytes, is_refusable=is_refusable)
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int | None = None) -> None:

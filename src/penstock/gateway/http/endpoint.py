@@ -86,7 +86,7 @@ class Endpoint:
             if connection is None or not connection.is_lost:
                 raise
         finally:
-            if connection is not None:
+            if connection is not None and connection.task is asyncio.current_task():
                 connection.task = None
             asked.share.give_back()
 

@@ -47,10 +47,10 @@ class WatchedBudget(Budget):
         self.refused = 0
         self._changed = asyncio.Event()
 
-    def take(self, size_bytes: int, *, is_refusable: bool = True) -> None:
+    def take(self, size_bytes: int, own_bytes: int = 0, *, is_refusable: bool = True) -> None:
         self._changed.set()
         try:
-            super().take(size_bytes, is_refusable=is_refusable)
+            super().take(size_bytes, own_bytes, is_refusable=is_refusable)
         except PenstockError:
             self.refused += 1
             raise
