@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     idle_s: float
 
 
-FULL = Scale(5, 1_500, 15_000, 1_000, 500, 5.0)
+FULL = Scale(3, 1_500, 15_000, 1_000, 400, 3.0)
 QUICK = Scale(1, 1_000, 10_000, 1_000, 200, 2.0)
 TINY = Scale(1, 5, 20, 5, 5, 0.1)
 
