@@ -227,21 +227,23 @@ class Answering:
     async def _told(self, required: Needs, context: Context) -> AsyncIterator[None]:
         """Counts a call; and the one place where failures become statuses."""
         self.under_way += 1
-        status = grpc.StatusCode.CANCELLED
+        refusal, status = None, grpc.StatusCode.CANCELLED
         try:
             yield
             status = grpc.StatusCode.OK
         except Exception as error:
+            status = grpc.StatusCode.UNKNOWN
             failure = _named(error)
             if failure is None:
-                status = grpc.StatusCode.UNKNOWN
                 raise
-            told = rich_status(failure)
-            status = _CODES[told.code]
-            await context.abort(status, told.message, ((DETAILS_KEY, told.SerializeToString()),))
+            refusal = rich_status(failure)
+            status = _CODES[refusal.code]
         finally:
+            # Before the caller knows, who may ask for the figures next.
             self._grounds.traffic.answered(required.right, status.name)
             self.under_way -= 1
+        if refusal is not None:
+            await context.abort(status, refusal.message, ((DETAILS_KEY, refusal.SerializeToString()),))
 
     async def _admitted(
         self, required: Needs, requests: AsyncIterator[_Received], context: Context
