@@ -104,6 +104,19 @@ def shares(
     return found
 
 
+def picked(column: list[Any] | None, rows: list[int] | None) -> Any:
+    """What the column has for these rows; all of it where there are none."""
+    if column is None or rows is None:
+        return column
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    found: list = [None] * len(rows)
+    for at in range(len(rows)):
+        row = rows[at]
+        found[at] = column[row]
+    return found
+
+
 def sorted_by_key(
     offsets: Bytes,
     validity: Bytes | None,

@@ -12,6 +12,7 @@ from penstock.records.header import CRC_START, HEADER_BYTES, MADE_IDS
 from penstock.records.record import Record, RecordHeader
 from penstock.sdk.answers import ProducerIdentity
 from penstock.sdk.producing._chunk import Batch, Chunk
+from penstock.sdk.producing._sharing import picked
 
 if TYPE_CHECKING:
     from penstock.records.arrow import TableRows
@@ -137,14 +138,14 @@ def _encode_columns(batch: Batch) -> bytearray:
     chunk: Chunk = batch.chunk
     times = chunk.timestamps
     producer_id, epoch = batch.identity or NOBODY
-    headers = _picked(chunk.headers, batch.rows)
+    headers = picked(chunk.headers, batch.rows)
     if batch.ids is not None:
         headers = with_ids([None] * batch.count if headers is None else headers, batch.ids)
     return encode_batch(
-        _picked(chunk.values, batch.rows),
-        keys=_picked(chunk.keys, batch.rows),
+        picked(chunk.values, batch.rows),
+        keys=picked(chunk.keys, batch.rows),
         headers=headers,
-        timestamps=times if isinstance(times, int) else _picked(times, batch.rows),
+        timestamps=times if isinstance(times, int) else picked(times, batch.rows),
         compression=chunk.options.compression,
         level=chunk.options.level,
         producer_id=producer_id,
@@ -153,12 +154,6 @@ def _encode_columns(batch: Batch) -> bytearray:
         made_ids=batch.base_sequence >= 0,
         used=chunk.desk.used_buffer(),
     )
-
-
-def _picked(column: list[Any] | None, rows: Sequence[int] | None) -> Any:
-    if column is None or rows is None:
-        return column
-    return [column[row] for row in rows]
 
 
 def encoded_parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[bytearray]:

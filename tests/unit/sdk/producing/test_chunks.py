@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.model.message_id import as_message_id
 from penstock.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
-from penstock.sdk.producing._sharing import partition_for, shares
+from penstock.sdk.producing._sharing import partition_for, picked, shares
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.sharing import runs
 
@@ -49,6 +49,21 @@ def test_every_row_of_a_chunk_keeps_its_columns_together(rows: list[tuple[Any, .
     assert taker.held_bytes == chunk.held_bytes
     taker.release(chunk.held_bytes)
     assert taker.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "expected"),
+    [
+        ([b"a", None, b"c"], [2, 1], [b"c", None]),
+        ([b"a"], [], []),
+        ([b"a"], None, [b"a"]),
+        (None, [0], None),
+    ],
+)
+def test_a_batch_has_of_each_column_what_its_rows_have(
+    column: list[bytes | None] | None, rows: list[int] | None, expected: list[bytes | None] | None
+) -> None:
+    assert picked(column, rows) == expected
 
 
 @given(rows, st.integers(1, 7), st.integers(0, 6))
