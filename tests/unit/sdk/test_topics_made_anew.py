@@ -113,8 +113,9 @@ def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_bef
     play(story)
 
 
+@pytest.mark.parametrize("partitions", [1, 3], ids=["of as many partitions", "of fewer partitions"])
 @pytest.mark.parametrize("in_hand", [False, True])
-def test_iterators_begin_anew_in_the_new_topic(in_hand: bool) -> None:
+def test_iterators_begin_anew_in_the_new_topic(in_hand: bool, partitions: int) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
@@ -131,4 +132,4 @@ def test_iterators_begin_anew_in_the_new_topic(in_hand: bool) -> None:
             assert found == ground.written[0]
         assert await ground.committed() == {0: 20}
 
-    play(story)
+    play(story, partitions=partitions)

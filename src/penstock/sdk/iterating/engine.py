@@ -188,9 +188,20 @@ class IteratorEngine:
         busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._handed]))}
         for where in self._joined.owned:
             if where.topic in self._settings.topics and where not in self._readers and where not in busy:
-                reader = asyncio.get_running_loop().create_task(self._reader(where))
+                reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))
                 reader.add_done_callback(lambda _: self._news.set())
                 self._readers[where] = reader
+
+    async def _reader_while_there(self, where: TopicPartition) -> IteratorBatch:
+        """As `_reader`; a partition that the topic has no longer, since it was made again with fewer, is nobody's."""
+        try:
+            return await self._reader(where)
+        except PenstockError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._asking.cluster.forget(where.topic)
+            await self._asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))  # Raises when all of it is gone.
+            raise PenstockError(ErrorCode.NOT_OWNER, f"{where} is gone") from error
 
     async def _reader(self, where: TopicPartition) -> IteratorBatch:
         """Read one partition until there is a message; raises what does not pass, and that it is not the client's."""
