@@ -1,8 +1,9 @@
 """What users say, held against what brokers can be told: INVALID_SETTING names the argument and what is wrong."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition, check_topic_name
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -38,3 +39,30 @@ def check_partitions(given: object) -> None:
         raise PenstockError(ErrorCode.INVALID_SETTING, f"partitions={given!r}: numbers of partitions are expected")
     for number in given or ():
         check_number("partitions", number, 0, INT32_MAX)
+
+
+def named_topics(given: object) -> tuple[str, ...]:
+    """A topic, or several, each once; INVALID_SETTING or INVALID_TOPIC for what names none."""
+    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise PenstockError(ErrorCode.INVALID_SETTING, f"topics={given!r}: names of topics are expected")
+        check_topic_name(name)
+    return tuple(dict.fromkeys(names))
+
+
+def one_or_more(names: str | Sequence[str] | None) -> Sequence[str] | None:
+    """A name by itself is one name, and no sequence of letters."""
+    return [names] if isinstance(names, str) else names
+
+
+def check_callback(name: str, given: object) -> None:
+    """INVALID_SETTING for what cannot be called; None stands for no callback."""
+    if given is not None and not callable(given):
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={given!r}: a function is expected")
+
+
+def check_offsets(given: Mapping[TopicPartition, int]) -> None:
+    """INVALID_SETTING for what is no place to go on at."""
+    for where, offset in given.items():
+        check_number(f"offset of {where}", offset, 0, INT64_MAX)

@@ -15,6 +15,7 @@ from penstock.sdk.aio.admin import AsyncAdmin
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal, opening
 from penstock.sdk.aio.groups import AsyncGroups
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
+from penstock.sdk.arguments import check_callback, one_or_more
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
@@ -72,9 +73,9 @@ class AsyncClient(AsyncFace):
 
     # About the cluster.
 
-    async def metadata(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> ClusterView:
+    async def metadata(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> ClusterView:
         """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
-        return await self._do(self._engine.metadata(topics, timeout_s=self._span_s(timeout)))
+        return await self._do(self._engine.metadata(one_or_more(topics), timeout_s=self._span_s(timeout)))
 
     async def info(self, *, node_id: int | None = None, timeout: Time = 30.0) -> DriftInfo:
         """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
@@ -87,16 +88,16 @@ class AsyncClient(AsyncFace):
         """
         return await self._do(self._engine.clock_drift(timeout_s=self._span_s(timeout)))
 
-    async def service_map(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> ServiceMap:
+    async def service_map(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> ServiceMap:
         """Which service runs where, and who leads the partitions of these topics, of all, or (empty) of none.
 
         UNSUPPORTED_VERSION from a broker that is not ours, as for `backup_map`.
         """
-        return await self._do(self._engine.service_map(topics, timeout_s=self._span_s(timeout)))
+        return await self._do(self._engine.service_map(one_or_more(topics), timeout_s=self._span_s(timeout)))
 
-    async def backup_map(self, topics: Sequence[str] | None = None, *, timeout: Time = 30.0) -> BackupMap:
+    async def backup_map(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> BackupMap:
         """Who follows the partitions of these topics, or of all, and how far each of them is."""
-        return await self._do(self._engine.backup_map(topics, timeout_s=self._span_s(timeout)))
+        return await self._do(self._engine.backup_map(one_or_more(topics), timeout_s=self._span_s(timeout)))
 
     # Topics.
 
@@ -354,6 +355,7 @@ async def connect_async(
             times.span_s(request_timeout, "request_timeout"),
         ),
     )
+    check_callback("on_clock_drift", on_clock_drift)
     watch = None
     if on_clock_drift is not None:
         threshold_s = times.span_s(clock_drift_threshold, "clock_drift_threshold")

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Unpack
 
-from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
 from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.aio.reader import AsyncReader
+from penstock.sdk.arguments import named_topics
 from penstock.sdk.home import Home
 from penstock.sdk.iterating.engine import IteratorEngine
 from penstock.sdk.iterating.options import IteratorOptions, engine_settings
@@ -37,10 +38,8 @@ class AsyncIterators(AsyncReader):
     ) -> None:
         self.group = group
         """Whose client it is."""
-        self.topics = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        self.topics = named_topics(topics)
         """What the loop reads."""
-        for topic in self.topics:
-            check_topic_name(topic)
         asking = home.asking(Role.CONSUMER)
         settings = engine_settings(home.times, asking.entropy, group, self.topics, options)
         self.client_id = settings.client_id

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Unpack
 
-from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
 from penstock.records.message import Message
 from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.aio.reader import AsyncReader
+from penstock.sdk.arguments import check_offsets, named_topics
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home
@@ -33,10 +34,8 @@ class AsyncSubscription(AsyncReader):
     def __init__(
         self, portal: AsyncPortal, home: Home, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]
     ) -> None:
-        self.topics = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        self.topics = named_topics(topics)
         """What it is sent."""
-        for topic in self.topics:
-            check_topic_name(topic)
         self.group = options.get("group")
         """Who keeps its place; None for one that keeps it by itself."""
         self._decode = decoder(options.get("values"))
@@ -137,6 +136,7 @@ class AsyncSubscription(AsyncReader):
                 offsets[self._portion.where] = self._portion.behind(self._taken)
         else:
             offsets = {TopicPartition(*where): offset for where, offset in what.items()}
+            check_offsets(offsets)
         await self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     # How it is done.

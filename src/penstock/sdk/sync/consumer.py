@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition, check_topic_name
+from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
 from penstock.records.message import Message
+from penstock.sdk.arguments import INT64_MAX, check_callback, check_number, check_offsets, named_topics
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
@@ -50,10 +51,10 @@ class Consumer(Reader):
         topics: str | Sequence[str],
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.topics = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        self.topics = named_topics(topics)
         """What it reads."""
-        for topic in self.topics:
-            check_topic_name(topic)
+        for name in ("on_assigned", "on_revoked", "on_lost", "on_health"):
+            check_callback(name, options.get(name))
         self.group = options.get("group")
         """Whose member it is; None for one that keeps its place by itself."""
         self._callbacks = {
@@ -89,6 +90,7 @@ class Consumer(Reader):
         None waits for ever. Failures that pass are waited out. Raised is what will not: a group or topic that is
         refused, damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
+        check_number("max_messages", max_messages, 1, INT64_MAX)
         self._bring(timeout)
         return self._hand.some(max_messages)
 
@@ -225,6 +227,7 @@ class Consumer(Reader):
         if isinstance(what, Message):
             what = {TopicPartition(what.topic, what.partition): what.offset + 1}
         offsets = None if what is None else {TopicPartition(*where): offset for where, offset in what.items()}
+        check_offsets(offsets or {})
         self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     def alive(self) -> None:
