@@ -76,8 +76,8 @@ def requests_of(each: RealGateway) -> float:
 def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_order(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
-        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as first,
-        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as second,
+        gateway(broker.bootstrap) as first,
+        gateway(broker.bootstrap) as second,
         nginx(tmp_path, first, second) as url,
     ):
         before = [requests_of(each) for each in (first, second)]
@@ -98,8 +98,8 @@ def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_orde
 def test_a_gateway_that_is_stopped_behind_the_balancer_fails_nobody(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
-        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as first,
-        gateway(broker.bootstrap, "--allowed-hosts", "penstock") as second,
+        gateway(broker.bootstrap) as first,
+        gateway(broker.bootstrap) as second,
         nginx(tmp_path, first, second) as url,
     ):
         put(url, "orders", "one")
@@ -109,3 +109,14 @@ def test_a_gateway_that_is_stopped_behind_the_balancer_fails_nobody(tmp_path: Pa
                 assert first.stop() == 0
             statuses.append(ask(f"{url}/events?topic=orders&offset=0&wait=0").status)
         assert statuses == [200] * COUNT
+
+
+def test_the_gateways_own_pages_may_ask_through_the_balancer(tmp_path: Path) -> None:
+    with (
+        RealBroker(tmp_path / "data") as broker,
+        gateway(broker.bootstrap) as first,
+        gateway(broker.bootstrap) as second,
+        nginx(tmp_path, first, second) as url,
+    ):
+        assert ask(f"{url}/topic", {"name": "orders"}, headers={"Origin": url}).status == 201
+        assert ask(f"{url}/topic", {"name": "bills"}, headers={"Origin": "http://elsewhere.example"}).status == 403
