@@ -154,15 +154,21 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_from_now_on(
     assert stream.values() == [*range(5), *expected, 500]
 
 
-def recreated(site: Site, policy: str) -> Stream:
-    """A stream that has read 5 messages of a topic that there is no more, but another of its name with 20."""
+def test_a_topic_that_was_made_anew_and_is_as_far_as_the_old_one_is_read(site: Site) -> None:
+    stream = recreated(site, "earliest", messages=5)
+    stream.run()
+    assert stream.values() == [*range(5), *range(100, 105)]
+
+
+def recreated(site: Site, policy: str, messages: int = 20) -> Stream:
+    """A stream that has read 5 messages of a topic that there is no more, but another of its name with these."""
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream(dataLoss=policy)
     stream.run()
     site.client.delete_topic(site.topic)
     site.client.create_topic(site.topic)
-    site.write(range(100, 120))
+    site.write(range(100, 100 + messages))
     return stream
 
 

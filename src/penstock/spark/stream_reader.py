@@ -169,8 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = from_json(start), from_json(end)
-        changed = [where for where, offset in offsets_of(after).items() if offsets_of(before).get(where, 0) != offset]
-        extents = self._survey.extents(changed)
+        extents = self._survey.extents(_changed(before, after))
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks)]
 
@@ -181,3 +180,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch is done; where there is a group, it is told how far that is."""
         if self._options.group is not None:
             client_of(self._options.bootstrap).groups.commit(self._options.group, offsets_of(from_json(end)))
+
+
+def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[TopicPartition]:
+    """Partitions of which a batch may read something; a topic that was made anew may be as far as the old one was."""
+    same = {topic: each for topic, each in before.items() if topic in after and after[topic].topic_id == each.topic_id}
+    known = offsets_of(same)
+    return [where for where, offset in offsets_of(after).items() if known.get(where, 0) != offset]
