@@ -11,8 +11,9 @@ NAME_MAX = 8191
 """So many characters have room in a string of the protocol, whatever they are; brokers may allow fewer, and say so."""
 
 
-def check_text(name: str, given: object, least: int, most: int) -> None:
-    """INVALID_SETTING for what cannot be said to a broker: no text, not so many characters, or half a character."""
+def check_text(name: str, given: object, least: int, most: int, code: ErrorCode = ErrorCode.INVALID_SETTING) -> None:
+    """INVALID_SETTING, or what brokers call it, for what cannot be said to one: no text, not so many characters, or
+    half a character."""
     if not isinstance(given, str):
         problem = "it must be str"
     elif not least <= len(given) <= most:
@@ -22,7 +23,7 @@ def check_text(name: str, given: object, least: int, most: int) -> None:
     else:
         return
     shown = repr(given) if len(repr(given)) < 60 else f"{repr(given)[:60]}..."
-    raise PenstockError(ErrorCode.INVALID_SETTING, f"{name}={shown}: {problem}")
+    raise PenstockError(code, f"{name}={shown}: {problem}")
 
 
 def check_number(name: str, given: object, least: int, most: int) -> None:

@@ -5,6 +5,7 @@ import builtins
 from functools import partial
 from typing import TypeVar
 
+from penstock.model.errors import ErrorCode
 from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
@@ -134,8 +135,8 @@ class IteratorCalls(Face):
 
 
 def _names(group: str, client_id: T) -> tuple[str, T]:
-    """INVALID_SETTING for what is no name; nobody stands for all."""
-    check_text("group", group, 1, NAME_MAX)
+    """INVALID_GROUP_ID or INVALID_SETTING for what is no name; nobody stands for all."""
+    check_text("group", group, 1, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
     if client_id is not None:
         check_text("client_id", client_id, 1, NAME_MAX)
     return group, client_id
