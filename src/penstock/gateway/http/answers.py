@@ -92,6 +92,7 @@ _BESIDE = {503: _LATER, 504: _LATER, 413: {b"connection": b"close"}}
 """A body that is too large is not read to its end, so that nothing can follow it."""
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
+_BOUNDS = re.compile(r"^Expected `\w+` (?:[<>]=? |of length |matching )")
 _NAMED = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
 
@@ -107,6 +108,11 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
     path = path.replace("[...]", "")
     where = path or "body"
     return FieldError(ErrorCode.INVALID_REQUEST, f"{where}: {detail[:1].lower()}{detail[1:]}", where)
+
+
+def out_of_bounds(error: msgspec.ValidationError) -> bool:
+    """Whether a value is of the right type, and beyond what it may be."""
+    return _BOUNDS.search(str(error)) is not None
 
 
 async def compressed(body: bytes) -> bytes:

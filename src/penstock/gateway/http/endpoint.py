@@ -19,6 +19,7 @@ from penstock.gateway.http.answers import (
     compressed,
     encode,
     field_error,
+    out_of_bounds,
     problem_answer,
     problem_of,
 )
@@ -40,6 +41,9 @@ CONNECTION = "penstock.connection"
 ELSEWHERE = (b"cross-site", b"same-site")
 """What browsers say in Sec-Fetch-Site of requests for pages that are not the gateway's own; an image, or a frame, that
 a page shows has no Origin."""
+
+_BOUNDS = {"topic": ErrorCode.INVALID_TOPIC, "group": ErrorCode.INVALID_GROUP_ID}
+"""What a name is that is too short or too long, whatever is asked."""
 
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
@@ -133,7 +137,7 @@ class Endpoint:
         except PenstockError as error:
             return problem_answer(problem_of(error, 400 if isinstance(error, MalformedError) else None))
         except msgspec.ValidationError as error:
-            return problem_answer(problem_of(field_error(error)))
+            return problem_answer(problem_of(_named(operation, error)))
         except GoneError:
             raise
         except Exception:
@@ -198,6 +202,13 @@ class Endpoint:
             concerned = getattr(asked.parameters, operation.concerns) if of_body is None else of_body
         for resource in (concerned,) if isinstance(concerned, str) else concerned:
             self._site.guard.check(asked.caller, operation.right, cluster, resource)
+
+
+def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:
+    """What is wrong with a field, by the name that the same failure has elsewhere."""
+    found = field_error(error)
+    code = operation.bounds.get(found.field) or _BOUNDS.get(found.field)
+    return FieldError(code, found.detail, found.field) if code is not None and out_of_bounds(error) else found
 
 
 # What is answered.

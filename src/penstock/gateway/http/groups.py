@@ -196,13 +196,16 @@ async def set_group_offsets(asked: Asked) -> ShownOffsets:
 
 
 async def delete_group_offsets(asked: Asked) -> None:
-    """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that."""
+    """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that, GROUP_ID_NOT_FOUND
+    for a group that is not there."""
     parameters: GroupPlaces = asked.parameters
     if parameters.topic is None:
         raise invalid("topic", "it is missing; DELETE of the group itself forgets everything")
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     places = [where for where in found if _is_wanted(where, parameters)]
+    if not found:
+        await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
     await grouping.delete_offsets(cluster, parameters.group, places, cluster.timeout_s)
 
 

@@ -137,6 +137,7 @@ POST_CLUSTER = Operation(
         ErrorCode.CLUSTER_NOT_STARTED,
     ),
     examples=(Example("Two brokers", "/cluster", {"name": "tests", "brokers": 2}),),
+    bounds=dict.fromkeys(AskedCluster.__struct_fields__, ErrorCode.INVALID_CLUSTER),
     details="""\
 `penstock serve` starts the brokers, and starts them again when it is started itself; their data is in a directory of
 their own inside its working directory. Each broker serves its own topics: a topic lives on one of them. The name is

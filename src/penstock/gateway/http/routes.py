@@ -39,6 +39,10 @@ POST_TOPIC = Operation(
         ErrorCode.INVALID_CONFIG,
     ),
     examples=(Example("A topic", "/topic", {"name": "orders", "partitions": 3}),),
+    bounds={
+        "partitions": ErrorCode.INVALID_PARTITIONS,
+        "replication_factor": ErrorCode.INVALID_REPLICATION_FACTOR,
+    },
 )
 
 _FIRST = (POST_TOPIC, POST_EVENTS, GET_EVENTS)
@@ -93,6 +97,7 @@ _TOPICS = (
         group="Topics",
         errors=(*_TOPIC_ERRORS, ErrorCode.INVALID_PARTITIONS),
         examples=(Example("One more", "/v1/topics/orders/partitions", {"total": 4}),),
+        bounds={"total": ErrorCode.INVALID_PARTITIONS},
     ),
     Operation(
         "GET",

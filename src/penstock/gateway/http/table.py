@@ -1,7 +1,7 @@
 """The table that the web API is made from: its rows make the routes, the checks of rights and the documentation."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,3 +59,5 @@ class Operation:
     bodies: Sequence[str] = ()
     """Other forms of the body than JSON."""
     details: str = ""
+    bounds: Mapping[str, ErrorCode] = field(default_factory=dict)
+    """What it is, by field, that a value is beyond its bounds, where the brokers have a name for it."""
