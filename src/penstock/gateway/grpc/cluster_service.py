@@ -2,12 +2,15 @@
 
 import asyncio
 
+from penstock.gateway import resources
 from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.grpc.calls import Call, needs
+from penstock.gateway.grpc.telling import setting_told
 from penstock.gateway.grpc.v1 import cluster_pb2 as pb
 from penstock.gateway.making import ClusterMaker
 from penstock.gateway.rights import Right
-from penstock.process.control import BROKERS_UNLESS_SAID, NewCluster
+from penstock.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
+from penstock.sdk.admin import ROWS_MAX
 from penstock.sdk.maps import BackupMap, ServiceMap
 
 
@@ -96,8 +99,67 @@ class ClusterService:
                 request.retention_bytes or None,
             )
         )
-        rows = [pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port) for row in made.brokers]
-        return pb.CreateClusterResponse(name=made.name, brokers=rows)
+        return pb.CreateClusterResponse(name=made.name, brokers=_brokers(made))
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def stop_cluster(self, request: pb.StopClusterRequest, call: Call) -> pb.StopClusterResponse:
+        found = await self._maker.stop(request.name)
+        return pb.StopClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def start_cluster(self, request: pb.StartClusterRequest, call: Call) -> pb.StartClusterResponse:
+        found = await self._maker.start(request.name)
+        return pb.StartClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def delete_cluster(self, request: pb.DeleteClusterRequest, call: Call) -> pb.DeleteClusterResponse:
+        await self._maker.delete(request.name)
+        return pb.DeleteClusterResponse()
+
+    @needs(Right.CLUSTER_READ)
+    async def run_query(self, request: pb.RunQueryRequest, call: Call) -> pb.RunQueryResponse:
+        cluster = call.cluster(request.cluster)
+        found = await cluster.members[0].client.admin.query(
+            request.sql, rows_max=request.max_rows or ROWS_MAX, timeout=call.timeout_s(cluster)
+        )
+        rows = [pb.Row(cells=map(_cell, row)) for row in found.rows]
+        return pb.RunQueryResponse(columns=found.columns, rows=rows, truncated=found.is_truncated)
+
+    @needs(Right.CLUSTER_READ)
+    async def get_broker_settings(
+        self, request: pb.GetBrokerSettingsRequest, call: Call
+    ) -> pb.GetBrokerSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        rows = await resources.broker_settings(cluster, request.broker, call.timeout_s(cluster))
+        return pb.GetBrokerSettingsResponse(settings=map(setting_told, rows))
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def alter_broker_settings(
+        self, request: pb.AlterBrokerSettingsRequest, call: Call
+    ) -> pb.AlterBrokerSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        await resources.alter_broker_settings(
+            cluster,
+            request.broker,
+            dict(request.set),
+            list(request.unset),
+            call.timeout_s(cluster),
+            validate_only=request.validate_only,
+        )
+        return pb.AlterBrokerSettingsResponse()
+
+
+def _brokers(cluster: ClusterFacts) -> list[pb.BrokerAddress]:
+    return [pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port) for row in cluster.brokers]
+
+
+def _cell(value: object) -> pb.Cell:
+    """What SQLite has, as the catalog's rows carry it."""
+    if isinstance(value, int):
+        return pb.Cell(integer=value)
+    if isinstance(value, float):
+        return pb.Cell(real=value)
+    return pb.Cell() if value is None else pb.Cell(text=str(value))
 
 
 async def _asked(cluster: Cluster, topics: list[str]) -> dict[Member, list[str] | None]:

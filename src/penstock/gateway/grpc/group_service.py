@@ -1,9 +1,16 @@
 """GroupService: groups seen from outside."""
 
-from penstock.gateway import grouping
+from penstock.gateway import grouping, resources
 from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.calls import Call, needs
-from penstock.gateway.grpc.telling import edge_of, offsets_of, partitions_told, places_of, positions_told
+from penstock.gateway.grpc.telling import (
+    edge_of,
+    offsets_of,
+    partitions_told,
+    places_of,
+    positions_told,
+    setting_told,
+)
 from penstock.gateway.grpc.v1 import groups_pb2 as pb
 from penstock.gateway.grpc.v1.events_pb2 import Start
 from penstock.gateway.reading import Positions
@@ -96,6 +103,27 @@ class GroupService:
         cluster = call.cluster(request.cluster)
         await grouping.delete_group(cluster, request.group, call.timeout_s(cluster))
         return pb.DeleteGroupResponse()
+
+    @needs(Right.GROUPS_READ, "group")
+    async def get_group_settings(self, request: pb.GetGroupSettingsRequest, call: Call) -> pb.GetGroupSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        rows = await resources.group_settings(cluster, request.group, call.timeout_s(cluster))
+        return pb.GetGroupSettingsResponse(settings=map(setting_told, rows))
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def alter_group_settings(
+        self, request: pb.AlterGroupSettingsRequest, call: Call
+    ) -> pb.AlterGroupSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        await resources.alter_group_settings(
+            cluster,
+            request.group,
+            dict(request.set),
+            list(request.unset),
+            call.timeout_s(cluster),
+            validate_only=request.validate_only,
+        )
+        return pb.AlterGroupSettingsResponse()
 
 
 def _target(to: Start) -> str | int | Positions:

@@ -5,11 +5,13 @@ from typing import Any
 
 from penstock.gateway.failures import invalid
 from penstock.gateway.grpc.v1 import events_pb2 as pb
+from penstock.gateway.grpc.v1 import topics_pb2
 from penstock.gateway.reading import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
 from penstock.gateway.writing import Columns
 from penstock.model.message_id import ID_HEADER
 from penstock.model.names import TopicPartition
 from penstock.records.message import Message
+from penstock.sdk.admin_answers import Setting
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 
@@ -158,3 +160,17 @@ def _set_null(column: list[bytes | None], numbers: Iterable[int], name: str) -> 
         if number >= len(column):
             raise invalid(f"columns.{name}", f"there is no message {number}")
         column[number] = None
+
+
+def setting_told(row: Setting) -> topics_pb2.Setting:
+    """A setting of a topic, a group or a broker."""
+    return topics_pb2.Setting(
+        name=row.name,
+        value=row.value,
+        type=row.type,
+        source=row.source,
+        own=row.is_own,
+        read_only=row.is_read_only,
+        secret=row.is_secret,
+        documentation=row.documentation,
+    )

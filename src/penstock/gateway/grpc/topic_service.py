@@ -2,9 +2,9 @@
 
 from penstock.gateway import topics
 from penstock.gateway.grpc.calls import Call, needs
+from penstock.gateway.grpc.telling import setting_told
 from penstock.gateway.grpc.v1 import topics_pb2 as pb
 from penstock.gateway.rights import Right
-from penstock.sdk.admin_answers import Setting
 from penstock.sdk.topic_sizes import PartitionSize, TopicSize
 
 
@@ -60,7 +60,7 @@ class TopicService:
     async def get_topic_settings(self, request: pb.GetTopicSettingsRequest, call: Call) -> pb.GetTopicSettingsResponse:
         cluster = call.cluster(request.cluster)
         rows = await topics.topic_settings(cluster, request.topic, request.names, call.timeout_s(cluster))
-        return pb.GetTopicSettingsResponse(settings=map(_setting, rows))
+        return pb.GetTopicSettingsResponse(settings=map(setting_told, rows))
 
     @needs(Right.TOPICS_ADMIN, "topic")
     async def alter_topic_settings(
@@ -99,17 +99,4 @@ def _partition(row: PartitionSize) -> pb.PartitionDescription:
         first_offset=row.extent.first if row.extent else None,
         next_offset=row.extent.next if row.extent else None,
         size_bytes=row.size_bytes,
-    )
-
-
-def _setting(row: Setting) -> pb.Setting:
-    return pb.Setting(
-        name=row.name,
-        value=row.value,
-        type=row.type,
-        source=row.source,
-        own=row.is_own,
-        read_only=row.is_read_only,
-        secret=row.is_secret,
-        documentation=row.documentation,
     )

@@ -1,14 +1,15 @@
 """Settings of topics, brokers and groups: shown and changed."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from penstock.gateway.clusters import Member
+from penstock.gateway import resources, topics
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import OfBroker, OfGroup, OfTopic
-from penstock.sdk.admin_answers import ResourceKind, Setting
+from penstock.sdk.admin_answers import Setting
 
 
 class ShownSetting(msgspec.Struct, kw_only=True):
@@ -40,52 +41,54 @@ class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 async def get_topic_settings(asked: Asked) -> ShownSettings:
     parameters: OfTopic = asked.parameters
-    member = await asked.site.clusters.get(parameters.cluster).home(parameters.topic)
-    return await _described(member, ResourceKind.TOPIC, parameters.topic)
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s))
 
 
 async def change_topic_settings(asked: Asked) -> ShownSettings:
     parameters: OfTopic = asked.parameters
-    member = await asked.site.clusters.get(parameters.cluster).home(parameters.topic)
-    return await _changed(member, ResourceKind.TOPIC, parameters.topic, asked.body)
+    change: ChangedSettings = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await topics.alter_topic_settings(
+        cluster, parameters.topic, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
+    )
+    return await get_topic_settings(asked)
 
 
 async def get_group_settings(asked: Asked) -> ShownSettings:
     parameters: OfGroup = asked.parameters
-    member = asked.site.clusters.get(parameters.cluster).members[0]
-    return await _described(member, ResourceKind.GROUP, parameters.group)
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await resources.group_settings(cluster, parameters.group, cluster.timeout_s))
 
 
 async def change_group_settings(asked: Asked) -> ShownSettings:
-    """Of a cluster whose brokers do not know each other, all of them are told."""
     parameters: OfGroup = asked.parameters
+    change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await cluster.all(lambda member: _changed(member, ResourceKind.GROUP, parameters.group, asked.body))
-    return found[0]
+    await resources.alter_group_settings(
+        cluster, parameters.group, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
+    )
+    return await get_group_settings(asked)
 
 
 async def get_broker_settings(asked: Asked) -> ShownSettings:
     parameters: OfBroker = asked.parameters
-    member = asked.site.clusters.get(parameters.cluster).members[0]
-    return await _described(member, ResourceKind.BROKER, str(parameters.broker))
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await resources.broker_settings(cluster, parameters.broker, cluster.timeout_s))
 
 
 async def change_broker_settings(asked: Asked) -> ShownSettings:
     parameters: OfBroker = asked.parameters
-    member = asked.site.clusters.get(parameters.cluster).members[0]
-    return await _changed(member, ResourceKind.BROKER, str(parameters.broker), asked.body)
-
-
-async def _described(member: Member, kind: ResourceKind, name: str) -> ShownSettings:
-    found = await member.client.admin.describe_settings(kind, name, timeout=member.timeout_s)
-    return ShownSettings(settings=[_shown(each) for each in found])
-
-
-async def _changed(member: Member, kind: ResourceKind, name: str, change: ChangedSettings) -> ShownSettings:
-    await member.client.admin.alter_settings(
-        kind, name, change.set, unset=change.unset, validate_only=change.validate_only, timeout=member.timeout_s
+    change: ChangedSettings = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await resources.alter_broker_settings(
+        cluster, parameters.broker, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
-    return await _described(member, kind, name)
+    return await get_broker_settings(asked)
+
+
+def _all(settings: Iterable[Setting]) -> ShownSettings:
+    return ShownSettings(settings=[_shown(each) for each in settings])
 
 
 def _shown(setting: Setting) -> ShownSetting:

@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from penstock.gateway.grpc.v1 import topics_pb2 as penstock_dot_v1_dot_topics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19penstock/v1/cluster.proto\x12\x0bpenstock.v1\"\x15\n\x13ListClustersRequest\"(\n\x14ListClustersResponse\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"!\n\x0eGetInfoRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"\xca\x02\n\x0fGetInfoResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12+\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1a\n\x12\x63lient_version_min\x18\x06 \x01(\t\x12\x1a\n\x12\x63lient_version_max\x18\x07 \x01(\t\x12\x16\n\x0eserver_time_ms\x18\x08 \x01(\x03\x12<\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32*.penstock.v1.GetInfoResponse.FeaturesEntry\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\rBrokerAddress\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"7\n\x14GetServiceMapRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x99\x01\n\x15GetServiceMapResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12&\n\x08services\x18\x03 \x03(\x0b\x32\x14.penstock.v1.Service\x12-\n\x07leaders\x18\x04 \x03(\x0b\x32\x1c.penstock.v1.PartitionLeader\"T\n\x07Service\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"Y\n\x0fPartitionLeader\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"6\n\x13GetBackupMapRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"V\n\x14GetBackupMapResponse\x12\x0c\n\x04note\x18\x01 \x01(\t\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.penstock.v1.PartitionBackup\"\x99\x01\n\x0fPartitionBackup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12(\n\tfollowers\x18\x06 \x03(\x0b\x32\x15.penstock.v1.Follower\"@\n\x08\x46ollower\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0f\n\x07in_sync\x18\x02 \x01(\x08\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"\x91\x01\n\x14\x43reateClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62rokers\x18\x02 \x01(\x05\x12\x17\n\x0flog_directories\x18\x03 \x03(\t\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x14\n\x0cretention_ms\x18\x05 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x06 \x01(\x03\"R\n\x15\x43reateClusterResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress2\xb0\x03\n\x0e\x43lusterService\x12S\n\x0cListClusters\x12 .penstock.v1.ListClustersRequest\x1a!.penstock.v1.ListClustersResponse\x12\x44\n\x07GetInfo\x12\x1b.penstock.v1.GetInfoRequest\x1a\x1c.penstock.v1.GetInfoResponse\x12V\n\rGetServiceMap\x12!.penstock.v1.GetServiceMapRequest\x1a\".penstock.v1.GetServiceMapResponse\x12S\n\x0cGetBackupMap\x12 .penstock.v1.GetBackupMapRequest\x1a!.penstock.v1.GetBackupMapResponse\x12V\n\rCreateCluster\x12!.penstock.v1.CreateClusterRequest\x1a\".penstock.v1.CreateClusterResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19penstock/v1/cluster.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/topics.proto\"\x15\n\x13ListClustersRequest\"(\n\x14ListClustersResponse\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"!\n\x0eGetInfoRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"\xca\x02\n\x0fGetInfoResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12+\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1a\n\x12\x63lient_version_min\x18\x06 \x01(\t\x12\x1a\n\x12\x63lient_version_max\x18\x07 \x01(\t\x12\x16\n\x0eserver_time_ms\x18\x08 \x01(\x03\x12<\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32*.penstock.v1.GetInfoResponse.FeaturesEntry\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\rBrokerAddress\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"7\n\x14GetServiceMapRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x99\x01\n\x15GetServiceMapResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12&\n\x08services\x18\x03 \x03(\x0b\x32\x14.penstock.v1.Service\x12-\n\x07leaders\x18\x04 \x03(\x0b\x32\x1c.penstock.v1.PartitionLeader\"T\n\x07Service\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"Y\n\x0fPartitionLeader\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"6\n\x13GetBackupMapRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"V\n\x14GetBackupMapResponse\x12\x0c\n\x04note\x18\x01 \x01(\t\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.penstock.v1.PartitionBackup\"\x99\x01\n\x0fPartitionBackup\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06leader\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12(\n\tfollowers\x18\x06 \x03(\x0b\x32\x15.penstock.v1.Follower\"@\n\x08\x46ollower\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0f\n\x07in_sync\x18\x02 \x01(\x08\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"\x91\x01\n\x14\x43reateClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62rokers\x18\x02 \x01(\x05\x12\x17\n\x0flog_directories\x18\x03 \x03(\t\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x14\n\x0cretention_ms\x18\x05 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x06 \x01(\x03\"R\n\x15\x43reateClusterResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress\"\"\n\x12StopClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"a\n\x13StopClusterResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress\x12\x0f\n\x07stopped\x18\x03 \x01(\x08\"#\n\x13StartClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"b\n\x14StartClusterResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1a.penstock.v1.BrokerAddress\x12\x0f\n\x07stopped\x18\x03 \x01(\x08\"$\n\x14\x44\x65leteClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteClusterResponse\"A\n\x0fRunQueryRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0b\n\x03sql\x18\x02 \x01(\t\x12\x10\n\x08max_rows\x18\x03 \x01(\x05\"V\n\x10RunQueryResponse\x12\x0f\n\x07\x63olumns\x18\x01 \x03(\t\x12\x1e\n\x04rows\x18\x02 \x03(\x0b\x32\x10.penstock.v1.Row\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\'\n\x03Row\x12 \n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32\x11.penstock.v1.Cell\"B\n\x04\x43\x65ll\x12\x11\n\x07integer\x18\x01 \x01(\x03H\x00\x12\x0e\n\x04real\x18\x02 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x42\x07\n\x05value\";\n\x18GetBrokerSettingsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\x05\"C\n\x19GetBrokerSettingsResponse\x12&\n\x08settings\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Setting\"\xce\x01\n\x1a\x41lterBrokerSettingsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\x05\x12=\n\x03set\x18\x03 \x03(\x0b\x32\x30.penstock.v1.AlterBrokerSettingsRequest.SetEntry\x12\r\n\x05unset\x18\x04 \x03(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1d\n\x1b\x41lterBrokerSettingsResponse2\xc6\x07\n\x0e\x43lusterService\x12S\n\x0cListClusters\x12 .penstock.v1.ListClustersRequest\x1a!.penstock.v1.ListClustersResponse\x12\x44\n\x07GetInfo\x12\x1b.penstock.v1.GetInfoRequest\x1a\x1c.penstock.v1.GetInfoResponse\x12V\n\rGetServiceMap\x12!.penstock.v1.GetServiceMapRequest\x1a\".penstock.v1.GetServiceMapResponse\x12S\n\x0cGetBackupMap\x12 .penstock.v1.GetBackupMapRequest\x1a!.penstock.v1.GetBackupMapResponse\x12V\n\rCreateCluster\x12!.penstock.v1.CreateClusterRequest\x1a\".penstock.v1.CreateClusterResponse\x12P\n\x0bStopCluster\x12\x1f.penstock.v1.StopClusterRequest\x1a .penstock.v1.StopClusterResponse\x12S\n\x0cStartCluster\x12 .penstock.v1.StartClusterRequest\x1a!.penstock.v1.StartClusterResponse\x12V\n\rDeleteCluster\x12!.penstock.v1.DeleteClusterRequest\x1a\".penstock.v1.DeleteClusterResponse\x12G\n\x08RunQuery\x12\x1c.penstock.v1.RunQueryRequest\x1a\x1d.penstock.v1.RunQueryResponse\x12\x62\n\x11GetBrokerSettings\x12%.penstock.v1.GetBrokerSettingsRequest\x1a&.penstock.v1.GetBrokerSettingsResponse\x12h\n\x13\x41lterBrokerSettings\x12\'.penstock.v1.AlterBrokerSettingsRequest\x1a(.penstock.v1.AlterBrokerSettingsResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,38 +35,70 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'Z\026penstock/v1;penstockv1'
   _globals['_GETINFORESPONSE_FEATURESENTRY']._loaded_options = None
   _globals['_GETINFORESPONSE_FEATURESENTRY']._serialized_options = b'8\001'
-  _globals['_LISTCLUSTERSREQUEST']._serialized_start=42
-  _globals['_LISTCLUSTERSREQUEST']._serialized_end=63
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=65
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=105
-  _globals['_GETINFOREQUEST']._serialized_start=107
-  _globals['_GETINFOREQUEST']._serialized_end=140
-  _globals['_GETINFORESPONSE']._serialized_start=143
-  _globals['_GETINFORESPONSE']._serialized_end=473
-  _globals['_GETINFORESPONSE_FEATURESENTRY']._serialized_start=426
-  _globals['_GETINFORESPONSE_FEATURESENTRY']._serialized_end=473
-  _globals['_BROKERADDRESS']._serialized_start=475
-  _globals['_BROKERADDRESS']._serialized_end=535
-  _globals['_GETSERVICEMAPREQUEST']._serialized_start=537
-  _globals['_GETSERVICEMAPREQUEST']._serialized_end=592
-  _globals['_GETSERVICEMAPRESPONSE']._serialized_start=595
-  _globals['_GETSERVICEMAPRESPONSE']._serialized_end=748
-  _globals['_SERVICE']._serialized_start=750
-  _globals['_SERVICE']._serialized_end=834
-  _globals['_PARTITIONLEADER']._serialized_start=836
-  _globals['_PARTITIONLEADER']._serialized_end=925
-  _globals['_GETBACKUPMAPREQUEST']._serialized_start=927
-  _globals['_GETBACKUPMAPREQUEST']._serialized_end=981
-  _globals['_GETBACKUPMAPRESPONSE']._serialized_start=983
-  _globals['_GETBACKUPMAPRESPONSE']._serialized_end=1069
-  _globals['_PARTITIONBACKUP']._serialized_start=1072
-  _globals['_PARTITIONBACKUP']._serialized_end=1225
-  _globals['_FOLLOWER']._serialized_start=1227
-  _globals['_FOLLOWER']._serialized_end=1291
-  _globals['_CREATECLUSTERREQUEST']._serialized_start=1294
-  _globals['_CREATECLUSTERREQUEST']._serialized_end=1439
-  _globals['_CREATECLUSTERRESPONSE']._serialized_start=1441
-  _globals['_CREATECLUSTERRESPONSE']._serialized_end=1523
-  _globals['_CLUSTERSERVICE']._serialized_start=1526
-  _globals['_CLUSTERSERVICE']._serialized_end=1958
+  _globals['_ALTERBROKERSETTINGSREQUEST_SETENTRY']._loaded_options = None
+  _globals['_ALTERBROKERSETTINGSREQUEST_SETENTRY']._serialized_options = b'8\001'
+  _globals['_LISTCLUSTERSREQUEST']._serialized_start=68
+  _globals['_LISTCLUSTERSREQUEST']._serialized_end=89
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=91
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=131
+  _globals['_GETINFOREQUEST']._serialized_start=133
+  _globals['_GETINFOREQUEST']._serialized_end=166
+  _globals['_GETINFORESPONSE']._serialized_start=169
+  _globals['_GETINFORESPONSE']._serialized_end=499
+  _globals['_GETINFORESPONSE_FEATURESENTRY']._serialized_start=452
+  _globals['_GETINFORESPONSE_FEATURESENTRY']._serialized_end=499
+  _globals['_BROKERADDRESS']._serialized_start=501
+  _globals['_BROKERADDRESS']._serialized_end=561
+  _globals['_GETSERVICEMAPREQUEST']._serialized_start=563
+  _globals['_GETSERVICEMAPREQUEST']._serialized_end=618
+  _globals['_GETSERVICEMAPRESPONSE']._serialized_start=621
+  _globals['_GETSERVICEMAPRESPONSE']._serialized_end=774
+  _globals['_SERVICE']._serialized_start=776
+  _globals['_SERVICE']._serialized_end=860
+  _globals['_PARTITIONLEADER']._serialized_start=862
+  _globals['_PARTITIONLEADER']._serialized_end=951
+  _globals['_GETBACKUPMAPREQUEST']._serialized_start=953
+  _globals['_GETBACKUPMAPREQUEST']._serialized_end=1007
+  _globals['_GETBACKUPMAPRESPONSE']._serialized_start=1009
+  _globals['_GETBACKUPMAPRESPONSE']._serialized_end=1095
+  _globals['_PARTITIONBACKUP']._serialized_start=1098
+  _globals['_PARTITIONBACKUP']._serialized_end=1251
+  _globals['_FOLLOWER']._serialized_start=1253
+  _globals['_FOLLOWER']._serialized_end=1317
+  _globals['_CREATECLUSTERREQUEST']._serialized_start=1320
+  _globals['_CREATECLUSTERREQUEST']._serialized_end=1465
+  _globals['_CREATECLUSTERRESPONSE']._serialized_start=1467
+  _globals['_CREATECLUSTERRESPONSE']._serialized_end=1549
+  _globals['_STOPCLUSTERREQUEST']._serialized_start=1551
+  _globals['_STOPCLUSTERREQUEST']._serialized_end=1585
+  _globals['_STOPCLUSTERRESPONSE']._serialized_start=1587
+  _globals['_STOPCLUSTERRESPONSE']._serialized_end=1684
+  _globals['_STARTCLUSTERREQUEST']._serialized_start=1686
+  _globals['_STARTCLUSTERREQUEST']._serialized_end=1721
+  _globals['_STARTCLUSTERRESPONSE']._serialized_start=1723
+  _globals['_STARTCLUSTERRESPONSE']._serialized_end=1821
+  _globals['_DELETECLUSTERREQUEST']._serialized_start=1823
+  _globals['_DELETECLUSTERREQUEST']._serialized_end=1859
+  _globals['_DELETECLUSTERRESPONSE']._serialized_start=1861
+  _globals['_DELETECLUSTERRESPONSE']._serialized_end=1884
+  _globals['_RUNQUERYREQUEST']._serialized_start=1886
+  _globals['_RUNQUERYREQUEST']._serialized_end=1951
+  _globals['_RUNQUERYRESPONSE']._serialized_start=1953
+  _globals['_RUNQUERYRESPONSE']._serialized_end=2039
+  _globals['_ROW']._serialized_start=2041
+  _globals['_ROW']._serialized_end=2080
+  _globals['_CELL']._serialized_start=2082
+  _globals['_CELL']._serialized_end=2148
+  _globals['_GETBROKERSETTINGSREQUEST']._serialized_start=2150
+  _globals['_GETBROKERSETTINGSREQUEST']._serialized_end=2209
+  _globals['_GETBROKERSETTINGSRESPONSE']._serialized_start=2211
+  _globals['_GETBROKERSETTINGSRESPONSE']._serialized_end=2278
+  _globals['_ALTERBROKERSETTINGSREQUEST']._serialized_start=2281
+  _globals['_ALTERBROKERSETTINGSREQUEST']._serialized_end=2487
+  _globals['_ALTERBROKERSETTINGSREQUEST_SETENTRY']._serialized_start=2445
+  _globals['_ALTERBROKERSETTINGSREQUEST_SETENTRY']._serialized_end=2487
+  _globals['_ALTERBROKERSETTINGSRESPONSE']._serialized_start=2489
+  _globals['_ALTERBROKERSETTINGSRESPONSE']._serialized_end=2518
+  _globals['_CLUSTERSERVICE']._serialized_start=2521
+  _globals['_CLUSTERSERVICE']._serialized_end=3487
 # @@protoc_insertion_point(module_scope)

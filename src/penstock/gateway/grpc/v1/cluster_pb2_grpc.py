@@ -60,6 +60,36 @@ class ClusterServiceStub:
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.CreateClusterRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_cluster__pb2.CreateClusterResponse.FromString,
                 _registered_method=True)
+        self.StopCluster = channel.unary_unary(
+                '/penstock.v1.ClusterService/StopCluster',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.StopClusterRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.StopClusterResponse.FromString,
+                _registered_method=True)
+        self.StartCluster = channel.unary_unary(
+                '/penstock.v1.ClusterService/StartCluster',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.StartClusterRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.StartClusterResponse.FromString,
+                _registered_method=True)
+        self.DeleteCluster = channel.unary_unary(
+                '/penstock.v1.ClusterService/DeleteCluster',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.DeleteClusterRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.DeleteClusterResponse.FromString,
+                _registered_method=True)
+        self.RunQuery = channel.unary_unary(
+                '/penstock.v1.ClusterService/RunQuery',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.RunQueryRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.RunQueryResponse.FromString,
+                _registered_method=True)
+        self.GetBrokerSettings = channel.unary_unary(
+                '/penstock.v1.ClusterService/GetBrokerSettings',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsResponse.FromString,
+                _registered_method=True)
+        self.AlterBrokerSettings = channel.unary_unary(
+                '/penstock.v1.ClusterService/AlterBrokerSettings',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -103,6 +133,48 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopCluster(self, request, context):
+        """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartCluster(self, request, context):
+        """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteCluster(self, request, context):
+        """Delete a cluster that was made so, with all its data.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunQuery(self, request, context):
+        """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBrokerSettings(self, request, context):
+        """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterBrokerSettings(self, request, context):
+        """Set some and unset others, all or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -130,6 +202,36 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.CreateCluster,
                     request_deserializer=penstock_dot_v1_dot_cluster__pb2.CreateClusterRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_cluster__pb2.CreateClusterResponse.SerializeToString,
+            ),
+            'StopCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopCluster,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.StopClusterRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.StopClusterResponse.SerializeToString,
+            ),
+            'StartCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartCluster,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.StartClusterRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.StartClusterResponse.SerializeToString,
+            ),
+            'DeleteCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCluster,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.DeleteClusterRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.DeleteClusterResponse.SerializeToString,
+            ),
+            'RunQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunQuery,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.RunQueryRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.RunQueryResponse.SerializeToString,
+            ),
+            'GetBrokerSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBrokerSettings,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsResponse.SerializeToString,
+            ),
+            'AlterBrokerSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterBrokerSettings,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -268,6 +370,168 @@ class ClusterService:
             '/penstock.v1.ClusterService/CreateCluster',
             penstock_dot_v1_dot_cluster__pb2.CreateClusterRequest.SerializeToString,
             penstock_dot_v1_dot_cluster__pb2.CreateClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/StopCluster',
+            penstock_dot_v1_dot_cluster__pb2.StopClusterRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.StopClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/StartCluster',
+            penstock_dot_v1_dot_cluster__pb2.StartClusterRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.StartClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/DeleteCluster',
+            penstock_dot_v1_dot_cluster__pb2.DeleteClusterRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.DeleteClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/RunQuery',
+            penstock_dot_v1_dot_cluster__pb2.RunQueryRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.RunQueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBrokerSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/GetBrokerSettings',
+            penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.GetBrokerSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterBrokerSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.ClusterService/AlterBrokerSettings',
+            penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.AlterBrokerSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

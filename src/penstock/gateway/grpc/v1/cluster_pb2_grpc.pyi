@@ -46,6 +46,18 @@ class ClusterServiceStub:
     all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
     INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
     """
+    StopCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]
+    """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+    StartCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StartClusterRequest, _cluster_pb2.StartClusterResponse]
+    """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+    DeleteCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.DeleteClusterRequest, _cluster_pb2.DeleteClusterResponse]
+    """Delete a cluster that was made so, with all its data."""
+    RunQuery: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.RunQueryRequest, _cluster_pb2.RunQueryResponse]
+    """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+    GetBrokerSettings: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetBrokerSettingsRequest, _cluster_pb2.GetBrokerSettingsResponse]
+    """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+    AlterBrokerSettings: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.AlterBrokerSettingsRequest, _cluster_pb2.AlterBrokerSettingsResponse]
+    """Set some and unset others, all or none."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -65,6 +77,18 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
     INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
     """
+    StopCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]  # type: ignore[assignment]
+    """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+    StartCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StartClusterRequest, _cluster_pb2.StartClusterResponse]  # type: ignore[assignment]
+    """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+    DeleteCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.DeleteClusterRequest, _cluster_pb2.DeleteClusterResponse]  # type: ignore[assignment]
+    """Delete a cluster that was made so, with all its data."""
+    RunQuery: _aio.UnaryUnaryMultiCallable[_cluster_pb2.RunQueryRequest, _cluster_pb2.RunQueryResponse]  # type: ignore[assignment]
+    """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+    GetBrokerSettings: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetBrokerSettingsRequest, _cluster_pb2.GetBrokerSettingsResponse]  # type: ignore[assignment]
+    """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+    AlterBrokerSettings: _aio.UnaryUnaryMultiCallable[_cluster_pb2.AlterBrokerSettingsRequest, _cluster_pb2.AlterBrokerSettingsResponse]  # type: ignore[assignment]
+    """Set some and unset others, all or none."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     """The clusters that a gateway serves, and what runs in them."""
@@ -111,5 +135,53 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
         INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
         """
+
+    @_abc_1.abstractmethod
+    def StopCluster(
+        self,
+        request: _cluster_pb2.StopClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.StopClusterResponse, _abc.Awaitable[_cluster_pb2.StopClusterResponse]]:
+        """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+
+    @_abc_1.abstractmethod
+    def StartCluster(
+        self,
+        request: _cluster_pb2.StartClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.StartClusterResponse, _abc.Awaitable[_cluster_pb2.StartClusterResponse]]:
+        """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+
+    @_abc_1.abstractmethod
+    def DeleteCluster(
+        self,
+        request: _cluster_pb2.DeleteClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.DeleteClusterResponse, _abc.Awaitable[_cluster_pb2.DeleteClusterResponse]]:
+        """Delete a cluster that was made so, with all its data."""
+
+    @_abc_1.abstractmethod
+    def RunQuery(
+        self,
+        request: _cluster_pb2.RunQueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.RunQueryResponse, _abc.Awaitable[_cluster_pb2.RunQueryResponse]]:
+        """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+
+    @_abc_1.abstractmethod
+    def GetBrokerSettings(
+        self,
+        request: _cluster_pb2.GetBrokerSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.GetBrokerSettingsResponse, _abc.Awaitable[_cluster_pb2.GetBrokerSettingsResponse]]:
+        """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+
+    @_abc_1.abstractmethod
+    def AlterBrokerSettings(
+        self,
+        request: _cluster_pb2.AlterBrokerSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.AlterBrokerSettingsResponse, _abc.Awaitable[_cluster_pb2.AlterBrokerSettingsResponse]]:
+        """Set some and unset others, all or none."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from penstock.gateway.grpc.v1 import events_pb2 as penstock_dot_v1_dot_events__pb2
+from penstock.gateway.grpc.v1 import topics_pb2 as penstock_dot_v1_dot_topics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/v1/groups.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\"j\n\x11ListGroupsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06states\x18\x04 \x03(\t\x12\r\n\x05kinds\x18\x05 \x03(\t\"X\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.penstock.v1.GroupSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Q\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"6\n\x14\x44\x65scribeGroupRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\xa6\x01\n\x15\x44\x65scribeGroupResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x15\n\rprotocol_type\x18\x04 \x01(\t\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12)\n\x07members\x18\x07 \x03(\x0b\x32\x18.penstock.v1.GroupMember\"\xc2\x01\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12/\n\npartitions\x18\x07 \x03(\x0b\x32\x1b.penstock.v1.TopicPartitionB\x0e\n\x0c_instance_id\"d\n\x11GetOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.penstock.v1.TopicPartition\"C\n\x12GetOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.CommittedOffset\"U\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x10\n\x08metadata\x18\x04 \x01(\t\"e\n\x14\x43ommitOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.penstock.v1.CommittedOffset\"\x17\n\x15\x43ommitOffsetsResponse\"\x8f\x01\n\x13ResetOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x03(\x05\x12\x1e\n\x02to\x18\x05 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\"E\n\x14ResetOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset\"g\n\x14\x44\x65leteOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.penstock.v1.TopicPartition\"\x17\n\x15\x44\x65leteOffsetsResponse\"4\n\x12\x44\x65leteGroupRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse2\xdb\x04\n\x0cGroupService\x12M\n\nListGroups\x12\x1e.penstock.v1.ListGroupsRequest\x1a\x1f.penstock.v1.ListGroupsResponse\x12V\n\rDescribeGroup\x12!.penstock.v1.DescribeGroupRequest\x1a\".penstock.v1.DescribeGroupResponse\x12M\n\nGetOffsets\x12\x1e.penstock.v1.GetOffsetsRequest\x1a\x1f.penstock.v1.GetOffsetsResponse\x12V\n\rCommitOffsets\x12!.penstock.v1.CommitOffsetsRequest\x1a\".penstock.v1.CommitOffsetsResponse\x12S\n\x0cResetOffsets\x12 .penstock.v1.ResetOffsetsRequest\x1a!.penstock.v1.ResetOffsetsResponse\x12V\n\rDeleteOffsets\x12!.penstock.v1.DeleteOffsetsRequest\x1a\".penstock.v1.DeleteOffsetsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.penstock.v1.DeleteGroupRequest\x1a .penstock.v1.DeleteGroupResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/v1/groups.proto\x12\x0bpenstock.v1\x1a\x18penstock/v1/events.proto\x1a\x18penstock/v1/topics.proto\"j\n\x11ListGroupsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06states\x18\x04 \x03(\t\x12\r\n\x05kinds\x18\x05 \x03(\t\"X\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.penstock.v1.GroupSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Q\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"6\n\x14\x44\x65scribeGroupRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\xa6\x01\n\x15\x44\x65scribeGroupResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x15\n\rprotocol_type\x18\x04 \x01(\t\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12)\n\x07members\x18\x07 \x03(\x0b\x32\x18.penstock.v1.GroupMember\"\xc2\x01\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x0e\n\x06topics\x18\x06 \x03(\t\x12/\n\npartitions\x18\x07 \x03(\x0b\x32\x1b.penstock.v1.TopicPartitionB\x0e\n\x0c_instance_id\"d\n\x11GetOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.penstock.v1.TopicPartition\"C\n\x12GetOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.CommittedOffset\"U\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x10\n\x08metadata\x18\x04 \x01(\t\"e\n\x14\x43ommitOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.penstock.v1.CommittedOffset\"\x17\n\x15\x43ommitOffsetsResponse\"\x8f\x01\n\x13ResetOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x03(\x05\x12\x1e\n\x02to\x18\x05 \x01(\x0b\x32\x12.penstock.v1.Start\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\"E\n\x14ResetOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.PartitionOffset\"g\n\x14\x44\x65leteOffsetsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.penstock.v1.TopicPartition\"\x17\n\x15\x44\x65leteOffsetsResponse\"4\n\x12\x44\x65leteGroupRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"9\n\x17GetGroupSettingsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"B\n\x18GetGroupSettingsResponse\x12&\n\x08settings\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Setting\"\xcb\x01\n\x19\x41lterGroupSettingsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12<\n\x03set\x18\x03 \x03(\x0b\x32/.penstock.v1.AlterGroupSettingsRequest.SetEntry\x12\r\n\x05unset\x18\x04 \x03(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1c\n\x1a\x41lterGroupSettingsResponse2\xa3\x06\n\x0cGroupService\x12M\n\nListGroups\x12\x1e.penstock.v1.ListGroupsRequest\x1a\x1f.penstock.v1.ListGroupsResponse\x12V\n\rDescribeGroup\x12!.penstock.v1.DescribeGroupRequest\x1a\".penstock.v1.DescribeGroupResponse\x12M\n\nGetOffsets\x12\x1e.penstock.v1.GetOffsetsRequest\x1a\x1f.penstock.v1.GetOffsetsResponse\x12V\n\rCommitOffsets\x12!.penstock.v1.CommitOffsetsRequest\x1a\".penstock.v1.CommitOffsetsResponse\x12S\n\x0cResetOffsets\x12 .penstock.v1.ResetOffsetsRequest\x1a!.penstock.v1.ResetOffsetsResponse\x12V\n\rDeleteOffsets\x12!.penstock.v1.DeleteOffsetsRequest\x1a\".penstock.v1.DeleteOffsetsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.penstock.v1.DeleteGroupRequest\x1a .penstock.v1.DeleteGroupResponse\x12_\n\x10GetGroupSettings\x12$.penstock.v1.GetGroupSettingsRequest\x1a%.penstock.v1.GetGroupSettingsResponse\x12\x65\n\x12\x41lterGroupSettings\x12&.penstock.v1.AlterGroupSettingsRequest\x1a\'.penstock.v1.AlterGroupSettingsResponseB\x18Z\x16penstock/v1;penstockv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,40 +34,52 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'penstock.v1.groups_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\026penstock/v1;penstockv1'
-  _globals['_LISTGROUPSREQUEST']._serialized_start=67
-  _globals['_LISTGROUPSREQUEST']._serialized_end=173
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=175
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=263
-  _globals['_GROUPSUMMARY']._serialized_start=265
-  _globals['_GROUPSUMMARY']._serialized_end=346
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=348
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=402
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=405
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=571
-  _globals['_GROUPMEMBER']._serialized_start=574
-  _globals['_GROUPMEMBER']._serialized_end=768
-  _globals['_GETOFFSETSREQUEST']._serialized_start=770
-  _globals['_GETOFFSETSREQUEST']._serialized_end=870
-  _globals['_GETOFFSETSRESPONSE']._serialized_start=872
-  _globals['_GETOFFSETSRESPONSE']._serialized_end=939
-  _globals['_COMMITTEDOFFSET']._serialized_start=941
-  _globals['_COMMITTEDOFFSET']._serialized_end=1026
-  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1028
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1129
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1131
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1154
-  _globals['_RESETOFFSETSREQUEST']._serialized_start=1157
-  _globals['_RESETOFFSETSREQUEST']._serialized_end=1300
-  _globals['_RESETOFFSETSRESPONSE']._serialized_start=1302
-  _globals['_RESETOFFSETSRESPONSE']._serialized_end=1371
-  _globals['_DELETEOFFSETSREQUEST']._serialized_start=1373
-  _globals['_DELETEOFFSETSREQUEST']._serialized_end=1476
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=1478
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=1501
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1503
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1555
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1557
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1578
-  _globals['_GROUPSERVICE']._serialized_start=1581
-  _globals['_GROUPSERVICE']._serialized_end=2184
+  _globals['_ALTERGROUPSETTINGSREQUEST_SETENTRY']._loaded_options = None
+  _globals['_ALTERGROUPSETTINGSREQUEST_SETENTRY']._serialized_options = b'8\001'
+  _globals['_LISTGROUPSREQUEST']._serialized_start=93
+  _globals['_LISTGROUPSREQUEST']._serialized_end=199
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=201
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=289
+  _globals['_GROUPSUMMARY']._serialized_start=291
+  _globals['_GROUPSUMMARY']._serialized_end=372
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=374
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=428
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=431
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=597
+  _globals['_GROUPMEMBER']._serialized_start=600
+  _globals['_GROUPMEMBER']._serialized_end=794
+  _globals['_GETOFFSETSREQUEST']._serialized_start=796
+  _globals['_GETOFFSETSREQUEST']._serialized_end=896
+  _globals['_GETOFFSETSRESPONSE']._serialized_start=898
+  _globals['_GETOFFSETSRESPONSE']._serialized_end=965
+  _globals['_COMMITTEDOFFSET']._serialized_start=967
+  _globals['_COMMITTEDOFFSET']._serialized_end=1052
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1054
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1155
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1157
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1180
+  _globals['_RESETOFFSETSREQUEST']._serialized_start=1183
+  _globals['_RESETOFFSETSREQUEST']._serialized_end=1326
+  _globals['_RESETOFFSETSRESPONSE']._serialized_start=1328
+  _globals['_RESETOFFSETSRESPONSE']._serialized_end=1397
+  _globals['_DELETEOFFSETSREQUEST']._serialized_start=1399
+  _globals['_DELETEOFFSETSREQUEST']._serialized_end=1502
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=1504
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=1527
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1529
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1581
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1583
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=1604
+  _globals['_GETGROUPSETTINGSREQUEST']._serialized_start=1606
+  _globals['_GETGROUPSETTINGSREQUEST']._serialized_end=1663
+  _globals['_GETGROUPSETTINGSRESPONSE']._serialized_start=1665
+  _globals['_GETGROUPSETTINGSRESPONSE']._serialized_end=1731
+  _globals['_ALTERGROUPSETTINGSREQUEST']._serialized_start=1734
+  _globals['_ALTERGROUPSETTINGSREQUEST']._serialized_end=1937
+  _globals['_ALTERGROUPSETTINGSREQUEST_SETENTRY']._serialized_start=1895
+  _globals['_ALTERGROUPSETTINGSREQUEST_SETENTRY']._serialized_end=1937
+  _globals['_ALTERGROUPSETTINGSRESPONSE']._serialized_start=1939
+  _globals['_ALTERGROUPSETTINGSRESPONSE']._serialized_end=1967
+  _globals['_GROUPSERVICE']._serialized_start=1970
+  _globals['_GROUPSERVICE']._serialized_end=2773
 # @@protoc_insertion_point(module_scope)

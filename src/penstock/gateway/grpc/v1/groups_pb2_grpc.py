@@ -70,6 +70,16 @@ class GroupServiceStub:
                 request_serializer=penstock_dot_v1_dot_groups__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_groups__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.GetGroupSettings = channel.unary_unary(
+                '/penstock.v1.GroupService/GetGroupSettings',
+                request_serializer=penstock_dot_v1_dot_groups__pb2.GetGroupSettingsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_groups__pb2.GetGroupSettingsResponse.FromString,
+                _registered_method=True)
+        self.AlterGroupSettings = channel.unary_unary(
+                '/penstock.v1.GroupService/AlterGroupSettings',
+                request_serializer=penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupServiceServicer:
@@ -126,6 +136,20 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetGroupSettings(self, request, context):
+        """The settings of a group, also of one that is not there yet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterGroupSettings(self, request, context):
+        """Set some and unset others, all or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +187,16 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=penstock_dot_v1_dot_groups__pb2.DeleteGroupRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_groups__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'GetGroupSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGroupSettings,
+                    request_deserializer=penstock_dot_v1_dot_groups__pb2.GetGroupSettingsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_groups__pb2.GetGroupSettingsResponse.SerializeToString,
+            ),
+            'AlterGroupSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterGroupSettings,
+                    request_deserializer=penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +389,60 @@ class GroupService:
             '/penstock.v1.GroupService/DeleteGroup',
             penstock_dot_v1_dot_groups__pb2.DeleteGroupRequest.SerializeToString,
             penstock_dot_v1_dot_groups__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGroupSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.GroupService/GetGroupSettings',
+            penstock_dot_v1_dot_groups__pb2.GetGroupSettingsRequest.SerializeToString,
+            penstock_dot_v1_dot_groups__pb2.GetGroupSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterGroupSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.GroupService/AlterGroupSettings',
+            penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsRequest.SerializeToString,
+            penstock_dot_v1_dot_groups__pb2.AlterGroupSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

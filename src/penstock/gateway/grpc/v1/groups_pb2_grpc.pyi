@@ -49,6 +49,10 @@ class GroupServiceStub:
     """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupRequest, _groups_pb2.DeleteGroupResponse]
     """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+    GetGroupSettings: _grpc.UnaryUnaryMultiCallable[_groups_pb2.GetGroupSettingsRequest, _groups_pb2.GetGroupSettingsResponse]
+    """The settings of a group, also of one that is not there yet."""
+    AlterGroupSettings: _grpc.UnaryUnaryMultiCallable[_groups_pb2.AlterGroupSettingsRequest, _groups_pb2.AlterGroupSettingsResponse]
+    """Set some and unset others, all or none."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
@@ -71,6 +75,10 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupRequest, _groups_pb2.DeleteGroupResponse]  # type: ignore[assignment]
     """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+    GetGroupSettings: _aio.UnaryUnaryMultiCallable[_groups_pb2.GetGroupSettingsRequest, _groups_pb2.GetGroupSettingsResponse]  # type: ignore[assignment]
+    """The settings of a group, also of one that is not there yet."""
+    AlterGroupSettings: _aio.UnaryUnaryMultiCallable[_groups_pb2.AlterGroupSettingsRequest, _groups_pb2.AlterGroupSettingsResponse]  # type: ignore[assignment]
+    """Set some and unset others, all or none."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
     """Groups of consumers, seen from outside: who belongs to them and how far they are."""
@@ -132,5 +140,21 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DeleteGroupResponse, _abc.Awaitable[_groups_pb2.DeleteGroupResponse]]:
         """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+
+    @_abc_1.abstractmethod
+    def GetGroupSettings(
+        self,
+        request: _groups_pb2.GetGroupSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_groups_pb2.GetGroupSettingsResponse, _abc.Awaitable[_groups_pb2.GetGroupSettingsResponse]]:
+        """The settings of a group, also of one that is not there yet."""
+
+    @_abc_1.abstractmethod
+    def AlterGroupSettings(
+        self,
+        request: _groups_pb2.AlterGroupSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_groups_pb2.AlterGroupSettingsResponse, _abc.Awaitable[_groups_pb2.AlterGroupSettingsResponse]]:
+        """Set some and unset others, all or none."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -457,7 +457,7 @@ class Setting(_message.Message):
     source: _builtins.str
     """Where the value comes from: topic, broker, cluster, start, default, group."""
     own: _builtins.bool
-    """Whether it was set on the topic itself, so that it can be unset there."""
+    """Whether it was set on the topic, broker or group itself, so that it can be unset there."""
     read_only: _builtins.bool
     secret: _builtins.bool
     documentation: _builtins.str
