@@ -28,6 +28,8 @@ from penstock.model.clock import SystemClock
 if TYPE_CHECKING:
     from penstock.cli.messages import Header, Message, Parse, Portion
 
+HASH_MAX = 2**63 - 1
+
 
 def put(
     topic: TopicName,
@@ -67,6 +69,10 @@ def put(
         int | None,
         typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Partition; otherwise the key decides."),
     ] = None,
+    by_hash: Annotated[
+        int | None,
+        typer.Option("--hash", min=-HASH_MAX, max=HASH_MAX, help="Decides the partition, by its remainder."),
+    ] = None,
     timestamp: Annotated[
         str | None,
         typer.Option("--timestamp", metavar="TIME", help="Time of every message: ISO 8601, @milliseconds, or an age."),
@@ -85,6 +91,8 @@ def put(
         check_choice("--compression", compression, COMPRESSIONS)
         check_choice("--acks", acks, ACKS)
         _check_key(key, key_separator, json_lines=json_lines, tombstone=tombstone)
+        if by_hash is not None and (partition is not None or json_lines):
+            raise usage_error("--hash decides the partition of all messages; leave out --partition and --json-lines")
         if sum((bool(values), bool(files), tombstone)) > 1:
             raise usage_error("messages come from arguments, from --file or from --tombstone, not from several of them")
         if whole and (values or tombstone or json_lines):
@@ -107,7 +115,7 @@ def put(
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
         portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
         options = Options(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
-        write(portions, How(topic, options), bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
+        write(portions, How(topic, options, by_hash), bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
 def _portions(

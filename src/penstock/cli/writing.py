@@ -31,6 +31,8 @@ class How(NamedTuple):
 
     topic: str
     options: Options
+    hash: int | None = None
+    """Decides the partition of all of them."""
 
 
 def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes: int | None, as_json: bool) -> None:
@@ -43,7 +45,7 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
         try:
             with producing(session, how.options) as producer:
                 for portion in ahead:
-                    take_account(session.run(send(producer, portion.messages, how.topic)), portion, stored)
+                    take_account(session.run(send(producer, portion.messages, how.topic, how.hash)), portion, stored)
                     bar.advance(portion.size_bytes)
         except PenstockError as error:
             if stored.count or isinstance(error, BadMessageError):
@@ -57,7 +59,9 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
     stored.tell()
 
 
-async def send(producer: AsyncProducer, messages: Sequence[Message], topic: str) -> list[Outcome]:
+async def send(
+    producer: AsyncProducer, messages: Sequence[Message], topic: str, by_hash: int | None = None
+) -> list[Outcome]:
     """Store the messages; what became of each. A header with an id is what makes the message stored once under it."""
     receipts = producer.put_many(
         topic,
@@ -66,6 +70,7 @@ async def send(producer: AsyncProducer, messages: Sequence[Message], topic: str)
         headers=_column([_headers(message) for message in messages]),
         timestamps=_times(messages),
         partition=_column([message.partition for message in messages]),
+        hashes=None if by_hash is None else [by_hash] * len(messages),
         message_ids=_column([_message_id(message) for message in messages]),
     )
     try:
