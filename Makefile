@@ -44,12 +44,14 @@ check: $(READY)
 	say $(PYTHON) scripts/sync.py --check; \
 	say $(PYTHON) scripts/proto.py --check; \
 	say $(PYTHON) scripts/wire_page.py --check; \
+	say $(PYTHON) scripts/verbs_page.py --check; \
 	say $(PYTHON) scripts/reference.py --check; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed" >&2; exit 1; }
 
 format: $(READY)
 	$(PYTHON) scripts/sync.py
 	$(PYTHON) scripts/proto.py
+	$(PYTHON) scripts/verbs_page.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

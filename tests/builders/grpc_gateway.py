@@ -88,7 +88,7 @@ class Failure:
 
 def failure_of(error: grpc.RpcError) -> Failure:
     """What the details say; AssertionError where they are not ours."""
-    assert isinstance(error, grpc.aio.AioRpcError)
+    assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
     trailers = dict(error.trailing_metadata() or ())
     told = Status.FromString(trailers[DETAILS_KEY])
     info, bad = ErrorInfo(), BadRequest()

@@ -1,0 +1,223 @@
+"""Groups, iterators and clusters: what is called, and what must come of it."""
+
+from integration.verbs.case import UNKNOWN_TOPIC, Arguments, Case, no_group, no_topic
+from integration.verbs.shapes import InFlight, Made, Place, Read
+from integration.verbs.world import CLIENT, World
+from penstock.model.errors import ErrorCode
+
+_GROUPS = (
+    Case(
+        "read_in_group", "which goes on behind that",
+        lambda w: {"topic": w.topic("a", "b"), "group": w.unused(), "count": 2}, lambda w, a: ["a", "b"],
+        lambda w, a: w.committed(a["group"]) == {Place(a["topic"], 0): 2},
+    ),
+    Case(
+        "list_groups", "with their states", lambda w: {"group": w.group(w.topic("a"))},
+        lambda w, a: "Empty", seen=lambda found, a: found[a["group"]], only_for_us=("group",),
+    ),
+    Case(
+        "describe_group", "without members", lambda w: {"group": w.group(w.topic("a"))}, lambda w, a: ("Empty", []),
+        but={"wire": "that one is a classic group, which DescribeGroups describes"},
+    ),
+    Case("describe_group", "that is not there", no_group, fails=ErrorCode.GROUP_ID_NOT_FOUND),
+    Case(
+        "delete_group", "with what it has committed", lambda w: {"group": w.group(w.topic("a"))}, lambda w, a: None,
+        lambda w, a: w.committed(a["group"]) == {},
+    ),
+    Case("delete_group", "that is not there", no_group, fails=ErrorCode.GROUP_ID_NOT_FOUND),
+    Case("delete_group", "that has members", lambda w: {"group": w.member()}, fails=ErrorCode.NON_EMPTY_GROUP),
+    Case(
+        "group_offsets", "what it has committed", lambda w: {"group": w.group(w.topic("a"))},
+        lambda w, a: w.committed(a["group"]),
+    ),
+    Case(
+        "commit_offsets", "of a group without members",
+        lambda w: {"group": w.unused(), "topic": w.topic("a", "b"), "offset": 1}, lambda w, a: None,
+        lambda w, a: w.committed(a["group"]) == {Place(a["topic"], 0): 1},
+    ),
+    Case(
+        "commit_offsets", "in no topic", lambda w: {"group": w.unused(), **no_topic(w), "offset": 1},
+        fails=UNKNOWN_TOPIC,
+    ),
+    Case(
+        "reset_offsets", "to the beginning",
+        lambda w: {"topic": (topic := w.topic("a", "b")), "group": w.group(topic), "to": "beginning"},
+        lambda w, a: {0: 0}, lambda w, a: w.committed(a["group"]) == {Place(a["topic"], 0): 0},
+    ),
+    Case(
+        "reset_offsets", "in no topic", lambda w: {"group": w.unused(), **no_topic(w), "to": "latest"},
+        fails=UNKNOWN_TOPIC,
+    ),
+    Case(
+        "delete_offsets", "in a topic",
+        lambda w: {"topic": (topic := w.topic("a")), "group": w.group(topic)}, lambda w, a: None,
+        lambda w, a: w.committed(a["group"]) == {},
+    ),
+    Case(
+        "delete_offsets", "of no group", lambda w: {**no_group(w), "topic": w.topic("a")},
+        fails=ErrorCode.GROUP_ID_NOT_FOUND,
+    ),
+    Case(
+        "group_settings", "which has none of its own", lambda w: {"group": w.group(w.topic("a"))}, lambda w, a: {},
+    ),
+    Case(
+        "change_group_settings", "that are fixed at the start",
+        lambda w: {"group": w.unused(), "chosen": {"consumer.session.timeout.ms": "50000"}},
+        fails=ErrorCode.INVALID_REQUEST,
+    ),
+)  # fmt: skip
+
+
+def _ours(world: World, *values: str) -> Arguments:
+    owned = world.owned(*values)
+    return {"group": owned.group, "client_id": CLIENT, "iterator": owned.iterator}
+
+
+def _stranger(world: World) -> Arguments:
+    return {"group": world.member(), "client_id": "nobody"}
+
+
+def _of_another(world: World) -> Arguments:
+    owned = world.owned("a")
+    world.join(owned.group, "another")
+    return {"group": owned.group, "client_id": "another", "topic": owned.topic}
+
+
+def _settled(world: World) -> Arguments:
+    ours = _ours(world, "a", "b")
+    world.commit(ours["group"], ours["iterator"], 1)
+    return ours
+
+
+_ITERATORS = (
+    Case("join_group", "as a new client", lambda w: {"group": w.unused(), "client_id": CLIENT}, lambda w, a: []),
+    Case(
+        "join_group", "that has no name", lambda w: {"group": "", "client_id": CLIENT},
+        fails=ErrorCode.INVALID_GROUP_ID, field="group",
+    ),
+    Case(
+        "beat", "with what is the client's", lambda w: {"group": w.owned("a").group, "client_id": CLIENT},
+        lambda w, a: 1, seen=lambda found, _: len(found),
+    ),
+    Case("beat", "as a stranger", _stranger, fails=ErrorCode.UNKNOWN_MEMBER_ID),
+    Case(
+        "leave_group", "for good", lambda w: {"group": w.member(), "client_id": CLIENT}, lambda w, a: None,
+        lambda w, a: not w.is_member(a["group"]),
+    ),
+    Case("leave_group", "as a stranger", _stranger, fails=ErrorCode.UNKNOWN_MEMBER_ID),
+    Case(
+        "get_iterator", "of a partition of one's own",
+        lambda w: {"group": w.member(), "client_id": CLIENT, "topic": w.topic("a")}, lambda w, a: Place(a["topic"], 0),
+    ),
+    Case("get_iterator", "of a partition of another's", _of_another, fails=ErrorCode.NOT_OWNER),
+    Case(
+        "get_iterator", "of no topic", lambda w: {"group": w.member(), "client_id": CLIENT, **no_topic(w)},
+        fails=UNKNOWN_TOPIC,
+    ),
+    Case(
+        "list_iterators", "of all clients", lambda w: {"group": w.owned("a").group},
+        lambda w, a: [CLIENT], seen=lambda found, _: [InFlight(*row).client_id for row in found],
+    ),
+    Case("list_iterators", "of no group", no_group, fails=ErrorCode.GROUP_ID_NOT_FOUND),
+    Case(
+        "read_iterator", "what it stands for", lambda w: {"iterator": w.owned("a", "b").iterator},
+        lambda w, a: [Read(0, "a"), Read(1, "b")],
+    ),
+    Case(
+        "read_iterator", "that nobody has signed",
+        lambda w: {"iterator": w.owned("a").iterator._replace(token=b"made up")}, fails=ErrorCode.INVALID_ITERATOR,
+    ),
+    Case(
+        "hand_iterator", "so many messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: None,
+        lambda w, a: w.handed(a["group"]) == 1,
+    ),
+    Case("hand_iterator", "of another's", lambda w: {**_ours(w, "a"), "client_id": "another", "count": 1},
+         fails=ErrorCode.FOREIGN_ITERATOR),
+    Case(
+        "commit_iterator", "so many messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: 1,
+        lambda w, a: list(w.committed(a["group"]).values()) == [1],
+    ),
+    Case(
+        "commit_iterator", "of which nothing was handed on", lambda w: {**_ours(w, "a"), "count": None},
+        fails=ErrorCode.NOTHING_HANDED,
+    ),
+    Case(
+        "commit_iterator", "that was committed before", lambda w: {**_settled(w), "count": 2},
+        fails=ErrorCode.ITERATOR_SETTLED,
+    ),
+)  # fmt: skip
+
+
+def _no_cluster(world: World) -> Arguments:
+    return {"name": world.unused()}
+
+
+_CLUSTER = (
+    Case(
+        "create_cluster", "of one broker", lambda w: {"name": w.unused(), "brokers": 1},
+        lambda w, a: Made(a["name"], 1, False),
+    ),
+    Case(
+        "create_cluster", "that exists", lambda w: {"name": w.cluster(), "brokers": 1}, fails=ErrorCode.CLUSTER_EXISTS,
+    ),
+    Case(
+        "create_cluster", "of a bad name", lambda w: {"name": "No Name", "brokers": 1},
+        fails=ErrorCode.INVALID_CLUSTER, field="name",
+    ),
+    Case(
+        "create_cluster", "of too many brokers", lambda w: {"name": w.unused(), "brokers": 5_000},
+        fails=ErrorCode.INVALID_CLUSTER, field="brokers",
+    ),
+    Case(
+        "list_clusters", "by name", lambda w: {"name": w.cluster()}, lambda w, a: True,
+        seen=lambda found, a: {"default", a["name"]} <= set(found), only_for_us=("name",),
+    ),
+    Case(
+        "stop_cluster", "that runs", lambda w: {"name": w.cluster()}, lambda w, a: Made(a["name"], 1, True),
+    ),
+    Case("stop_cluster", "that is not there", _no_cluster, fails=ErrorCode.UNKNOWN_CLUSTER),
+    Case(
+        "start_cluster", "that was stopped", lambda w: {"name": w.cluster()}, lambda w, a: Made(a["name"], 1, False),
+    ),
+    Case("start_cluster", "that is not there", _no_cluster, fails=ErrorCode.UNKNOWN_CLUSTER),
+    Case(
+        "delete_cluster", "for good", lambda w: {"name": w.further_cluster()}, lambda w, a: None,
+        lambda w, a: a["name"] not in w.clusters(),
+    ),
+    Case("delete_cluster", "that is not there", _no_cluster, fails=ErrorCode.UNKNOWN_CLUSTER),
+    Case(
+        "service_map", "who leads a topic", lambda w: {"topics": [w.topic(partitions=2)]},
+        lambda w, a: {Place(a["topics"][0], number): 1 for number in (0, 1)},
+    ),
+    Case("service_map", "of no topic", lambda w: {"topics": [w.unused()]}, fails=UNKNOWN_TOPIC),
+    Case(
+        "backup_map", "where a topic ends", lambda w: {"topics": [w.topic("a", "b")]},
+        lambda w, a: {Place(a["topics"][0], 0): 2},
+    ),
+    Case("backup_map", "of no topic", lambda w: {"topics": [w.unused()]}, fails=UNKNOWN_TOPIC),
+    Case(
+        "query", "a topic's row",
+        lambda w: {"sql": f"SELECT name, 7 AS n, NULL AS empty FROM topics WHERE name = '{w.topic()}'"},
+        lambda w, a: (["name", "n", "empty"], [[a["sql"].split("'")[1], 7, None]]),
+    ),
+    Case("query", "that writes", lambda w: {"sql": "DELETE FROM topics"}, fails=ErrorCode.INVALID_REQUEST),
+    Case(
+        "info", "with the broker's version", lambda w: {},
+        lambda w, a: (w.client.info().broker.version, w.client.info().broker.cluster_id),
+    ),
+    Case("describe_cluster", "with its brokers", lambda w: {}, lambda w, a: {1: w.broker.port}),
+    Case(
+        "broker_settings", "all of them", lambda w: {"broker": 1}, lambda w, a: "1",
+        seen=lambda found, _: found["node.id"],
+    ),
+    Case(
+        "broker_settings", "of no broker", lambda w: {"broker": 77}, fails=ErrorCode.RESOURCE_NOT_FOUND,
+        but={"wire": "a broker answers for itself, and does not know whether there is another"},
+    ),
+    Case(
+        "change_broker_settings", "that are fixed at the start",
+        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST,
+    ),
+)  # fmt: skip
+
+GROUP_CASES = (*_GROUPS, *_ITERATORS, *_CLUSTER)

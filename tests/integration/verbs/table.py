@@ -1,0 +1,344 @@
+"""The one table of verbs: what can be asked of Penstock, and how on each interface.
+
+`test_verbs` calls every verb wherever its row says that it is, `test_table` holds the rows to what there really is, and
+`scripts/verbs_page.py` makes docs/verbs.md of them. Where an interface does not have a verb, the reason stands there.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Missing(NamedTuple):
+    """An interface does not have a verb, for this reason."""
+
+    reason: str
+
+
+Place = str | tuple[str, ...] | Missing
+"""Where a verb is: an API, a method, a route or a command; several where it has several forms."""
+
+INTERFACES = ("wire", "sdk", "http", "grpc", "cli")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """`name` is what the adapters call it; `row` is that of docs/spec-coverage.md."""
+
+    name: str
+    row: str
+    does: str
+    wire: Place
+    sdk: Place
+    http: Place
+    grpc: Place
+    cli: Place
+
+    def at(self, interface: str) -> Place:
+        place: Place = getattr(self, interface)
+        return place
+
+    def has(self, interface: str) -> bool:
+        return not isinstance(self.at(interface), Missing)
+
+    def places(self, interface: str) -> tuple[str, ...]:
+        """The names of what does it; none where it is missing."""
+        place = self.at(interface)
+        if isinstance(place, Missing):
+            return ()
+        return (place,) if isinstance(place, str) else place
+
+
+_ASKED_AT_ONCE = Missing("a command ends with its answer, and so would the client's time in the group")
+_CONSUMERS = Missing("a consumer is enough: each of its requests keeps it in the group, and the gateway gets iterators")
+_SUPERVISOR = Missing("brokers are started by a supervisor, which is reached through its gateway or on its machine")
+_IN_TOPICS = Missing("topics are told with their sizes")
+
+_TOPICS = (
+    Verb(
+        "list_topics", "T1", "List topics",
+        wire=("DescribeTopicPartitions", "Metadata"),
+        sdk=("client.list_topics", "admin.list_topics", "admin.topic_sizes", "client.metadata"),
+        http="GET /v1/topics", grpc="TopicService.ListTopics", cli="topic list",
+    ),
+    Verb(
+        "create_topic", "T2", "Make a topic",
+        wire="CreateTopics", sdk="client.create_topic", http=("POST /topic", "POST /v1/topics"),
+        grpc="TopicService.CreateTopic", cli="topic create",
+    ),
+    Verb(
+        "add_partitions", "T2", "Let a topic have more partitions",
+        wire="CreatePartitions", sdk="admin.create_partitions", http="POST /v1/topics/{topic}/partitions",
+        grpc="TopicService.AddPartitions", cli="topic alter",
+    ),
+    Verb(
+        "describe_topic", "T3", "Describe a topic",
+        wire=("Metadata", "DescribeTopicPartitions", "ListOffsets"),
+        sdk=("client.describe_topic", "admin.partition_sizes"),
+        http="GET /v1/topics/{topic}", grpc="TopicService.DescribeTopic", cli="topic describe",
+    ),
+    Verb(
+        "log_directories", "T3", "Show what lies in which data directory",
+        wire="DescribeLogDirs", sdk="admin.describe_log_dirs", http=_IN_TOPICS, grpc=_IN_TOPICS, cli=_IN_TOPICS,
+    ),
+    Verb(
+        "delete_topic", "T4", "Delete a topic",
+        wire="DeleteTopics", sdk="client.delete_topic", http="DELETE /v1/topics/{topic}",
+        grpc="TopicService.DeleteTopic", cli="topic delete",
+    ),
+    Verb(
+        "delete_messages", "T4", "Remove a topic's oldest messages",
+        wire="DeleteRecords", sdk="admin.delete_records", http="DELETE /v1/topics/{topic}/messages",
+        grpc="MessageService.DeleteMessages", cli="topic empty",
+    ),
+    Verb(
+        "topic_settings", "T7", "Show a topic's settings",
+        wire="DescribeConfigs", sdk="admin.describe_settings", http="GET /v1/topics/{topic}/settings",
+        grpc="TopicService.GetTopicSettings", cli=("config list", "config describe"),
+    ),
+    Verb(
+        "change_topic_settings", "T7", "Change a topic's settings",
+        wire=("IncrementalAlterConfigs", "AlterConfigs"), sdk="admin.alter_settings",
+        http="PATCH /v1/topics/{topic}/settings",
+        grpc="TopicService.AlterTopicSettings", cli=("config set", "config unset", "topic alter"),
+    ),
+)  # fmt: skip
+
+_WRITING = (
+    Verb(
+        "put", "W1", "Write a message",
+        wire=("Produce", "Puts"),
+        sdk=("client.producer", "producer.put", "producer.flush", "producer.group"),
+        http=("POST /events", "POST /v1/topics/{topic}/messages"), grpc="MessageService.Put", cli="put",
+    ),
+    Verb(
+        "put_many", "W7", "Write many messages",
+        wire=("Puts", "Produce"),
+        sdk=("producer.put_many", "producer.room", "producer.held_bytes", "producer.max_bytes"),
+        http="POST /events", grpc=("MessageService.PutMany", "MessageService.PutStream"), cli="put",
+    ),
+    Verb(
+        "put_by_hash", "W2", "Write where a hash says",
+        wire="Puts", sdk="producer.put", http="POST /events", grpc="MessageService.Put", cli="put",
+    ),
+    Verb(
+        "put_once", "W4", "Write under a message id, once",
+        wire=("Puts", "InitProducerId"), sdk="producer.put", http="POST /events", grpc="MessageService.Put", cli="put",
+    ),
+)  # fmt: skip
+
+_READING = (
+    Verb(
+        "get", "R1", "Read from an offset on",
+        wire="Fetch", sdk=("client.read", "client.read_any", "consumer.get"),
+        http=("GET /events", "GET /v1/topics/{topic}/messages"), grpc="MessageService.Get", cli="get",
+    ),
+    Verb(
+        "poll", "R2", "Read all that is there, and know where to go on",
+        wire="Fetch",
+        sdk=(
+            "client.consumer", "consumer.poll", "consumer.poll_batch", "consumer.poll_arrow", "consumer.batches",
+            "consumer.arrow", "consumer.arrow_table", "consumer.position", "consumer.seek", "consumer.pause",
+            "consumer.resume", "consumer.lag", "consumer.start", "consumer.alive", "consumer.health",
+            "consumer.assignment", "consumer.topics",
+        ),
+        http="GET /events", grpc="MessageService.Get", cli="get",
+    ),
+    Verb(
+        "long_poll", "R3", "Wait for what is not there yet",
+        wire="Fetch", sdk="client.read", http="GET /events", grpc="MessageService.Get", cli="get",
+    ),
+    Verb(
+        "find_offsets", "R4", "Find a place by time, or an end of the log",
+        wire="ListOffsets", sdk="client.offsets", http="GET /v1/topics/{topic}/offsets",
+        grpc="MessageService.FindOffsets",
+        cli=Missing("`get` takes times and ends as they are; `topic describe` tells where partitions begin and end"),
+    ),
+    Verb(
+        "subscribe", "R8", "Be sent what comes",
+        wire=("Subscribe", "SubscriptionCommit", "Unsubscribe"),
+        sdk=(
+            "client.subscription", "subscription.poll", "subscription.poll_batch", "subscription.batches",
+            "subscription.commit", "subscription.position", "subscription.start", "subscription.topics",
+            "subscription.group",
+        ),
+        http="GET /events", grpc=("MessageService.Tail", "MessageService.Subscribe"), cli="tail",
+    ),
+)  # fmt: skip
+
+_GROUPS = (
+    Verb(
+        "read_in_group", "R6", "Read as one of a group, and commit",
+        wire=(
+            "GroupJoin", "IterGet", "Iter", "IterCommit", "ConsumerGroupHeartbeat", "JoinGroup", "SyncGroup",
+            "Heartbeat", "LeaveGroup", "FindCoordinator",
+        ),
+        sdk=(
+            "consumer.group", "consumer.member_id", "consumer.commit", "client.iterators", "iterators.poll",
+            "iterators.finish", "iterators.group", "iterators.topics", "iterators.client_id", "iterators.membership",
+        ),
+        http=("GET /events", "POST /offset"), grpc=("ConsumerService.Poll", "ConsumerService.Commit"), cli="tail",
+    ),
+    Verb(
+        "list_groups", "R6", "List groups",
+        wire="ListGroups", sdk="groups.list", http="GET /v1/groups", grpc="GroupService.ListGroups", cli="group list",
+    ),
+    Verb(
+        "describe_group", "R6", "Describe a group",
+        wire=("ConsumerGroupDescribe", "DescribeGroups"), sdk="groups.describe", http="GET /v1/groups/{group}",
+        grpc="GroupService.DescribeGroup", cli="group describe",
+    ),
+    Verb(
+        "delete_group", "R6", "Delete a group",
+        wire="DeleteGroups", sdk="groups.delete", http="DELETE /v1/groups/{group}", grpc="GroupService.DeleteGroup",
+        cli="group delete",
+    ),
+    Verb(
+        "group_offsets", "R5", "Show how far a group is",
+        wire="OffsetFetch", sdk="groups.offsets", http="GET /v1/groups/{group}/offsets",
+        grpc="GroupService.GetOffsets", cli="group describe",
+    ),
+    Verb(
+        "commit_offsets", "R5", "Set where a group goes on",
+        wire="OffsetCommit", sdk="groups.commit", http="PUT /v1/groups/{group}/offsets",
+        grpc="GroupService.CommitOffsets", cli="group reset",
+    ),
+    Verb(
+        "reset_offsets", "R5", "Take a group to the beginning, the end or a time",
+        wire=Missing("ListOffsets finds the places, and OffsetCommit sets them"),
+        sdk=Missing("`client.offsets` finds the places, and `groups.commit` sets them"),
+        http=Missing("`GET …/offsets` of the topic finds the places, and `PUT …/offsets` of the group sets them"),
+        grpc="GroupService.ResetOffsets", cli="group reset",
+    ),
+    Verb(
+        "delete_offsets", "R5", "Forget where a group was in a topic",
+        wire="OffsetDelete", sdk="groups.delete_offsets", http="DELETE /v1/groups/{group}/offsets",
+        grpc="GroupService.DeleteOffsets",
+        cli=Missing("`group reset` sets another place, and `group delete` forgets all"),
+    ),
+    Verb(
+        "group_settings", "R6", "Show a group's settings",
+        wire="DescribeConfigs", sdk="admin.describe_settings", http="GET /v1/groups/{group}/settings",
+        grpc="GroupService.GetGroupSettings", cli=("config list", "config describe"),
+    ),
+    Verb(
+        "change_group_settings", "R6", "Change a group's settings",
+        wire="IncrementalAlterConfigs", sdk="admin.alter_settings", http="PATCH /v1/groups/{group}/settings",
+        grpc="GroupService.AlterGroupSettings", cli=("config set", "config unset"),
+    ),
+)  # fmt: skip
+
+_ITERATORS = (
+    Verb(
+        "join_group", "R7", "Join a group of iterators",
+        wire="GroupJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"), http=_CONSUMERS,
+        grpc="IteratorService.JoinGroup", cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "beat", "R7", "Stay in a group of iterators",
+        wire="GroupBeat", sdk=("calls.beat", "iterators.beat"), http=_CONSUMERS, grpc="IteratorService.Beat",
+        cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "leave_group", "R7", "Leave a group of iterators",
+        wire="GroupLeave", sdk=("calls.leave", "iterators.leave"),
+        http="DELETE /v1/groups/{group}/consumers/{consumer}",
+        grpc=("ConsumerService.Leave", "IteratorService.LeaveGroup"), cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "get_iterator", "R7", "Get the iterator of a partition",
+        wire="IterGet", sdk=("calls.get", "iterators.get"), http=_CONSUMERS, grpc="IteratorService.GetIterator",
+        cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "list_iterators", "R7", "List what a group has in flight",
+        wire="Iters", sdk=("calls.list", "iterators.list"), http="GET /v1/groups/{group}/iterators",
+        grpc="IteratorService.ListIterators",
+        cli=Missing("`sql` shows how far groups are; what is in flight for seconds is for programs"),
+    ),
+    Verb(
+        "read_iterator", "R7", "Read with an iterator",
+        wire="Iter", sdk=("calls.read", "iterators.read"), http=_CONSUMERS, grpc="IteratorService.ReadIterator",
+        cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "hand_iterator", "R7", "Note what of an iterator was handed on",
+        wire="IterHand", sdk="calls.hand", http=_CONSUMERS, grpc="IteratorService.HandIterator", cli=_ASKED_AT_ONCE,
+    ),
+    Verb(
+        "commit_iterator", "R7", "Commit what was read with an iterator",
+        wire="IterCommit", sdk=("calls.commit", "iterators.commit"), http=_CONSUMERS,
+        grpc="IteratorService.CommitIterator", cli=_ASKED_AT_ONCE,
+    ),
+)  # fmt: skip
+
+_CLUSTER = (
+    Verb(
+        "create_cluster", "C1", "Make a cluster",
+        wire=_SUPERVISOR, sdk=_SUPERVISOR, http="POST /cluster", grpc="ClusterService.CreateCluster",
+        cli="cluster create",
+    ),
+    Verb(
+        "list_clusters", "C1", "List clusters",
+        wire=_SUPERVISOR, sdk=_SUPERVISOR, http="GET /v1/clusters", grpc="ClusterService.ListClusters",
+        cli="cluster list",
+    ),
+    Verb(
+        "stop_cluster", "C1", "Stop the brokers of a cluster",
+        wire=_SUPERVISOR, sdk=_SUPERVISOR, http="POST /v1/clusters/{name}/stop", grpc="ClusterService.StopCluster",
+        cli="cluster stop",
+    ),
+    Verb(
+        "start_cluster", "C1", "Start the brokers of a cluster again",
+        wire=_SUPERVISOR, sdk=_SUPERVISOR, http="POST /v1/clusters/{name}/start", grpc="ClusterService.StartCluster",
+        cli="cluster start",
+    ),
+    Verb(
+        "delete_cluster", "C1", "Delete a cluster with all its data",
+        wire=_SUPERVISOR, sdk=_SUPERVISOR, http="DELETE /v1/clusters/{name}", grpc="ClusterService.DeleteCluster",
+        cli="cluster delete",
+    ),
+    Verb(
+        "service_map", "C4", "Show which service runs where, and who leads what",
+        wire="ServiceMap", sdk="client.service_map", http="GET /v1/service-map", grpc="ClusterService.GetServiceMap",
+        cli="cluster services",
+    ),
+    Verb(
+        "backup_map", "C4", "Show who has copies of what",
+        wire="BackupMap", sdk="client.backup_map", http="GET /v1/backup-map", grpc="ClusterService.GetBackupMap",
+        cli="cluster backups",
+    ),
+    Verb(
+        "query", "C5", "Ask the catalog in SQL",
+        wire="Query", sdk="admin.query", http="POST /v1/query", grpc="ClusterService.RunQuery", cli="sql",
+    ),
+    Verb(
+        "info", "C7", "Show versions and clocks",
+        wire="Info", sdk=("client.info", "client.clock_drift"), http="GET /v1/info", grpc="ClusterService.GetInfo",
+        cli="info",
+    ),
+    Verb(
+        "describe_cluster", "P5", "Describe a cluster",
+        wire=("DescribeCluster", "Metadata"), sdk="admin.describe_cluster", http="GET /v1/cluster",
+        grpc="ClusterService.GetInfo", cli="cluster info",
+    ),
+    Verb(
+        "broker_settings", "P5", "Show a broker's settings",
+        wire="DescribeConfigs", sdk="admin.describe_settings", http="GET /v1/brokers/{broker}/settings",
+        grpc="ClusterService.GetBrokerSettings", cli=("config list", "config describe"),
+    ),
+    Verb(
+        "change_broker_settings", "P5", "Change a broker's settings",
+        wire="IncrementalAlterConfigs", sdk="admin.alter_settings", http="PATCH /v1/brokers/{broker}/settings",
+        grpc="ClusterService.AlterBrokerSettings", cli=("config set", "config unset"),
+    ),
+    Verb(
+        "dump", "P6", "Print the log readably",
+        wire=Missing("Fetch gives the same messages, and batches as they are stored"),
+        sdk=Missing("`consumer` gives the same messages"),
+        http=Missing("`GET /events` gives the same messages"),
+        grpc=Missing("`Get` gives the same messages"),
+        cli="dump",
+    ),
+)  # fmt: skip
+
+VERBS = (*_TOPICS, *_WRITING, *_READING, *_GROUPS, *_ITERATORS, *_CLUSTER)

@@ -1,0 +1,128 @@
+"""What verbs are called upon: one broker with its gateway, and things in it that were made for one call."""
+
+import itertools
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import penstock
+from integration.verbs.shapes import Place
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.iterating.requests import GroupIterator
+from penstock.testing.real_broker import RealBroker
+
+CLIENT = "somebody"
+
+
+class Owned(NamedTuple):
+    """A client of a group, with the iterator of a topic's only partition."""
+
+    group: str
+    topic: str
+    iterator: GroupIterator
+
+
+class World:
+    def __init__(self, broker: RealBroker, makers: Any) -> None:
+        self.broker = broker
+        self._makers = makers
+        self.client = penstock.connect(broker.bootstrap)
+        self._producer = self.client.producer()
+        self._calls = self.client.iterator_calls()
+        self._numbers = itertools.count(1)
+        self._cluster = ""
+        self._threads: list[threading.Thread] = []
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+        self.client.close()
+
+    def unused(self) -> str:
+        """A name of something that is not there."""
+        return f"verbs-{next(self._numbers):04}"
+
+    def topic(self, *values: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
+        """A topic that has these messages in its first partition."""
+        name = self.unused()
+        self.client.create_topic(name, partitions=partitions, settings=settings)
+        if values:
+            self._producer.put_many(name, list(values), partition=0).result()
+        return name
+
+    def put_soon(self, topic: str, value: str) -> None:
+        """Have a message written at some moment from now on, by somebody else."""
+        thread = threading.Thread(target=lambda: self._producer.put(topic, value, partition=0).result())
+        self._threads.append(thread)
+        thread.start()
+
+    def partitions(self, topic: str) -> int:
+        return len(self.client.describe_topic(topic).partitions)
+
+    def is_there(self, topic: str) -> bool:
+        return any(view.name == topic for view in self.client.list_topics())
+
+    def values(self, topic: str, partition: int = 0) -> list[str]:
+        found = self.client.read(topic, partition, "beginning").messages
+        return [bytes(message.value or b"").decode() for message in found]
+
+    def own_settings(self, kind: str, name: str) -> dict[str, str | None]:
+        return {row.name: row.value for row in self.client.admin.describe_settings(kind, name) if row.is_own}
+
+    # Groups.
+
+    def group(self, topic: str, offset: int = 1) -> str:
+        """A group without members that has committed something."""
+        name = self.unused()
+        self.client.groups.commit(name, {penstock.TopicPartition(topic, 0): CommittedOffset(offset)})
+        return name
+
+    def committed(self, group: str) -> dict[Place, int]:
+        return {Place(*where): row.offset for where, row in self.client.groups.offsets(group).items()}
+
+    def member(self) -> str:
+        """A group of iterators with one client, that reads nothing yet."""
+        group = self.unused()
+        self.join(group, CLIENT)
+        return group
+
+    def join(self, group: str, client_id: str) -> None:
+        self._calls.join(group, client_id)
+
+    def is_member(self, group: str) -> bool:
+        try:
+            self._calls.beat(group, CLIENT)
+        except PenstockError as error:
+            return error.code is not ErrorCode.UNKNOWN_MEMBER_ID
+        return True
+
+    def owned(self, *values: str) -> Owned:
+        """A client of a group that has a topic with these messages to itself."""
+        topic, group = self.topic(*values), self.member()
+        given = self._calls.get(group, CLIENT, topic, 0, max_messages=100)
+        return Owned(group, topic, self._calls.read(given).iterator)
+
+    def commit(self, group: str, iterator: GroupIterator, count: int) -> None:
+        self._calls.commit(group, CLIENT, iterator, count)
+
+    def handed(self, group: str) -> int:
+        (listed,) = self._calls.list(group, CLIENT)
+        return listed.handed
+
+    # Clusters.
+
+    def cluster(self) -> str:
+        """A cluster that runs, the same for all who ask."""
+        if not self._cluster:
+            self._cluster = self.further_cluster()
+        return self._cluster
+
+    def further_cluster(self) -> str:
+        name = self.unused()
+        self._makers.create_cluster(name, 1)
+        return name
+
+    def clusters(self) -> list[str]:
+        found: list[str] = self._makers.list_clusters()
+        return found
