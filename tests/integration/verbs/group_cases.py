@@ -93,7 +93,7 @@ _ITERATORS = (
     Case("join_group", "as a new client", lambda w: {"group": w.unused(), "client_id": CLIENT}, lambda w, a: []),
     Case(
         "join_group", "that has no name", lambda w: {"group": "", "client_id": CLIENT},
-        fails=ErrorCode.INVALID_GROUP_ID, field="group",
+        fails=ErrorCode.INVALID_GROUP_ID, field="group", but={"http": "the name is a part of the path"},
     ),
     Case(
         "beat", "with what is the client's", lambda w: {"group": w.owned("a").group, "client_id": CLIENT},

@@ -1,11 +1,13 @@
 """The verbs as whoever has `curl` has them."""
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
+from penstock.sdk.iterating.requests import GroupIterator
 
 
 class OverHttp:
@@ -163,12 +165,36 @@ class OverHttp:
 
     # Iterators.
 
+    def join_group(self, group: str, client_id: str) -> list[Place]:
+        return _owned(self._ask("PUT", _consumer(group, client_id)))
+
+    def beat(self, group: str, client_id: str) -> list[Place]:
+        return _owned(self._ask("POST", f"{_consumer(group, client_id)}/beat"))
+
     def leave_group(self, group: str, client_id: str) -> None:
-        self._ask("DELETE", f"/v1/groups/{group}/consumers/{client_id}")
+        self._ask("DELETE", _consumer(group, client_id))
+
+    def get_iterator(self, group: str, client_id: str, topic: str, partition: int = 0) -> Place:
+        body = {"topic": topic, "partition": partition}
+        found = self._ask("POST", f"{_consumer(group, client_id)}/iterators", body)
+        return Place(found["topic"], found["partition"])
 
     def list_iterators(self, group: str) -> list[InFlight]:
         rows = self._ask("GET", f"/v1/groups/{group}/iterators")["iterators"]
         return [InFlight(row["consumer"], row["topic"], row["partition"]) for row in rows]
+
+    def read_iterator(self, iterator: GroupIterator) -> list[Read]:
+        body = {"iterator": _told(iterator), "wait": 0, "cluster": self.cluster}
+        return _read(self._ask("POST", "/v1/iterators/read", body, named=False)["events"])
+
+    def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
+        self._ask("POST", f"{_consumer(group, client_id)}/hand", {"iterator": _told(iterator), "count": count})
+
+    def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
+        read = {"handed": True} if count is None else {"count": count}
+        found = self._ask("POST", f"{_consumer(group, client_id)}/commit", {"iterator": _told(iterator), **read})
+        position: int = found["position"]
+        return position
 
     # The cluster.
 
@@ -225,6 +251,20 @@ def _checked(answer: httpx.Response) -> Any:
 
 def _read(events: Sequence[Mapping[str, Any]]) -> list[Read]:
     return [Read(event["offset"], event["value"]) for event in events]
+
+
+def _consumer(group: str, client_id: str) -> str:
+    return f"/v1/groups/{group}/consumers/{client_id}"
+
+
+def _owned(document: Mapping[str, Any]) -> list[Place]:
+    return [Place(row["topic"], row["partition"]) for row in document["owned"]]
+
+
+def _told(iterator: GroupIterator) -> dict[str, Any]:
+    told = iterator._asdict()
+    server = told.pop("server")
+    return {**told, "token": b64encode(iterator.token).decode(), "host": server.host, "port": server.port}
 
 
 def _made(document: Mapping[str, Any]) -> Made:

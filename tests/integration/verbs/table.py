@@ -49,7 +49,6 @@ class Verb:
 
 
 _ASKED_AT_ONCE = Missing("a command ends with its answer, and so would the client's time in the group")
-_CONSUMERS = Missing("a consumer is enough: each of its requests keeps it in the group, and the gateway gets iterators")
 _SUPERVISOR = Missing("brokers are started by a supervisor, which is reached through its gateway or on its machine")
 _IN_TOPICS = Missing("topics are told with their sizes")
 
@@ -113,7 +112,10 @@ _WRITING = (
     Verb(
         "put_many", "W7", "Write many messages",
         wire=("Puts", "Produce"),
-        sdk=("producer.put_many", "producer.room", "producer.held_bytes", "producer.max_bytes"),
+        sdk=(
+            "producer.put_many", "producer.room", "producer.held_bytes", "producer.max_bytes", "client.numbered_writer",
+            "numbered.write", "numbered.finish", "numbered.topic",
+        ),
         http="POST /events", grpc=("MessageService.PutMany", "MessageService.PutStream"), cli="put",
     ),
     Verb(
@@ -230,12 +232,15 @@ _GROUPS = (
 _ITERATORS = (
     Verb(
         "join_group", "R7", "Join a group of iterators",
-        wire="GroupJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"), http=_CONSUMERS,
+        wire="GroupJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"),
+        http="PUT /v1/groups/{group}/consumers/{consumer}",
         grpc="IteratorService.JoinGroup", cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "beat", "R7", "Stay in a group of iterators",
-        wire="GroupBeat", sdk=("calls.beat", "iterators.beat"), http=_CONSUMERS, grpc="IteratorService.Beat",
+        wire="GroupBeat", sdk=("calls.beat", "iterators.beat"),
+        http="POST /v1/groups/{group}/consumers/{consumer}/beat",
+        grpc="IteratorService.Beat",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
@@ -246,27 +251,35 @@ _ITERATORS = (
     ),
     Verb(
         "get_iterator", "R7", "Get the iterator of a partition",
-        wire="IterGet", sdk=("calls.get", "iterators.get"), http=_CONSUMERS, grpc="IteratorService.GetIterator",
+        wire="IterGet", sdk=("calls.get", "iterators.get"),
+        http="POST /v1/groups/{group}/consumers/{consumer}/iterators",
+        grpc="IteratorService.GetIterator",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "list_iterators", "R7", "List what a group has in flight",
-        wire="Iters", sdk=("calls.list", "iterators.list"), http="GET /v1/groups/{group}/iterators",
+        wire="Iters", sdk=("calls.list", "iterators.list"),
+        http=("GET /v1/groups/{group}/iterators", "GET /v1/groups/{group}/consumers/{consumer}/iterators"),
         grpc="IteratorService.ListIterators",
         cli=Missing("`sql` shows how far groups are; what is in flight for seconds is for programs"),
     ),
     Verb(
         "read_iterator", "R7", "Read with an iterator",
-        wire="Iter", sdk=("calls.read", "iterators.read"), http=_CONSUMERS, grpc="IteratorService.ReadIterator",
+        wire="Iter", sdk=("calls.read", "iterators.read"),
+        http="POST /v1/iterators/read",
+        grpc="IteratorService.ReadIterator",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "hand_iterator", "R7", "Note what of an iterator was handed on",
-        wire="IterHand", sdk="calls.hand", http=_CONSUMERS, grpc="IteratorService.HandIterator", cli=_ASKED_AT_ONCE,
+        wire="IterHand", sdk="calls.hand",
+        http="POST /v1/groups/{group}/consumers/{consumer}/hand",
+        grpc="IteratorService.HandIterator", cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "commit_iterator", "R7", "Commit what was read with an iterator",
-        wire="IterCommit", sdk=("calls.commit", "iterators.commit"), http=_CONSUMERS,
+        wire="IterCommit", sdk=("calls.commit", "iterators.commit"),
+        http="POST /v1/groups/{group}/consumers/{consumer}/commit",
         grpc="IteratorService.CommitIterator", cli=_ASKED_AT_ONCE,
     ),
 )  # fmt: skip

@@ -32,6 +32,7 @@ from penstock.sdk.aio.consumer import AsyncConsumer
 from penstock.sdk.aio.face import AsyncFace
 from penstock.sdk.aio.groups import AsyncGroups
 from penstock.sdk.aio.iterators import AsyncIterators
+from penstock.sdk.aio.numbered_writer import AsyncNumberedWriter
 from penstock.sdk.aio.producer import AsyncProducer
 from penstock.sdk.aio.subscription import AsyncSubscription
 
@@ -47,6 +48,7 @@ FACES = {
     "subscription": AsyncSubscription,
     "iterators": AsyncIterators,
     "calls": AsyncIteratorCalls,
+    "numbered": AsyncNumberedWriter,
 }
 _ROW = re.compile(r"^\| ([TWRLCP]\d+) \| [^|]* \| ([^|]*) \|", re.MULTILINE)
 
