@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 VERSION_MIN = 17
-BUNDLED = "PENSTOCK_JAVA"
-"""Names the java that the stand-in starts."""
+BUNDLED = "BUNDLED_JAVA"
+"""Names the java that the stand-in starts; without our prefix, since brokers may be started beside a session."""
 
 _STAND_IN = Path(__file__).with_name("jdk")
 _ASK_TIMEOUT_S = 60.0
