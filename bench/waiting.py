@@ -140,21 +140,21 @@ def table(found: Sequence[tuple[Case, Found]]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for case, each in found:
-        late_ms = _percentile(each.committed_ms, 99)
+        late_ms = percentile(each.committed_ms, 99)
         verdict = "met" if late_ms <= TARGET_MS else "**missed**"
         kept = f"{figure(each.reader_bytes / 1024)} KiB" if case.readers else ""
         lines.append(
-            f"| {case.title} | {_both(each.put_ms)} | {_both(each.committed_ms)} | p99 ≤ {TARGET_MS:g} | {verdict} "
+            f"| {case.title} | {both(each.put_ms)} | {both(each.committed_ms)} | p99 ≤ {TARGET_MS:g} | {verdict} "
             f"| {each.idle_percent:.1f} % | {kept} |"
         )
     return lines
 
 
-def _both(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} / {_percentile(values, 99):.2f}"
+def both(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} / {percentile(values, 99):.2f}"
 
 
-def _percentile(values: Sequence[float], percent: int) -> float:
+def percentile(values: Sequence[float], percent: int) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
