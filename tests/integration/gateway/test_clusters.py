@@ -74,6 +74,16 @@ def test_a_cluster_is_made_used_and_deleted_over_http(tmp_path: Path) -> None:
         until(lambda: ask(f"{url}/events?topic=a&offset=beginning&wait=0&cluster=orders").status == 404)
 
 
+def test_brokers_with_a_catalog_each_are_asked_one_by_one(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        url = f"http://127.0.0.1:{broker.http_port}"
+        assert ask(f"{url}/cluster", {"name": "orders", "brokers": 2}).status == 201
+        statuses = [ask(f"{url}/v1/brokers/{number}/settings?cluster=orders").status for number in (1, 2, 3)]
+        assert statuses == [200, 200, 404]
+        query = ask(f"{url}/v1/query?cluster=orders", {"sql": "SELECT name FROM topics"})
+        assert (query.status, query.json["field"]) == (422, "cluster"), "the topics of one broker are not all"
+
+
 def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         await_supervisor(broker)

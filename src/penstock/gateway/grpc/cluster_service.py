@@ -119,9 +119,7 @@ class ClusterService:
     @needs(Right.CLUSTER_READ)
     async def run_query(self, request: pb.RunQueryRequest, call: Call) -> pb.RunQueryResponse:
         cluster = call.cluster(request.cluster)
-        found = await cluster.members[0].client.admin.query(
-            request.sql, rows_max=request.max_rows or ROWS_MAX, timeout=call.timeout_s(cluster)
-        )
+        found = await resources.run_query(cluster, request.sql, request.max_rows or ROWS_MAX, call.timeout_s(cluster))
         rows = [pb.Row(cells=map(_cell, row)) for row in found.rows]
         return pb.RunQueryResponse(columns=found.columns, rows=rows, truncated=found.is_truncated)
 

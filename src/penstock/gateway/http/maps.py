@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock import __version__
+from penstock.gateway import resources
 from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import InCluster, OfTopics
@@ -213,6 +214,6 @@ async def run_query(asked: Asked) -> Rows:
     """The rows that one reading statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
     parameters: InCluster = asked.parameters
     query: Query = asked.body
-    member = asked.site.clusters.get(parameters.cluster).members[0]
-    found = await member.client.admin.query(query.sql, rows_max=query.max_rows, timeout=member.timeout_s)
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await resources.run_query(cluster, query.sql, query.max_rows, cluster.timeout_s)
     return Rows(columns=found.columns, rows=found.rows, truncated=found.is_truncated)
