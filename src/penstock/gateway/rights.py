@@ -4,6 +4,7 @@ Every route and every method declares the right it needs, and each interface ask
 anything. Today the only guard allows all.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -51,3 +52,13 @@ class _Anybody:
 
 ANYBODY: Guard = _Anybody()
 """Allows everything to everybody."""
+
+
+def check_all(
+    guard: Guard, caller: Caller, right: Right, cluster: str, resources: Iterable[str], group: str | None
+) -> None:
+    """Check the right on each resource. Who reads for a group moves its place, and needs that right as well."""
+    for resource in resources:
+        guard.check(caller, right, cluster, resource)
+    if right is Right.MESSAGES_READ and group:
+        guard.check(caller, Right.GROUPS_WRITE, cluster, group)

@@ -27,7 +27,7 @@ from penstock.gateway.figures import Traffic
 from penstock.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from penstock.gateway.grpc.telling import messages_told
 from penstock.gateway.grpc.v1 import events_pb2
-from penstock.gateway.rights import READING, Caller, Guard, Right
+from penstock.gateway.rights import READING, Caller, Guard, Right, check_all
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.message import Message as StoredMessage
 
@@ -55,8 +55,8 @@ class Needs(NamedTuple):
         owner = getattr(request, self.within) if self.within else request
         cluster = getattr(owner, "cluster", "") or DEFAULT
         named = getattr(owner, self.field) if self.field else ""
-        for resource in [named] if isinstance(named, str) else list(named) or [""]:
-            guard.check(caller, self.right, cluster, resource)
+        resources = [named] if isinstance(named, str) else list(named) or [""]
+        check_all(guard, caller, self.right, cluster, resources, getattr(owner, "group", None))
 
     def is_repeatable(self, request: Any) -> bool:
         """Whether nothing has changed by the call, so that it can be made again."""

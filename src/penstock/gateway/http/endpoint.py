@@ -27,7 +27,7 @@ from penstock.gateway.http.asked import Asked, MalformedError, read_json, read_p
 from penstock.gateway.http.receiving import Body, GoneError, Receive
 from penstock.gateway.http.site import Site
 from penstock.gateway.http.table import Operation
-from penstock.gateway.rights import READING, Caller, Right
+from penstock.gateway.rights import READING, Caller, Right, check_all
 from penstock.model.errors import ErrorCode, PenstockError
 
 log = logging.getLogger(__name__)
@@ -200,8 +200,9 @@ class Endpoint:
         if operation.concerns:
             of_body: str | Sequence[str] | None = getattr(asked.body, operation.concerns, None)
             concerned = getattr(asked.parameters, operation.concerns) if of_body is None else of_body
-        for resource in (concerned,) if isinstance(concerned, str) else concerned:
-            self._site.guard.check(asked.caller, operation.right, cluster, resource)
+        resources = (concerned,) if isinstance(concerned, str) else concerned
+        group = getattr(asked.parameters, "group", None)
+        check_all(self._site.guard, asked.caller, operation.right, cluster, resources, group)
 
 
 def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:

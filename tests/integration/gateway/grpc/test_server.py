@@ -83,7 +83,7 @@ def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stre
                 await stream.read()
             assert failure_of(caught.value).name == "TOPIC_AUTHORIZATION_FAILED"
             subscription = served.messages.Subscribe()
-            await subscription.write(pb.SubscribeRequest(start=pb.SubscribeStart(topics=[topic, topic])))
+            await subscription.write(pb.SubscribeRequest(start=pb.SubscribeStart(topics=[topic, topic], group="g")))
             assert isinstance(await subscription.read(), pb.SubscribeResponse)
             subscription.cancel()
             found = await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=0))
@@ -94,6 +94,7 @@ def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stre
             ("messages:write", "default", topic),
             ("messages:read", "default", topic),
             ("messages:read", "default", topic),
+            ("groups:write", "default", "g"),
             ("messages:read", "default", topic),
         ]
 

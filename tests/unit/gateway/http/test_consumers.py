@@ -3,6 +3,8 @@
 from typing import Any
 
 from builders.gateway import Web, with_web
+from penstock.gateway.rights import Caller, Right
+from penstock.model.errors import ErrorCode, PenstockError
 
 POLL = "/events?topic=t&group=g&consumer=a&wait=5"
 
@@ -77,5 +79,25 @@ def test_a_group_decides_itself_what_is_read() -> None:
         assert (await web.ask("GET", POLL + "&offset=12")).problem == (422, "INVALID_REQUEST", "offset")
         tail = await web.ask("GET", POLL, accept="text/event-stream")
         assert tail.problem == (422, "INVALID_REQUEST", "follow")
+
+    with_web(story)
+
+
+class OnlyReaders:
+    """A guard that lets messages be read, and nothing be changed."""
+
+    def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
+        if right is not Right.MESSAGES_READ:
+            raise PenstockError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{right.value} on {resource!r} is missing")
+
+
+def test_who_reads_for_a_group_needs_the_right_to_move_its_place() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        web.site.guard = OnlyReaders()
+        assert values(await web.ask("GET", "/events?topic=t&offset=0")) == ["a"]
+        refused = await web.ask("GET", POLL)
+        assert refused.problem == (403, "GROUP_AUTHORIZATION_FAILED", None)
+        assert refused.json["detail"] == "groups:write on 'g' is missing"
 
     with_web(story)
