@@ -154,17 +154,20 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_from_now_on(
     assert stream.values() == [*range(5), *expected, 500]
 
 
-def test_a_topic_that_was_made_anew_and_is_as_far_as_the_old_one_is_read(site: Site) -> None:
-    stream = recreated(site, "earliest", messages=5)
+@pytest.mark.parametrize(("first", "before"), [("earliest", list(range(5))), ("latest", [])])
+def test_a_topic_that_was_made_anew_and_is_as_far_as_the_old_one_is_read(
+    site: Site, first: str, before: list[int]
+) -> None:
+    stream = recreated(site, "earliest", messages=5, startingOffsets=first)
     stream.run()
-    assert stream.values() == [*range(5), *range(100, 105)]
+    assert stream.values() == [*before, *range(100, 105)]
 
 
-def recreated(site: Site, policy: str, messages: int = 20) -> Stream:
-    """A stream that has read 5 messages of a topic that there is no more, but another of its name with these."""
+def recreated(site: Site, policy: str, messages: int = 20, **options: str) -> Stream:
+    """A stream that is behind 5 messages of a topic that there is no more, but another of its name with these."""
     site.client.create_topic(site.topic)
     site.write(range(5))
-    stream = site.stream(dataLoss=policy)
+    stream = site.stream(dataLoss=policy, **options)
     stream.run()
     site.client.delete_topic(site.topic)
     site.client.create_topic(site.topic)

@@ -109,14 +109,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
             self._gone(topic)
-        return {**before, **positions_of(after, found.ids, self._sizes(before, after))}
-
-    def _sizes(self, before: dict[str, TopicPosition], after: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """About what a message takes in each partition: as it is now where something is read, else as it was said."""
-        offsets = offsets_of(before)
-        changed = [where for where, offset in after.items() if offset != offsets.get(where, 0)]
+        changed = _changed(before, positions_of(after, found.ids))
         sizes = {where: size for where, size in bytes_of(before).items() if where in after}
-        return sizes | {where: round(size) for where, size in self._survey.bytes_each(changed).items()}
+        # About what a message takes: as it is now where something is read, else as it was said.
+        sizes |= {where: round(size) for where, size in self._survey.bytes_each(changed).items()}
+        return {**before, **positions_of(after, found.ids, sizes)}
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:
