@@ -46,6 +46,17 @@ def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(penstock_boo
         producer.put("sync-orders", b"late")
 
 
+def test_a_receipt_takes_every_way_to_say_how_long_and_refuses_what_is_no_time(penstock_bootstrap: str) -> None:
+    with penstock.connect(penstock_bootstrap) as client, client.producer(linger=LONG_S) as producer:
+        receipts = producer.put("timed-orders", "v"), producer.put_many("timed-orders", ["v"])
+        for receipt in receipts:
+            for wrong in (-1, float("nan"), "soon", datetime(2020, 1, 1)):  # noqa: DTZ001
+                with pytest.raises(penstock.PenstockError, match="INVALID_SETTING: timeout="):
+                    receipt.result(wrong)  # type: ignore[arg-type]
+        for long in (timedelta(minutes=1), datetime.now(tz=UTC) + timedelta(minutes=1), LONG_S, 1e12):
+            assert producer.put("timed-orders", "v").result(long).topic == "timed-orders"
+
+
 async def fail_within(bootstrap: str) -> None:
     async with penstock.connect_async(bootstrap) as client, client.producer() as producer:
         producer.put("sync-orders", "v", partition=99)

@@ -28,6 +28,7 @@ except ImportError:  # Cython is needed to compile, not to run.
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import ID_HEADER
+from penstock.sdk.times import Time
 
 COMPILED = cython.compiled
 
@@ -476,10 +477,10 @@ class Receipt:
         batch: Batch | None = self._chunk._batch_of(self._index)
         return batch is not None and batch.is_settled
 
-    def result(self, timeout: float | None = None) -> Place:
+    def result(self, timeout: Time | None = None) -> Place:
         """Where the message was stored, once it is; blocks, but never on the producer's own event loop: await there.
 
-        TimeoutError when that takes longer than `timeout` seconds; the message goes on its way all the same. The
+        TimeoutError when that takes longer than `timeout`; the message goes on its way all the same. The
         error of a message that was not stored is raised: OutcomeUnknownError where it may have been.
         """
         batch: Batch | None = self._chunk._batch_of(self._index)
@@ -488,7 +489,7 @@ class Receipt:
             batch = self._chunk._batch_of(self._index)
         return self._told(batch)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Time | None = None) -> BaseException | None:
         """The error of a message that was not stored, None for one that was; waits as `result` does."""
         try:
             self.result(timeout)

@@ -17,6 +17,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import MadeId
 from penstock.sdk.producing._chunk import Batch, Chunk, Receipt
 from penstock.sdk.producing._sharing import partition_for
+from penstock.sdk.times import Time, Times
 
 log = logging.getLogger("penstock.sdk.producer")
 
@@ -39,6 +40,7 @@ class Desk:
         self.lock = threading.RLock()
         self._loop = loop
         self._clock = clock
+        self._times = Times(clock)
         self._entropy = entropy
         self._hurry = hurry
         self._used: list[bytearray] = []
@@ -52,18 +54,20 @@ class Desk:
 
     # Waiting.
 
-    def block(self, chunk: Chunk, is_done: Callable[[], bool], timeout_s: float | None) -> None:
+    def block(self, chunk: Chunk, is_done: Callable[[], bool], timeout: Time | None) -> None:
         """Wait in this thread until it is done; TimeoutError when the time is over first."""
         self.refuse_to_block()
-        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
-        self._block_until(chunk, is_done, end_s)
+        self._block_until(chunk, is_done, self._end_s(timeout))
 
-    def block_for_all(self, chunks: Iterable[Chunk], timeout_s: float | None) -> None:
+    def block_for_all(self, chunks: Iterable[Chunk], timeout: Time | None) -> None:
         """As `block`, until all of the chunks are settled."""
         self.refuse_to_block()
-        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        end_s = self._end_s(timeout)
         for chunk in chunks:
             self._block_until(chunk, partial(getattr, chunk, "is_settled"), end_s)
+
+    def _end_s(self, timeout: Time | None) -> float | None:
+        return None if timeout is None else self._clock.monotonic_s() + self._times.span_s(timeout)
 
     def _block_until(self, chunk: Chunk, is_done: Callable[[], bool], end_s: float | None) -> None:
         while True:
@@ -72,7 +76,7 @@ class Desk:
                 return
             self._hurry(chunk)
             left_s = None if end_s is None else max(0.0, end_s - self._clock.monotonic_s())
-            if not event.wait(left_s):
+            if not event.wait(left_s if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
                 self._forget(chunk, event.set)
                 raise TimeoutError(f"messages to {chunk.topic!r} are still on their way")
 

@@ -23,6 +23,7 @@ from penstock.sdk.producing._chunk import (
 from penstock.sdk.producing.desk import Desk, call
 from penstock.sdk.producing.failures import UnstoredError
 from penstock.sdk.producing.options import Options
+from penstock.sdk.times import Time
 
 
 def chunks_of(
@@ -201,14 +202,14 @@ class Receipts:
         """Whether the fate of all of them is known."""
         return all(chunk.is_settled for chunk in self._chunks)
 
-    def result(self, timeout: float | None = None) -> Places:
+    def result(self, timeout: Time | None = None) -> Places:
         """Where they were stored, once all are; UnstoredError, saying how many were not, and as `Receipt.result`."""
         left = [chunk for chunk in self._chunks if not chunk.is_settled]
         if left:
             self._desk.block_for_all(left, timeout)
         return self._told()
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Time | None = None) -> BaseException | None:
         """The error `result` would raise; None when all are stored."""
         try:
             self.result(timeout)
