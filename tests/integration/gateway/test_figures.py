@@ -63,7 +63,9 @@ def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway
     for interface in ("http", "grpc"):
         assert grown["received_bytes_total", interface] > 10
         assert grown["sent_bytes_total", interface] > 10
-    assert after["polls_waiting",] == after["held_bytes",] == 0
+    assert after["polls_waiting",] == 0
+    while figures(running)["held_bytes",]:  # It is given back a moment after the answer was taken.
+        time.sleep(0.01)
 
 
 def test_an_answer_that_nobody_takes_counts_as_held_until_its_reader_is_gone(running: RealGateway) -> None:
