@@ -34,7 +34,8 @@ def numbered(site: Site, tasks: int = 2) -> DataFrame:
 
 
 def test_every_column_of_a_row_is_stored(site: Site) -> None:
-    site.client.create_topic(site.topic, partitions=3)
+    # The time of the row is long ago: retention would take it.
+    site.client.create_topic(site.topic, partitions=3, settings={"retention.ms": "-1"})
     frame = site.spark.sql(
         "SELECT 'k' AS key, CAST('v' AS BINARY) AS value, 2 AS partition, "
         "timestamp_millis(1769860800123) AS timestamp, "
