@@ -8,7 +8,7 @@ it, a new one is made where the hash of its name says, and what is listed is lis
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from zlib import crc32
@@ -119,6 +119,20 @@ class Cluster:
             check_topic_name(topic)
             found = await self._find(topic)
         return found
+
+    async def homes(self, topics: Iterable[str]) -> dict[Member, list[str]]:
+        """Who has which of these topics."""
+        found: dict[Member, list[str]] = {}
+        for topic in topics:
+            found.setdefault(await self.home(topic), []).append(topic)
+        return found
+
+    async def shares(self, topics: Sequence[str] | None) -> dict[Member, list[str] | None]:
+        """What to ask each member about: those of the topics that it has, perhaps none; None: all that it has."""
+        if topics is None:
+            return dict.fromkeys(self.members)
+        homes = await self.homes(topics)
+        return {member: homes.get(member, []) for member in self.members}
 
     async def _find(self, topic: str) -> Member:
         asked = (member.client.metadata([topic], timeout=self.timeout_s) for member in self.members)

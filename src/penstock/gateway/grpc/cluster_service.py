@@ -3,7 +3,6 @@
 import asyncio
 
 from penstock.gateway import resources
-from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.telling import setting_told
 from penstock.gateway.grpc.v1 import cluster_pb2 as pb
@@ -11,7 +10,6 @@ from penstock.gateway.making import ClusterMaker
 from penstock.gateway.rights import Right
 from penstock.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from penstock.sdk.admin import ROWS_MAX
-from penstock.sdk.maps import BackupMap, ServiceMap
 
 
 class ClusterService:
@@ -51,11 +49,8 @@ class ClusterService:
     async def get_service_map(self, request: pb.GetServiceMapRequest, call: Call) -> pb.GetServiceMapResponse:
         cluster = call.cluster(request.cluster)
         timeout_s = call.timeout_s(cluster)
-
-        async def ask(member: Member, topics: list[str] | None) -> ServiceMap:
-            return await member.client.service_map(topics, timeout=timeout_s)
-
-        maps = [await ask(member, topics) for member, topics in (await _asked(cluster, list(request.topics))).items()]
+        shares = await cluster.shares(list(request.topics) or None)
+        maps = await cluster.all(lambda member: member.client.service_map(shares[member], timeout=timeout_s))
         told = pb.GetServiceMapResponse(cluster_id=maps[0].cluster_id, controller_id=maps[0].controller_id)
         for found in maps:
             for service in found.services:
@@ -70,11 +65,8 @@ class ClusterService:
     async def get_backup_map(self, request: pb.GetBackupMapRequest, call: Call) -> pb.GetBackupMapResponse:
         cluster = call.cluster(request.cluster)
         timeout_s = call.timeout_s(cluster)
-
-        async def ask(member: Member, topics: list[str] | None) -> BackupMap:
-            return await member.client.backup_map(topics, timeout=timeout_s)
-
-        maps = [await ask(member, topics) for member, topics in (await _asked(cluster, list(request.topics))).items()]
+        shares = await cluster.shares(list(request.topics) or None)
+        maps = await cluster.all(lambda member: member.client.backup_map(shares[member], timeout=timeout_s))
         told = pb.GetBackupMapResponse(note=maps[0].note)
         for where, row in sorted((where, row) for found in maps for where, row in found.partitions.items()):
             told.partitions.add(
@@ -158,13 +150,3 @@ def _cell(value: object) -> pb.Cell:
     if isinstance(value, float):
         return pb.Cell(real=value)
     return pb.Cell() if value is None else pb.Cell(text=str(value))
-
-
-async def _asked(cluster: Cluster, topics: list[str]) -> dict[Member, list[str] | None]:
-    """Whom to ask about which topics: everybody about all of theirs, or those who have them."""
-    if not topics:
-        return dict.fromkeys(cluster.members)
-    found: dict[Member, list[str]] = {}
-    for topic in topics:
-        found.setdefault(await cluster.home(topic), []).append(topic)
-    return {**found}

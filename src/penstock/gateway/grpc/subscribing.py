@@ -59,11 +59,7 @@ class Subscribing:
     async def _homes(self, start: pb.SubscribeStart) -> dict[Member, list[str]]:
         if not start.topics:
             raise invalid("start.topics", "there must be at least one")
-        cluster = self._call.cluster(start.cluster)
-        found: dict[Member, list[str]] = {}
-        for topic in dict.fromkeys(start.topics):
-            found.setdefault(await cluster.home(topic), []).append(topic)
-        return found
+        return await self._call.cluster(start.cluster).homes(dict.fromkeys(start.topics))
 
     async def _hand_on(self, subscription: AsyncSubscription) -> None:
         while True:

@@ -8,7 +8,6 @@ from msgspec import Meta
 
 from penstock import __version__
 from penstock.gateway import resources
-from penstock.gateway.clusters import Cluster, Member
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import InCluster, OfTopics
 from penstock.sdk.maps import NO_PORT
@@ -146,21 +145,11 @@ async def describe_cluster(asked: Asked) -> ShownCluster:
     )
 
 
-async def _names_by_member(cluster: Cluster, names: Sequence[str] | None) -> dict[Member, list[str] | None]:
-    """Which topics each member is asked for: those that it has; all where none are named."""
-    if names is None:
-        return dict.fromkeys(cluster.members)
-    found: dict[Member, list[str]] = {member: [] for member in cluster.members}
-    for name in names:
-        found[await cluster.home(name)].append(name)
-    return {**found}
-
-
 async def get_service_map(asked: Asked) -> ShownServiceMap:
     """Which service runs where, and who leads the partitions of these topics, or of all."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    names = await _names_by_member(cluster, parameters.names)
+    names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.service_map(names[member], timeout=member.timeout_s))
     return ShownServiceMap(
         cluster_id=found[0].cluster_id,
@@ -188,7 +177,7 @@ async def get_backup_map(asked: Asked) -> ShownBackupMap:
     """Who follows the partitions of these topics, or of all, and how far each of them is."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    names = await _names_by_member(cluster, parameters.names)
+    names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.backup_map(names[member], timeout=member.timeout_s))
     return ShownBackupMap(
         note=found[0].note,
