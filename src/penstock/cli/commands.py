@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, cluster, config, context, gateway, group, making, serve, topic
+from penstock.cli import bench, cluster, config, context, gateway, group, making, pipeline, serve, topic
 from penstock.cli.command_line import CommandLine
 from penstock.cli.completion import completion
 from penstock.cli.dump import dump
@@ -55,6 +55,7 @@ app.add_typer(config.app, name="config")
 making.register(cluster.app)
 app.add_typer(cluster.app, name="cluster")
 app.command()(sql)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(context.app, name="context")
 app.add_typer(bench.app, name="bench")
 app.command()(completion)

@@ -11,6 +11,7 @@ import typer
 from penstock.cli.main import EXIT_INTERRUPTED
 from penstock.cli.output import printable
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.process.exits import EXIT_NOT_INSTALLED
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -111,6 +112,8 @@ def _hint(error: PenstockError) -> str:
 def _exit_code(error: PenstockError) -> int:
     if error.code is ErrorCode.INVALID_SETTING:
         return EXIT_USAGE
+    if error.code is ErrorCode.NOT_INSTALLED:
+        return EXIT_NOT_INSTALLED
     if _is_unreachable(error):
         return EXIT_UNREACHABLE
     return EXIT_OUTCOME_UNKNOWN if _is_outcome_unknown(error) else EXIT_FAILED

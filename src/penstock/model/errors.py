@@ -129,6 +129,8 @@ class ErrorCode(Enum):
     UNKNOWN_CLUSTER = (1043, False, "there is no cluster of this name here")
     CLUSTER_NOT_STARTED = (1044, True, "brokers of the cluster did not come up")
     GATEWAY_FULL = (1045, True, "the gateway holds as much as it may; try again in a moment")
+    NOT_INSTALLED = (1050, False, "a part of Penstock that has to be installed by itself is not there")
+    PIPELINE_FAILED = (1051, False, "a pipeline, or one of its queries, failed")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number

@@ -50,6 +50,7 @@ CLI = {
     "serve": "starts a broker",
     "gateway": "starts a gateway",
     "context": "names clusters on this machine",
+    "pipeline": "runs Spark",
     "bench": "measures",
     "completion": "is for shells",
 }

@@ -50,7 +50,7 @@ CLIENT_COMMANDS = [
     ("sql", "--tables"),
     ("info",),
 ]
-GROUPS = ("topic", "bench", "group", "config", "cluster", "context")
+GROUPS = ("topic", "bench", "group", "config", "cluster", "context", "pipeline")
 
 
 @pytest.fixture(autouse=True)
