@@ -86,9 +86,9 @@ $(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstoc
 	@touch $@
 
 # A download may fail once in a while; the tests should not.
-$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard tests/interop/java/* tests/interop/node/* tests/interop/go/* tests/interop/grpc_go/* proto/penstock/v1/*)
+$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard bench/spark/spark-connector/* tests/interop/java/* tests/interop/node/* tests/interop/go/* tests/interop/grpc_go/* proto/penstock/v1/*)
 	@scripts/needs test
-	@echo "Fetching and building the clients in other languages, which the tests drive ..."
+	@echo "Fetching and building the clients that need more than this environment, which the tests drive ..."
 	@for attempt in 1 2 3; do PYTHONPATH=tests:scripts $(PYTHON) -m interop.clients.fetch && break; \
 	  [ $$attempt -lt 3 ] || exit 1; sleep 5; done
 	@touch $@

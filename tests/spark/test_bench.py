@@ -1,6 +1,6 @@
 """The mechanics of the bench of Spark: each of the rows is measured."""
 
-from bench.spark import Extent, measure
+from bench.spark.__main__ import Extent, measure
 
 from spark.site import Site
 

@@ -5,7 +5,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from interop.clients.building import built, run
+from bench.building import built, run
+from bench.peers import ROOT
+
 from interop.clients.servant import ServantClient
 
 
@@ -18,7 +20,7 @@ class FranzGoClient(ServantClient):
 
 def build() -> Path:
     """The directory with the compiled program."""
-    return built("go", ("go",), _make)
+    return built(ROOT / "tests" / "interop" / "go", ("go",), _make)
 
 
 def _make(sources: Path, directory: Path) -> None:

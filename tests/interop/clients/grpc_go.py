@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from bench.building import built, run
+from bench.peers import ROOT
+
 import proto
-from interop.clients.building import built, run
 from interop.clients.franz_go import compiler
 
 _FILES = ("go.mod", "go.sum", "main.go")
@@ -11,7 +13,7 @@ _FILES = ("go.mod", "go.sum", "main.go")
 
 def build() -> Path:
     """The directory with the compiled program."""
-    return built("grpc_go", ("go",), _make, *sorted(proto.SOURCE.glob("*.proto")))
+    return built(ROOT / "tests" / "interop" / "grpc_go", ("go",), _make, *sorted(proto.SOURCE.glob("*.proto")))
 
 
 def _make(sources: Path, directory: Path) -> None:

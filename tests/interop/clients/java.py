@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers import POM
+from bench.building import built, run
+from bench.peers import POM, ROOT
 
-from interop.clients.building import built, run
 from interop.clients.servant import ServantClient
 
 # Started often and soon over: what makes a long run fast only costs here.
@@ -28,7 +28,7 @@ def java(*arguments: str, flags: Sequence[str] = SMALL) -> list[str]:
 
 def build() -> Path:
     """The directory with Kafka's jars and the compiled programs."""
-    return built("java", ("java", "javac", "mvn"), _make, POM)
+    return built(ROOT / "tests" / "interop" / "java", ("java", "javac", "mvn"), _make, POM)
 
 
 def _make(sources: Path, directory: Path) -> None:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from bench.building import built, run
+from bench.peers import ROOT
+
 from interop.clients.ability import Ability
-from interop.clients.building import built, run
 from interop.clients.client import Message
 from interop.clients.servant import ServantClient
 
@@ -32,7 +34,7 @@ class KafkaJsClient(ServantClient):
 
 def build() -> Path:
     """The directory with the program and its packages."""
-    return built("node", ("node", "npm"), _make)
+    return built(ROOT / "tests" / "interop" / "node", ("node", "npm"), _make)
 
 
 def _make(sources: Path, directory: Path) -> None:

@@ -6,12 +6,11 @@ serves many tests, since starting it costs more than most of them, and for many 
 """
 
 import base64
-import json
-import subprocess
-import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from bench.servant import Process
 
 from interop.clients.client import (
     EAGER,
@@ -30,40 +29,15 @@ from interop.clients.client import (
 _PATIENCE_S = 3 * TIMEOUT_S
 
 
-class Servant:
-    """The process, started when first asked."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+class Servant(Process):
+    """The process, which may say that it was refused something."""
 
     def ask(self, command: Sequence[str], order: Mapping[str, Any]) -> Any:
         """Give one order; RefusedError when it was refused."""
-        if self._process is None:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        given, told = self._process.stdin, self._process.stdout
-        assert given is not None
-        assert told is not None
-        # A client that hangs is ended, which ends the reading below, rather than holding the whole suite.
-        watch = threading.Timer(_PATIENCE_S, self._process.kill)
-        watch.start()
-        try:
-            given.write(json.dumps(order).encode() + b"\n")
-            given.flush()
-            line = told.readline()
-        finally:
-            watch.cancel()
-            watch.join()
-        assert line, f"the client ended in the middle of {order['do']!r}"
-        answer = json.loads(line)
+        answer = self.give(command, order, _PATIENCE_S)
         if "refused" in answer:
             raise RefusedError(answer["refused"], answer["text"])
         return answer["answer"]
-
-    def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
 
 
 class ServantClient(AdminClient):

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from penstock.spark import session
 
-BEGIN = "<!-- spark:begin (written by bench/spark.py) -->"
+BEGIN = "<!-- spark:begin (written by bench/spark) -->"
 END = "<!-- spark:end -->"
 TOPIC = "rows"
 PARTITIONS = 4

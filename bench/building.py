@@ -1,5 +1,5 @@
-"""Where programs in other languages, and what they need, are put: into the environment, once for each state of their
-sources."""
+"""Where programs that this environment cannot hold, and what they need, are put: into a folder of it, once for each
+state of their sources."""
 
 import fcntl
 import shutil
@@ -8,17 +8,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent
 _HOME = Path(sys.prefix) / "share" / "penstock-clients"
 
 
-def built(name: str, tools: Sequence[str], make: Callable[[Path, Path], None], *others: Path) -> Path:
-    """The directory with the program of that name, made by `make(sources, directory)` unless it is there already,
-    from the sources as they are now, and the `others`.
+def built(sources: Path, tools: Sequence[str], make: Callable[[Path, Path], None], *others: Path) -> Path:
+    """The directory with the program, made by `make(sources, directory)` unless it is there already, from the sources
+    as they are now, and the `others`.
 
     It is made before the tests, or else by the first that needs it.
     """
-    sources, directory = SOURCES / name, _HOME / name
+    name = sources.name
+    directory = _HOME / name
     stamp = _HOME / f"{name}.built-from"
     wanted = "".join(f"{path.name}\n{path.read_text()}" for path in (*sorted(sources.iterdir()), *others))
     _HOME.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,113 @@
+"""Takes orders for Spark's own connector for Kafka; see `connector`. Nothing but PySpark is there to be imported.
+
+python connector_program.py JAR...
+"""
+
+import base64
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+ROW = "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, partition INT"
+
+Options = Mapping[str, str]
+
+
+def read(spark: SparkSession, options: Options) -> list[Mapping[str, Any]]:
+    """The rows of a table."""
+    return [_told(row) for row in _table(spark, options).collect()]
+
+
+def write(spark: SparkSession, options: Options, rows: Sequence[Sequence[Any]]) -> None:
+    """Rows of key, value, headers and partition."""
+    given = [
+        (_bytes(key), _bytes(value), headers and [(name, _bytes(content)) for name, content in headers], partition)
+        for key, value, headers, partition in rows
+    ]
+    spark.createDataFrame(given, ROW).write.format("kafka").options(**options).save()
+
+
+def copy(spark: SparkSession, options: Options, to: Options, checkpoint: str) -> int:
+    """From topic to topic as a stream, as far as there is something; how many rows that were."""
+    rows = spark.readStream.format("kafka").options(**options).load().select("key", "value", "headers")
+    writer = rows.writeStream.format("kafka").options(**to).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sum(int(each["numInputRows"]) for each in query.recentProgress)
+
+
+def time_read(spark: SparkSession, options: Options) -> float:
+    """Seconds that it takes to read a table and throw it away."""
+    begin_s = time.perf_counter()
+    _table(spark, options).write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - begin_s
+
+
+def time_write(spark: SparkSession, options: Options, files: str) -> float:
+    """Seconds that it takes to write keys and values from Parquet files to a topic."""
+    begin_s = time.perf_counter()
+    spark.read.parquet(files).select("key", "value").write.format("kafka").options(**options).save()
+    return time.perf_counter() - begin_s
+
+
+ORDERS: Mapping[str, Callable[..., Any]] = {
+    order.__name__: order for order in (read, write, copy, time_read, time_write)
+}
+
+
+def main(jars: Sequence[str]) -> None:
+    # Whatever else writes to standard output, Java included, writes to standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            told = {"answer": ORDERS[order["do"]](spark, **order["with"])}
+        except Exception as error:  # Whoever gave the order is told, whatever it is.
+            told = {"failed": str(error)}
+        print(json.dumps(told), file=answers, flush=True)
+
+
+def _table(spark: SparkSession, options: Options) -> DataFrame:
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _told(row: Any) -> Mapping[str, Any]:
+    told = row.asDict(recursive=True)
+    headers = told.get("headers")
+    return {
+        **told,
+        "key": _text(told["key"]),
+        "value": _text(told["value"]),
+        "timestamp": round(told["timestamp"].timestamp() * 1000),
+        "headers": headers and [(each["key"], _text(each["value"])) for each in headers],
+    }
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def _bytes(text: str | None) -> bytearray | None:
+    return None if text is None else bytearray(base64.b64decode(text))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
