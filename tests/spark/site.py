@@ -91,3 +91,10 @@ def numbers(frame: DataFrame) -> list[int]:
 def batch_sizes(query: StreamingQuery) -> Sequence[int]:
     """Of the batches that read something."""
     return [int(each["numInputRows"]) for each in query.recentProgress if each["numInputRows"]]
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had been killed after a batch was written: the next start of the query repeats it."""
+    last = max((checkpoint / "commits").glob("*[0-9]"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)

@@ -9,9 +9,9 @@ import typer
 from penstock.cli.completion import complete_topic
 from penstock.cli.failures import usage_error
 from penstock.cli.positions import EXPECTED
+from penstock.sdk.address import BOOTSTRAP_VARIABLE
+from penstock.sdk.address import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1
 REPLICAS_MAX = 2**15 - 1

@@ -12,13 +12,14 @@ CheckpointInUseError.
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.spark.hooks import add
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,19 +110,15 @@ def guard(spark: "SparkSession") -> None:
     """Lock the checkpoints of the queries that this session starts from now on."""
     spark.streams.addListener(CheckpointLocks(spark))
     for name in ("start", "toTable"):
-        method = getattr(DataStreamWriter, name)
-        if not hasattr(method, "__wrapped__"):
-            setattr(DataStreamWriter, name, _telling(method))
+        add(DataStreamWriter, name, _telling)
 
 
-def _telling(begin: "Callable[..., StreamingQuery]") -> "Callable[..., StreamingQuery]":
-    @wraps(begin)
-    def telling(self: DataStreamWriter, *arguments: Any, **options: Any) -> "StreamingQuery":
-        query = begin(self, *arguments, **options)
-        directory = _refused.pop(str(query.runId), None)
-        if directory is not None:
-            text = f"the checkpoint {directory} is in use: another driver runs a query with it, and must end first"
-            raise CheckpointInUseError(text)
-        return query
-
-    return telling
+def _telling(
+    begin: "Callable[..., StreamingQuery]", writer: DataStreamWriter, *arguments: Any, **options: Any
+) -> "StreamingQuery":
+    query = begin(writer, *arguments, **options)
+    directory = _refused.pop(str(query.runId), None)
+    if directory is not None:
+        text = f"the checkpoint {directory} is in use: another driver runs a query with it, and must end first"
+        raise CheckpointInUseError(text)
+    return query

@@ -4,6 +4,7 @@ What is wrong is INVALID_SETTING, and names the option. Spark does not mind how 
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import check_topic_name
 from penstock.records.compression import Compression
-from penstock.sdk.address import parse_bootstrap
+from penstock.sdk.address import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, parse_bootstrap
 from penstock.spark.places import Place, Places, offset_places, time_places
 
 
@@ -135,7 +136,7 @@ TABLE = (
     Option("group", _text),
     Option("txnId", _text),
     Option("compression", _compression, "none"),
-    Option("rowOrder", _one_of(RowOrder), RowOrder.GIVEN),
+    Option("rowOrder", _one_of(RowOrder)),
 )
 
 _SINKS = frozenset({"bootstrap", "topic", "txnId", "compression", "rowOrder"})
@@ -157,6 +158,11 @@ _KAFKAS = {
     "kafka.group.id": "group",
 }
 """What options of Spark's Kafka connector are called here."""
+
+
+def default_bootstrap() -> str:
+    """Which brokers to ask where no option says so."""
+    return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
 
 
 def parse_options(given: Mapping[str, str]) -> dict[str, Any]:
@@ -212,8 +218,6 @@ class SourceOptions:
 
 def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptions:
     """The options of a source; what is missing, contradicts itself or is for the other kind of reading is refused."""
-    if chosen["bootstrap"] is None:
-        raise _missing("bootstrap", 'which broker to ask, as "host:9092"')
     ways = [name for name in ("topic", "topicPattern", "partitions") if chosen[name] is not None]
     if len(ways) != 1:
         said = f"not {' and '.join(ways)} together" if ways else "none of them was given"
@@ -227,7 +231,7 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
     ending = _either(chosen, "endingOffsets", "endingTimestamp")
     latest = Places(Place.latest())
     return SourceOptions(
-        bootstrap=chosen["bootstrap"],
+        bootstrap=chosen["bootstrap"] or default_bootstrap(),
         topics=chosen["topic"] or tuple(chosen["partitions"] or ()),
         pattern=chosen["topicPattern"],
         partitions=chosen["partitions"],
@@ -250,13 +254,11 @@ class SinkOptions:
     topic: str | None
     txn_id: str | None
     compression: str
-    row_order: RowOrder
+    row_order: RowOrder | None
 
 
 def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
     """The options of a sink; what is missing or for a source is refused."""
-    if chosen["bootstrap"] is None:
-        raise _missing("bootstrap", 'which broker to ask, as "host:9092"')
     for row in TABLE:
         if row.name not in _SINKS and chosen[row.name] != row.default:
             text = f"the option {row.name} is for reading; for writing there are {', '.join(sorted(_SINKS))}"
@@ -269,7 +271,7 @@ def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
         text = "it is for tables (df.write); a stream is known by its checkpoint"
         raise invalid("txnId", chosen["txnId"], text)
     return SinkOptions(
-        bootstrap=chosen["bootstrap"],
+        bootstrap=chosen["bootstrap"] or default_bootstrap(),
         topic=None if topics is None else topics[0],
         txn_id=chosen["txnId"],
         compression=chosen["compression"],
@@ -282,10 +284,6 @@ def _either(chosen: Mapping[str, Any], first: str, second: str) -> Places | None
         raise PenstockError(ErrorCode.INVALID_SETTING, f"the options {first} and {second} exclude each other")
     found: Places | None = chosen[first] or chosen[second]
     return found
-
-
-def _missing(name: str, meaning: str) -> PenstockError:
-    return PenstockError(ErrorCode.INVALID_SETTING, f"the option {name} is missing: {meaning}")
 
 
 def _only_streams(name: str) -> PenstockError:

@@ -20,6 +20,8 @@ SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
 }
 """What `session` sets unless the caller says otherwise."""
 
@@ -38,12 +40,15 @@ def session(
     none. `settings` are Spark's own, and go before those chosen here (`SETTINGS`).
 
     Where a session exists already, it is that one: Python, Java and transport stay as they were chosen for it.
-    Two drivers cannot run queries with one checkpoint on a local disk: CheckpointInUseError, by the later `start`.
+    Writers of the format "penstock" take the output mode `update` from now on, and find out by themselves where rows
+    have to be sorted so that a batch can be repeated (`writers`). Two drivers cannot run queries with one checkpoint
+    on a local disk: CheckpointInUseError, by the later `start`.
     """
     from pyspark.sql import SparkSession
 
     from penstock.spark.checkpoints import guard
     from penstock.spark.source import PenstockSource
+    from penstock.spark.writers import extend
 
     if java not in ("any", "bundled"):
         raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")
@@ -61,6 +66,7 @@ def session(
         spark.dataSource.register(PenstockSource)
     if is_new:
         guard(spark)
+    extend()
     return spark
 
 

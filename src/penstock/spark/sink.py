@@ -31,12 +31,11 @@ class Sealed(WriterCommitMessage):
 
 def target_of(options: SinkOptions, schema: "StructType") -> Target:
     """Where the rows go; INVALID_SETTING for rows that cannot be written, and what stands against the topic."""
-    is_sorted = options.row_order is RowOrder.SORTED
-    check_columns(schema, has_topic=options.topic is not None, is_sorted=is_sorted)
+    check_columns(schema, has_topic=options.topic is not None)
     partitions = None
     if options.topic is not None:
         partitions = len(client_of(options.bootstrap).describe_topic(options.topic, auto_create=True).partitions)
-    return Target(options.topic, partitions, options.compression, is_sorted)
+    return Target(options.topic, partitions, options.compression, options.row_order is RowOrder.SORTED)
 
 
 class StreamSink(DataSourceStreamArrowWriter):

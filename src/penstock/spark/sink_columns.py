@@ -24,7 +24,7 @@ COLUMNS = {
 """Which types each column may have; only `value` must be there."""
 
 
-def check_columns(schema: "StructType", *, has_topic: bool, is_sorted: bool) -> None:
+def check_columns(schema: "StructType", *, has_topic: bool) -> None:
     """INVALID_SETTING, naming the column, for rows that cannot be written. `has_topic`: the option names the topic."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in types.items():
@@ -44,7 +44,4 @@ def check_columns(schema: "StructType", *, has_topic: bool, is_sorted: bool) -> 
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
     if not has_topic and "topic" not in types:
         text = "say where to write: the option topic names one for all rows, a column topic one for each"
-        raise PenstockError(ErrorCode.INVALID_SETTING, text)
-    if is_sorted and "headers" in types:
-        text = "rows with headers cannot be sorted; leave out the column headers or rowOrder=sorted"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)

@@ -1,12 +1,13 @@
 """The format "penstock", as Spark finds it. Each part is imported where Spark asks for it."""
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.options import parse_options, sink_options, source_options
+from penstock.spark.options import RowOrder, parse_options, sink_options, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -61,7 +62,10 @@ class PenstockSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         from penstock.spark.sink import StreamSink
 
-        return StreamSink(sink_options(self._chosen, streaming=True), schema)
+        options = sink_options(self._chosen, streaming=True)
+        if overwrite and options.row_order is None:  # Mode complete: these are aggregates, which were shuffled.
+            options = replace(options, row_order=RowOrder.SORTED)
+        return StreamSink(options, schema)
 
 
 def _only_append(overwrite: bool) -> None:

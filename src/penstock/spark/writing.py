@@ -128,5 +128,24 @@ def in_order_of_content(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     if not gathered:
         return
     table = pa.Table.from_batches(gathered)
-    keys = [(name, "ascending") for name in table.schema.names]
-    yield from table.take(pc.sort_indices(table, keys)).to_batches()
+    keys = {name: table.column(name) for name in table.schema.names}
+    if "headers" in keys:
+        chunks = [_headers_as_bytes(chunk) for chunk in keys["headers"].chunks]
+        keys["headers"] = pa.chunked_array(chunks, pa.binary())
+    order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
+    yield from table.take(order).to_batches()
+
+
+def _headers_as_bytes(headers: pa.ListArray) -> pa.Array:
+    """Bytes for each row that are the same where its headers are: their keys and values, each after its length."""
+    counts = pc.fill_null(pc.list_value_length(headers), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    parts = [_with_length(each.cast(pa.binary())) for each in headers.flatten().flatten()]
+    each = pc.binary_join_element_wise(*parts, b"")
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, each), b"")
+    return pc.if_else(pc.is_null(headers), pa.scalar(None, pa.binary()), joined)
+
+
+def _with_length(values: pa.Array) -> pa.Array:
+    lengths = pc.binary_length(values).cast(pa.string()).cast(pa.binary())
+    return pc.binary_join_element_wise(lengths, values, b":", null_handling="replace", null_replacement=b"")

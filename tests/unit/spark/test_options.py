@@ -8,6 +8,7 @@ import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.address import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from penstock.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
 from penstock.spark.places import Kind, Place, Places, offset_places, time_places
 
@@ -97,6 +98,14 @@ def test_who_knows_sparks_kafka_options_is_told_what_they_are_called_here(name: 
     assert refused({**LEAST, name: "x"}) == f"there is no option {name}; it is called {ours} here"
 
 
+def test_brokers_that_no_option_names_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = parse_options({"topic": "orders"})
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
+    assert source_options(chosen, streaming=False).bootstrap == DEFAULT_BOOTSTRAP
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "elsewhere:9092")
+    assert source_options(chosen, streaming=False).bootstrap == "elsewhere:9092"
+
+
 def test_a_path_is_refused() -> None:
     assert "no path" in refused({**LEAST, "path": "/data"})
 
@@ -108,7 +117,6 @@ def test_sparks_own_options_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"topic": "a"}, "the option bootstrap is missing"),
         ({"bootstrap": "b:1"}, "none of them was given"),
         ({"bootstrap": "b:1", "topic": "a", "topicPattern": "b"}, "not topic and topicPattern together"),
         ({**LEAST, "startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
