@@ -2,9 +2,11 @@
 what came of it. It serves many, since starting it costs more than most of them."""
 
 import json
+import os
 import subprocess
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -41,3 +43,39 @@ class Process:
         if process is not None:
             process.kill()
             process.communicate()
+
+
+class Servant:
+    """A process of `serve`."""
+
+    def __init__(self, command: Sequence[str], patience_s: float) -> None:
+        self._command = command
+        self._patience_s = patience_s
+        self._process = Process()
+
+    def ask(self, do: str, **operands: object) -> Any:
+        """RuntimeError with what was said of an order that failed."""
+        told = self._process.give(self._command, {"do": do, "with": operands}, self._patience_s)
+        if "failed" in told:
+            raise RuntimeError(told["failed"])
+        return told["answer"]
+
+    def close(self) -> None:
+        self._process.close()
+
+
+def serve(start: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
+    """Be such a process: functions by their names, with operands by theirs, until standard input ends.
+
+    Whatever else writes to standard output from `start` on, Java included, writes to standard error.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    orders = start()
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            told = {"answer": orders[order["do"]](**order["with"])}
+        except Exception as error:  # Whoever gave the order is told, whatever it is.
+            told = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(told), file=answers, flush=True)

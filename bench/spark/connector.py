@@ -7,43 +7,33 @@ repositories that are not always there, so each jar is copied by itself.
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.building import built, run
-from bench.servant import Process
+from bench.peers import ROOT
+from bench.servant import Servant
 
 PATIENCE_S = 300.0
 """The first order starts Spark."""
 
-_HERE = Path(__file__).parent
+_NEEDS = Path(__file__).parent / "spark-connector"
 
 
-class Connector:
+class Connector(Servant):
     """A session of Spark with the connector, in a process of its own. `java` is what to add to its environment."""
 
     def __init__(self, java: Mapping[str, str]) -> None:
         home = build()
         python = home / "bin" / "python"
         jars = sorted(map(str, (home / "jars").iterdir()))
-        settings = [f"{name}={value}" for name, value in {**java, "PYSPARK_PYTHON": python}.items()]
-        # Of Spark, there may be another one than that of the environment.
-        self._command = ["env", "-u", "SPARK_HOME", *settings, str(python), str(_HERE / "connector_program.py"), *jars]
-        self._process = Process()
-
-    def ask(self, do: str, **operands: object) -> Any:
-        """RuntimeError with what Spark said of an order that failed."""
-        told = self._process.give(self._command, {"do": do, "with": operands}, PATIENCE_S)
-        if "failed" in told:
-            raise RuntimeError(told["failed"])
-        return told["answer"]
-
-    def close(self) -> None:
-        self._process.close()
+        settings = {**java, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ROOT}
+        # There may be another Spark beside that of the environment.
+        command = ["env", "-u", "SPARK_HOME", *(f"{name}={value}" for name, value in settings.items())]
+        super().__init__([*command, str(python), "-m", "bench.spark.connector_program", *jars], PATIENCE_S)
 
 
 def build() -> Path:
     """The environment's directory, with the jars in it."""
-    return built(_HERE / "spark-connector", ("mvn",), _make)
+    return built(_NEEDS, ("mvn",), _make)
 
 
 def _make(sources: Path, directory: Path) -> None:

@@ -1,16 +1,17 @@
-"""Takes orders for Spark's own connector for Kafka; see `connector`. Nothing but PySpark is there to be imported.
+"""Takes orders for Spark's own connector for Kafka; see `connector`. Of others, only PySpark can be imported
+here, and of ours what needs nothing else.
 
-python connector_program.py JAR...
+python -m bench.spark.connector_program JAR...
 """
 
 import base64
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from bench.servant import serve
 from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS = {
@@ -62,27 +63,13 @@ def time_write(spark: SparkSession, options: Options, files: str) -> float:
     return time.perf_counter() - begin_s
 
 
-ORDERS: Mapping[str, Callable[..., Any]] = {
-    order.__name__: order for order in (read, write, copy, time_read, time_write)
-}
-
-
-def main(jars: Sequence[str]) -> None:
-    # Whatever else writes to standard output, Java included, writes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def main(jars: Sequence[str]) -> Mapping[str, Callable[..., Any]]:
     builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            told = {"answer": ORDERS[order["do"]](spark, **order["with"])}
-        except Exception as error:  # Whoever gave the order is told, whatever it is.
-            told = {"failed": str(error)}
-        print(json.dumps(told), file=answers, flush=True)
+    return {order.__name__: partial(order, spark) for order in (read, write, copy, time_read, time_write)}
 
 
 def _table(spark: SparkSession, options: Options) -> DataFrame:
@@ -110,4 +97,4 @@ def _bytes(text: str | None) -> bytearray | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(partial(main, sys.argv[1:]))

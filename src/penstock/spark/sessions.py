@@ -55,6 +55,8 @@ def session(
     is_new = SparkSession.getActiveSession() is None
     if is_new:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Else the driver's own steps would run on that of the workers, which may be there only.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
     builder = SparkSession.builder.appName(app_name)
     if master is not None:

@@ -1,0 +1,73 @@
+"""A driver of its own on a cluster of Spark, which takes orders: there is one session in a process.
+
+python -m spark.cluster.driver MASTER ARCHIVE
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from bench.servant import serve
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.spark import session
+from spark.cluster.machines import QUICK_JAVA
+from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
+
+Options = Mapping[str, str]
+
+
+class Driver:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._query: StreamingQuery | None = None
+
+    def read(self, options: Options) -> list[int]:
+        """The values of a table, as numbers in order."""
+        return numbers(self._spark.read.format("penstock").options(**options).load())
+
+    def count(self, options: Options) -> Mapping[str, int]:
+        """Rows by their keys: of all tasks, so executors hand rows to each other."""
+        rows = self._spark.read.format("penstock").options(**options).load()
+        return {bytes(row["key"]).decode(): row["count"] for row in rows.groupBy("key").count().collect()}
+
+    def tasks(self) -> list[int]:
+        """How many have been done so far by each executor that has done any."""
+        context: Any = self._spark.sparkContext._jsc
+        found = context.sc().statusStore().executorList(False)
+        each = [found.apply(number) for number in range(found.size())]
+        return [one.completedTasks() for one in each if one.id() != "driver" and one.completedTasks()]
+
+    def start(self, options: Options, to: Options, checkpoint: str) -> None:
+        """A stream from topic to topic."""
+        rows = self._spark.readStream.format("penstock").options(**options).load().select("key", "value")
+        writer = rows.writeStream.format("penstock").options(**to).option("checkpointLocation", checkpoint)
+        self._query = writer.trigger(availableNow=True).start()
+
+    def finish(self) -> list[int]:
+        """Wait for the end of the stream; its batches' sizes."""
+        assert self._query is not None
+        assert self._query.awaitTermination(LONG_S)
+        return list(batch_sizes(self._query))
+
+
+def main(master: str, archive: str) -> Mapping[str, Callable[..., Any]]:
+    os.environ["PYSPARK_PYTHON"] = "./environment/bin/python"
+    settings = {
+        "spark.archives": f"{archive}#environment",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        # The first task waits for all workers.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    }
+    spark = session("cluster", master=master, java="bundled", settings=SETTINGS | settings)
+    spark.sparkContext.setLogLevel("OFF")
+    driver = Driver(spark)
+    return {order.__name__: order for order in (driver.read, driver.count, driver.tasks, driver.start, driver.finish)}
+
+
+if __name__ == "__main__":
+    serve(partial(main, *sys.argv[1:]))

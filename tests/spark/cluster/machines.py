@@ -1,0 +1,123 @@
+"""A cluster of Spark on this machine, from the package of pip and on the Java that pip brings: a master and workers.
+
+Workers know nothing of Penstock: the environment that their executors are to use comes with the application, as it does
+where they are other machines.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from penstock.spark.java import java_environment
+
+_SPARK = Path(pyspark.__file__).parent
+_PACKAGE = "org.apache.spark.deploy"
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+# Soon over: what makes a long run fast only costs here.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_READY_S = 60.0
+_POLL_S = 0.02
+
+
+class Cluster:
+    def __init__(self, directory: Path, workers: int) -> None:
+        self._directory = directory
+        self._size = workers
+        self.workers: list[int] = []
+        """The numbers of all that were started."""
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.master = ""
+        """Where it is, as Spark is told."""
+
+    def __enter__(self) -> Self:
+        try:
+            number = self._start("master.Master", "--port", "0")
+            self.master = self._found(number, _MASTER)
+            for _ in range(self._size):
+                self.add_worker()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def add_worker(self) -> None:
+        """Start one; Spark takes it as soon as it is there."""
+        where = ("--work-dir", str(self._directory / f"work-{len(self._started)}"))
+        self.workers.append(self._start("worker.Worker", *where, "--cores", "1", "--memory", "512m", self.master))
+
+    def kill_worker(self, number: int) -> None:
+        """As when its machine is lost: its executors go with it."""
+        _kill(self._started[number])
+
+    def _start(self, name: str, *arguments: str) -> int:
+        number = len(self._started)
+        command = [str(_SPARK / "bin" / "spark-class"), f"{_PACKAGE}.{name}", "--host", "127.0.0.1"]
+        environment = {
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK", "PYTHON"))
+            },
+            **java_environment({}, bundled=True),
+            "SPARK_HOME": str(_SPARK),
+            "SPARK_DAEMON_MEMORY": "128m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        }
+        with self._log(number).open("wb") as log:
+            process = subprocess.Popen(
+                [*command, "--webui-port", "0", *arguments],
+                cwd=self._directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return number
+
+    def _found(self, number: int, wanted: re.Pattern[str]) -> str:
+        """What a process says of itself."""
+        until_s = time.monotonic() + _READY_S
+        while (found := wanted.search(said := self._log(number).read_text())) is None:
+            is_late = self._started[number].poll() is not None or time.monotonic() > until_s
+            assert not is_late, f"Spark's master did not start:\n{said[-4000:]}"
+            time.sleep(_POLL_S)
+        return found[1]
+
+    def _log(self, number: int) -> Path:
+        return self._directory / f"{number}.log"
+
+    def _end(self) -> None:
+        for process in reversed(self._started):
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With all that it has started; whoever is asked for a second time is gone already."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def packed(directory: Path, python: str) -> Path:
+    """An archive with a Python at `bin/python`, as those have it that are made of whole environments. It starts the one
+    that is there, since packing that would take long."""
+    script = directory / "python"
+    script.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+    script.chmod(0o755)
+    archive = directory / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(script, "bin/python")
+    return archive

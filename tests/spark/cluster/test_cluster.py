@@ -1,0 +1,103 @@
+"""The format "penstock" on a cluster of Spark: a master and two workers, and a driver that is none of them."""
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from bench.peers import ROOT
+from bench.servant import Servant
+
+from penstock.sdk.sync.client import Client
+from penstock.testing import EmbeddedBroker
+from spark.cluster.machines import Cluster, packed
+
+WORKERS = 2
+PARTITIONS = 4
+PATIENCE_S = 240.0
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), WORKERS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servant]:
+    archive = packed(tmp_path_factory.mktemp("packed"), sys.executable)
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+    command = [sys.executable, "-m", "spark.cluster.driver", cluster.master, str(archive)]
+    servant = Servant(["env", f"PYTHONPATH={path}", *command], PATIENCE_S)
+    yield servant
+    servant.close()
+
+
+@pytest.fixture
+def topic(client: Client) -> str:
+    name = f"clustered-{next(_numbers)}"
+    client.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def fill(client: Client, topic: str, rows: int) -> None:
+    with client.producer() as producer:
+        for number in range(rows):
+            producer.put(topic, b"%d" % number, key=b"%d" % (number % 10), partition=number % PARTITIONS)
+
+
+def test_all_workers_read_a_topic_and_hand_rows_to_each_other(
+    broker: EmbeddedBroker, client: Client, driver: Servant, topic: str
+) -> None:
+    fill(client, topic, 1_000)
+    options = {"bootstrap": broker.bootstrap, "topic": topic, "minPartitions": str(PARTITIONS)}
+    assert driver.ask("read", options=options) == list(range(1_000))
+    assert driver.ask("count", options=options) == {str(key): 100 for key in range(10)}
+    assert len(driver.ask("tasks")) == WORKERS
+
+
+def test_a_stream_is_stored_once_although_a_worker_is_lost(
+    broker: EmbeddedBroker, client: Client, cluster: Cluster, driver: Servant, topic: str, tmp_path: Path
+) -> None:
+    rows, batch = 20_000, 2_000
+    fill(client, topic, rows)
+    target = f"{topic}-copy"
+    client.create_topic(target, partitions=2)
+    driver.ask(
+        "start",
+        options={
+            "bootstrap": broker.bootstrap,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            "minPartitions": str(PARTITIONS),
+            "maxRowsPerTrigger": str(batch),
+        },
+        to={"bootstrap": broker.bootstrap, "topic": target},
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    stored_until(client, target, batch // 4)
+    cluster.kill_worker(cluster.workers[0])
+    cluster.add_worker()
+    stored_until(client, target, rows // 4)
+    cluster.kill_worker(cluster.workers[1])
+    assert sum(driver.ask("finish")) == rows
+    assert values(client, target) == list(range(rows))
+
+
+def stored_until(client: Client, topic: str, offset: int) -> None:
+    while not client.read(topic, 0, offset, wait=1).messages:
+        pass
+
+
+def values(client: Client, topic: str) -> list[int]:
+    found = []
+    for partition in range(2):
+        offset = 0
+        while messages := client.read(topic, partition, offset).messages:
+            found += [int(message.value or b"") for message in messages]
+            offset = messages[-1].offset + 1
+    return sorted(found)
