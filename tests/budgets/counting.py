@@ -11,7 +11,9 @@ import gc
 import statistics
 import sys
 import tracemalloc
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -172,20 +174,46 @@ async def count_calls(step: Step) -> float:
     """Calls that Penstock's code makes or receives: of Python's functions and of compiled ones."""
     counts: list[int] = []
     for _ in range(PASSES):
-        calls = 0
-
-        def called(frame: FrameType, event: str, argument: Any) -> None:
-            nonlocal calls
-            if event in ("call", "c_call") and frame.f_code.co_filename.startswith(_SOURCE):
-                calls += 1
-
-        sys.setprofile(called)
-        try:
+        with _calls_counted() as calls:
             await step()
-        finally:
-            sys.setprofile(None)
-        counts.append(calls)
+        counts.append(calls.total())
     return statistics.median(counts)
+
+
+async def count_calls_at_once(work: Awaitable[object]) -> int:
+    """The most of such calls that are made in one go, before another task of the event loop has its turn."""
+    most = 0
+
+    async def beat(calls: Counter[str]) -> None:
+        nonlocal most
+        while True:
+            most = max(most, calls.total())
+            calls.clear()
+            await asyncio.sleep(0)
+
+    with _calls_counted() as calls:
+        beating = asyncio.create_task(beat(calls))
+        try:
+            await work
+        finally:
+            beating.cancel()
+    return max(most, calls.total())
+
+
+@contextmanager
+def _calls_counted() -> Iterator[Counter[str]]:
+    """Those of this thread, by the kind of call."""
+    calls: Counter[str] = Counter()
+
+    def called(frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(_SOURCE):
+            calls[event] += 1
+
+    sys.setprofile(called)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
 
 
 async def _count_memory(step: Step) -> float:

@@ -19,6 +19,7 @@ BLOCKS_PEAK = "memory blocks at the height"
 BLOCKS_KEPT = "memory blocks kept"
 BYTES_KEPT = "bytes of memory kept"
 CALLS = "calls of functions"
+CALLS_AT_ONCE = "calls of functions between two turns of the event loop"
 TASKS = "tasks"
 ITERATIONS = "iterations of the event loop"
 CALLBACKS = "callbacks given to the event loop"
@@ -50,6 +51,9 @@ WAKE_MANY_TOPICS = "1,000 waiting reads are woken by a message for each of 1,000
 
 POLL_MANY = "a consumer's poll of 1,000 partitions, of which one has moved"
 
+ASK_WIDE = "a gateway is asked about a topic of 5,000 partitions"
+READ_WIDE = "a gateway reads a topic of 5,000 partitions"
+
 IDLE_CONNECTION = "a connection that has asked once and is idle"
 IDLE_SUBSCRIPTION = "a subscription to one partition that nobody writes to"
 
@@ -66,6 +70,14 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     POLL_MANY: {
         REQUEST_BYTES: 80,
         CALLS: 1_200,
+    },
+    # It was 12,500,000 where each partition's leader was looked for among all. An answer is decoded in one go.
+    ASK_WIDE: {
+        CALLS_AT_ONCE: 75_000,
+    },
+    # All partitions are named in one question, which says how much its answer may bring.
+    READ_WIDE: {
+        CALLS_AT_ONCE: 160_000,
     },
     # Tasks are those beside the readers' own; memory is that of the SDK, for each reader.
     WAIT_FEW_TOPICS: {

@@ -30,6 +30,12 @@ class TopicView(NamedTuple):
     error_number: int
     partitions: tuple[PartitionView, ...]
 
+    def partition(self, number: int) -> PartitionView | None:
+        """The partition of this number, whatever the order in which the broker gave them; at its place as a rule."""
+        if 0 <= number < len(self.partitions) and self.partitions[number].number == number:
+            return self.partitions[number]
+        return next((row for row in self.partitions if row.number == number), None)
+
 
 class ClusterView(NamedTuple):
     cluster_id: str

@@ -1,7 +1,7 @@
 """Asks until there is an answer or the time is over: what all operations of the client have in common."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from penstock.model.entropy import Entropy
@@ -19,6 +19,9 @@ _log = logging.getLogger("penstock.sdk.asking")
 
 PLACES_PER_REQUEST = 5_000
 """Brokers bound how many partitions one request may name."""
+
+PLACES_AT_ONCE = 1_000
+"""So many partitions are asked about before others have a turn on the event loop."""
 
 
 class Asking:
@@ -75,25 +78,32 @@ class Asking:
         places: Mapping[TopicPartition, int],
         request: Callable[[Mapping[TopicPartition, int]], Request[dict[TopicPartition, T | PenstockError]]],
         deadline: Deadline,
+        *,
+        at_once: int | None = None,
     ) -> dict[TopicPartition, T]:
         """Ask each partition's leader about it, with a number each; the first refusal that lasts is raised."""
         found: dict[TopicPartition, T] = {}
+        step = at_once or PLACES_AT_ONCE
 
         async def ask() -> None:
-            by_leader: dict[Address, dict[TopicPartition, int]] = {}
-            for where, number in places.items():
-                if where not in found:
-                    leader = await self.cluster.leader(where.topic, where.partition, deadline)
-                    by_leader.setdefault(leader, {})[where] = number
-            for address, share in by_leader.items():
-                connection = await self.cluster.to(address, deadline)
-                asked = list(share.items())
-                for at in range(0, len(asked), PLACES_PER_REQUEST):
-                    part = request(dict(asked[at : at + PLACES_PER_REQUEST]))
-                    for where, result in (await connection.request(part, self.cluster.timeout_s(deadline))).items():
+            left = [each for each in places.items() if each[0] not in found]
+            for at in range(0, len(left), step):
+                for address, share in (await self._by_leader(left[at : at + step], deadline)).items():
+                    connection = await self.cluster.to(address, deadline)
+                    answer = await connection.request(request(share), self.cluster.timeout_s(deadline))
+                    for where, result in answer.items():
                         if isinstance(result, PenstockError):
                             raise result
                         found[where] = result
 
         await self.retrying(ask, deadline, *dict.fromkeys(where.topic for where in places))
         return {where: found[where] for where in places}
+
+    async def _by_leader(
+        self, places: Iterable[tuple[TopicPartition, int]], deadline: Deadline
+    ) -> dict[Address, dict[TopicPartition, int]]:
+        shares: dict[Address, dict[TopicPartition, int]] = {}
+        for where, number in places:
+            leader = await self.cluster.leader(where.topic, where.partition, deadline)
+            shares.setdefault(leader, {})[where] = number
+        return shares

@@ -182,9 +182,8 @@ class Cluster:
     def open_leader(self, topic: str, partition: int) -> Connection | None:
         """The open connection to the partition's leader, if both are known."""
         view = self.remembered(topic)
-        if view is None or not 0 <= partition < len(view.partitions) or view.partitions[partition].number != partition:
-            return None
-        broker = self._brokers.get(view.partitions[partition].leader_id)
+        found = view and view.partition(partition)
+        broker = found and self._brokers.get(found.leader_id)
         connection = None if broker is None else self._connections.get(Address(broker.host, broker.port))
         return None if connection is None or connection.closed else connection
 
@@ -212,7 +211,7 @@ class Cluster:
     async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
         """Where the partition's leader listens."""
         view = await self.topic(topic, deadline, auto_create=auto_create)
-        found = next((row for row in view.partitions if row.number == partition), None)
+        found = view.partition(partition)
         if found is None:
             self.forget(topic)
             text = f"topic {topic!r} has no partition {partition}; it has 0 to {len(view.partitions) - 1}"

@@ -312,8 +312,8 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
     play(body, nodes=2)
 
 
-def test_more_partitions_than_one_request_may_name_are_asked_for_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sdk.asking.PLACES_PER_REQUEST", 2)
+def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sdk.asking.PLACES_AT_ONCE", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()

@@ -15,7 +15,7 @@ from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.asking import Asking
+from penstock.sdk.asking import PLACES_PER_REQUEST, Asking
 from penstock.sdk.consuming.reader import HEAVY_BYTES
 from penstock.sdk.fetching import ahead
 from penstock.sdk.retry import Attempts, Deadline
@@ -85,7 +85,9 @@ class Behind:
 
     async def _fetch(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
         portions: Portions = {}
-        for where, found in (await self._asking.leaders(offsets, partial(fetch, limits), deadline)).items():
+        # Each question may bring as much as the limits allow, so that there are no more of them than there must be.
+        answers = await self._asking.leaders(offsets, partial(fetch, limits), deadline, at_once=PLACES_PER_REQUEST)
+        for where, found in answers.items():
             if found is None:
                 found = await ahead(self._asking, where, offsets[where], deadline)
             portions[where] = await self._opened(where, offsets[where], found, limits)

@@ -1,0 +1,62 @@
+"""What a gateway does in one go when it is asked about a topic of very many partitions: others wait as long."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from budgets import table
+from budgets.counting import count_calls_at_once
+from builders.gateway import Web
+from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.http.site import Site
+from penstock.testing.embedded import EmbeddedBroker
+
+PARTITIONS = 5_000
+
+
+def with_web(bootstrap: str, story: Callable[[Web], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        clusters = Clusters({DEFAULT: [bootstrap]})
+        try:
+            await story(Web(Site(clusters)))
+        finally:
+            await clusters.close()
+
+    asyncio.run(whole())
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Of a broker that has such a topic."""
+
+    async def made(web: Web) -> None:
+        assert (await web.ask("POST", "/topic", {"name": "wide", "partitions": PARTITIONS})).status == 201
+
+    with EmbeddedBroker(flush="os") as broker:
+        with_web(broker.bootstrap, made)
+        yield broker.bootstrap
+
+
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    [
+        (table.ASK_WIDE, "/v1/topics/wide"),
+        (table.ASK_WIDE, "/v1/topics/wide/offsets"),
+        (table.ASK_WIDE, "/v1/topics"),
+        (table.ASK_WIDE, "/v1/service-map?topics=wide"),
+        (table.ASK_WIDE, "/v1/backup-map?topics=wide"),
+        (table.READ_WIDE, "/events?topic=wide&wait=0"),
+    ],
+)
+def test_a_request_about_very_many_partitions_lets_others_go_on_meanwhile(
+    bootstrap: str, workload: str, target: str
+) -> None:
+    async def story(web: Web) -> None:
+        async def ask() -> None:
+            assert (await web.ask("GET", target)).status == 200
+
+        await ask()
+        table.check(workload, {table.CALLS_AT_ONCE: await count_calls_at_once(ask())})
+
+    with_web(bootstrap, story)
