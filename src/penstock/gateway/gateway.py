@@ -73,11 +73,12 @@ class Gateway:
             self._following = asyncio.get_running_loop().create_task(following)
 
     async def drain(self) -> None:
-        """Let nobody new in, and finish what is under way for as long as the settings allow."""
-        self._draining.begin()
+        """Say so; after the notice let nobody new in, and finish what is under way for as long as settings allow."""
+        self._draining.announce()
         if self._grpc is not None:
             await self._grpc.say_it_ends()
         await asyncio.sleep(self._settings.notice_ms / 1000)
+        self._draining.begin()
         limit_s = self._settings.drain_ms / 1000
         grpc, self._grpc = self._grpc, None
         ending: list[Coroutine[Any, Any, object]] = [grpc.stop(limit_s)] if grpc else []
@@ -102,7 +103,7 @@ class Gateway:
         """The gateway's figures; /metrics adds those of the process."""
         info = {"version": __version__}
         yield Metric("penstock_gateway_info", "gauge", "Always 1; the label says what runs.", ((info, 1),))
-        yield gauge("penstock_gateway_ready", "1 while requests are taken.", int(not self._draining.is_draining))
+        yield gauge("penstock_gateway_ready", "1 while requests are taken.", int(not self._draining.is_announced))
         yield gauge("penstock_gateway_uptime_seconds", "Time since the start.", self._uptime_s())
         yield gauge("penstock_gateway_clusters", "Clusters that are served.", len(self._clusters.names))
         yield gauge("penstock_gateway_polls_waiting", "Polls and streams that wait.", self._draining.waiting_count)

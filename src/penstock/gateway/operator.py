@@ -37,7 +37,7 @@ class OperatorPages:
         }
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self._draining.is_draining:
+        if self._draining.is_announced:
             send = _ending(send)
         page = self._pages.get(scope["path"])
         if page is None:
@@ -55,14 +55,14 @@ class OperatorPages:
 
     def _health(self) -> Page:
         facts = {
-            "status": "draining" if self._draining.is_draining else "ok",
+            "status": "draining" if self._draining.is_announced else "ok",
             "version": __version__,
             "uptime_s": round(self._uptime_s(), 3),
         }
         return Page(200, "application/json", msgspec.json.encode(facts) + b"\n")
 
     def _ready(self) -> Page:
-        return _text(503, "draining") if self._draining.is_draining else _text(200, "ready")
+        return _text(503, "draining") if self._draining.is_announced else _text(200, "ready")
 
     def _figures(self) -> Page:
         return Page(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))

@@ -1,7 +1,8 @@
 """The gateway as a process: event loop, ports, signals, what is printed, and a stop that loses no answer.
 
-On a signal `/ready` says no, long polls and streams end early, nobody new is let in, and what is under way is finished
-for up to `drain_ms`; then whatever is left is cut off. A gateway keeps nothing that the next one would need.
+On a signal `/ready` says no; after `notice_ms` long polls and streams end early, nobody new is let in, and what is
+under way is finished for up to `drain_ms`; then whatever is left is cut off. A gateway keeps nothing that the next one
+would need.
 """
 
 import asyncio

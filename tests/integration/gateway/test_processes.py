@@ -111,6 +111,11 @@ def test_a_gateway_gives_load_balancers_time_to_notice(tmp_path: Path) -> None:
             connection.request("POST", "/events", '{"topic": "orders", "value": "one"}')
             answer = connection.getresponse()
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
+        with ThreadPoolExecutor(1) as pool:
+            poll = pool.submit(ask, f"{running.url}/events?topic=orders&offset=1&wait=60")
+            until(lambda: metrics(running)["penstock_gateway_polls_waiting"] == 1)
+            put(running.url, "orders", "two")
+            assert [event["value"] for event in poll.result(WAIT_S).json["events"]] == ["two"]
         until(lambda: _ended_by_another_signal(running))
         assert running.process.returncode == 130
 

@@ -124,8 +124,8 @@ class Call:
         return self._grounds.draining
 
     @property
-    def is_draining(self) -> bool:
-        return self._grounds.draining.is_draining
+    def is_drained(self) -> bool:
+        return self._grounds.draining.has_begun
 
     async def waiting(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What the work gives, which may take long; None when the gateway is drained meanwhile."""

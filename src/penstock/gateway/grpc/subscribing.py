@@ -72,7 +72,7 @@ class Subscribing:
                     next_offset=batch.next_offset,
                 )
                 await self._say(pb.SubscribeResponse(batch=told))
-            elif self._call.is_draining:
+            elif self._call.is_drained:
                 raise shutting_down()
 
     async def _take_commits(self, requests: AsyncIterator[pb.SubscribeRequest]) -> None:
