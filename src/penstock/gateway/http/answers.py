@@ -110,6 +110,13 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
     return FieldError(ErrorCode.INVALID_REQUEST, f"{where}: {detail[:1].lower()}{detail[1:]}", where)
 
 
+def within(path: str, error: msgspec.ValidationError) -> msgspec.ValidationError:
+    """What is wrong, where all that was decoded stands at this path for the caller."""
+    text = str(error)
+    at = _AT.search(text)
+    return msgspec.ValidationError(f"{text[: at.start()]} - at `$.{path}{at['path']}`") if at else error
+
+
 def out_of_bounds(error: msgspec.ValidationError) -> bool:
     """Whether a value is of the right type, and beyond what it may be."""
     return _BOUNDS.search(str(error)) is not None

@@ -15,13 +15,14 @@ _QUOTE = 0x22
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def columns_of(topic: str, events: Sequence[Event], path: str) -> Columns:
-    """`path` is where the events are in the request, for errors to name: empty for a single one."""
+def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[int]) -> Columns:
+    """`path` is where the events are in the request, for errors to name, and `rows` which of those there each is; the
+    path of a single one is empty."""
     return Columns(
         topic,
-        _values(events, path),
-        _keys(events, path),
-        _headers(events, path),
+        _values(events, path, rows),
+        _keys(events, path, rows),
+        _headers(events, path, rows),
         _column([event.timestamp for event in events]),
         _column([event.partition for event in events]),
         _column([event.hash for event in events]),
@@ -34,9 +35,9 @@ def _column(found: list[Any]) -> list[Any] | None:
     return None if found.count(None) == len(found) else found
 
 
-def _values(events: Sequence[Event], path: str) -> list[bytes | None]:
+def _values(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[bytes | None]:
     found: list[bytes | None] = []
-    for row, event in enumerate(events):
+    for row, event in zip(rows, events, strict=True):
         data = bytes(event.value)
         if event.value_base64 is None and data[:1] == b'"' and b"\\" not in data:
             found.append(data[1:-1])  # A text without escapes is its UTF-8.
@@ -51,10 +52,12 @@ def _value(event: Event, data: bytes, path: str, row: int) -> bytes | None:
     return _bytes(data, event.value_base64, path, row, "value")
 
 
-def _keys(events: Sequence[Event], path: str) -> list[bytes | None] | None:
+def _keys(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[bytes | None] | None:
     if all(event.key is ABSENT and event.key_base64 is None for event in events):
         return None
-    return [_bytes(bytes(event.key), event.key_base64, path, row, "key") for row, event in enumerate(events)]
+    return [
+        _bytes(bytes(event.key), event.key_base64, path, row, "key") for row, event in zip(rows, events, strict=True)
+    ]
 
 
 def _bytes(data: bytes, base64: str | None, path: str, row: int, name: str) -> bytes | None:
@@ -74,10 +77,10 @@ def _bytes(data: bytes, base64: str | None, path: str, row: int, name: str) -> b
         raise invalid(_named(path, row, name), str(error)) from None
 
 
-def _headers(events: Sequence[Event], path: str) -> list[Headers | None] | None:
+def _headers(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[Headers | None] | None:
     if all(event.headers is None and event.headers_base64 is None for event in events):
         return None
-    return [_pairs(event, path, row) for row, event in enumerate(events)]
+    return [_pairs(event, path, row) for row, event in zip(rows, events, strict=True)]
 
 
 def _pairs(event: Event, path: str, row: int) -> Headers:

@@ -42,8 +42,12 @@ ELSEWHERE = (b"cross-site", b"same-site")
 """What browsers say in Sec-Fetch-Site of requests for pages that are not the gateway's own; an image, or a frame, that
 a page shows has no Origin."""
 
-_BOUNDS = {"topic": ErrorCode.INVALID_TOPIC, "group": ErrorCode.INVALID_GROUP_ID}
-"""What a name is that is too short or too long, whatever is asked."""
+_BOUNDS = {
+    "topic": ErrorCode.INVALID_TOPIC,
+    "group": ErrorCode.INVALID_GROUP_ID,
+    "message_id": ErrorCode.INVALID_MESSAGE_ID,
+}
+"""What a name is that is too short or too long, wherever it stands."""
 
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
@@ -208,7 +212,7 @@ class Endpoint:
 def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:
     """What is wrong with a field, by the name that the same failure has elsewhere."""
     found = field_error(error)
-    code = operation.bounds.get(found.field) or _BOUNDS.get(found.field)
+    code = operation.bounds.get(found.field) or _BOUNDS.get(found.field.rpartition(".")[2])
     return FieldError(code, found.detail, found.field) if code is not None and out_of_bounds(error) else found
 
 

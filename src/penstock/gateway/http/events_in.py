@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from penstock.gateway.clusters import DEFAULT, Cluster, Member
 from penstock.gateway.failures import FieldError, invalid
 from penstock.gateway.figures import Traffic
-from penstock.gateway.http.answers import Answer, problem_answer, problem_of
+from penstock.gateway.http.answers import Answer, problem_answer, problem_of, within
 from penstock.gateway.http.asked import Asked, MalformedError, read_json
 from penstock.gateway.http.columns import columns_of
 from penstock.gateway.http.event import ABSENT, Event, NewEvents, Stored, StoredEvents, StoredRow, WriteParameters
@@ -86,8 +86,8 @@ def _read_lines(asked: Asked, data: bytes) -> Posted:
     _check_text(data)
     try:
         events = _decode_line.decode_lines(data)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as error:
+        raise within("events", error) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedError(f"the body is no lines of JSON: {error}") from None
     return _posted(asked, asked.parameters.cluster or DEFAULT, asked.parameters.topic, events, "events")
@@ -113,16 +113,13 @@ def _posted(asked: Asked, cluster: str, topic: str | None, events: Sequence[Even
         raise invalid("events", f"there are {len(events)}; 1 to {most} can be posted at once")
     by_topic = _by_topic(topic, events, path)
     key = _idempotency_key(asked)
-    if len(by_topic) == 1:
-        columns = columns_of(next(iter(by_topic)), events, path)
-        _give_ids(columns, key, range(len(events)), path)
-        return Posted(cluster, [columns])
+    is_alone = len(by_topic) == 1
     lots = []
     for own, rows in by_topic.items():
-        columns = columns_of(own, [events[row] for row in rows], path)
+        columns = columns_of(own, events if is_alone else [events[row] for row in rows], path, rows)
         _give_ids(columns, key, rows, path)
         lots.append(columns)
-    return Posted(cluster, lots, list(by_topic.values()))
+    return Posted(cluster, lots, None if is_alone else list(by_topic.values()))
 
 
 def _by_topic(topic: str | None, events: Sequence[Event], path: str) -> dict[str, Sequence[int]]:

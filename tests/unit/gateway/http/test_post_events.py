@@ -1,6 +1,7 @@
 """POST /events: what can be posted, what is answered, and what is refused by name."""
 
 import gzip
+import json
 from base64 import b64encode
 from typing import Any
 
@@ -236,12 +237,35 @@ BAD: list[tuple[Any, dict[str, str], tuple[int, str, str | None]]] = [
     ({"topic": "t", "value": "a"}, {"idempotency_key": "k" * 241}, (422, "INVALID_MESSAGE_ID", "Idempotency-Key")),
     ({"topic": "t", "value": "a"}, {"origin": "http://evil.example"}, (403, "CLUSTER_AUTHORIZATION_FAILED", "Origin")),
     (b'{"value": 1}\n{', {"content_type": "application/x-ndjson"}, (400, "INVALID_REQUEST", "body")),
-    (
-        b'{"value": 1}\n{"value": 2}',
-        {"content_type": "application/x-ndjson"},
-        (422, "INVALID_REQUEST", "events[0].topic"),
-    ),
 ]
+BAD_EVENTS: list[tuple[list[Any], tuple[int, str, str | None]]] = [
+    ([{"value": 1}, {"value": 2}], (422, "INVALID_REQUEST", "events[0].topic")),
+    ([{"topic": "t", "value": 1}, {"topic": "t", "valu": 2}], (422, "INVALID_REQUEST", "events[1].valu")),
+    ([{"topic": "t", "value": 1}, 5], (422, "INVALID_REQUEST", "events[1]")),
+    ([{"topic": "t", "value": 1, "headers": {"a": 5}}], (422, "INVALID_REQUEST", "events[0].headers")),
+    ([{"topic": "t", "value": 1}, {"topic": "t"}], (422, "INVALID_REQUEST", "events[1].value")),
+    (
+        [{"topic": "t", "value": 1}, {"topic": "u", "value_base64": "%"}],
+        (422, "INVALID_REQUEST", "events[1].value_base64"),
+    ),
+    ([{"topic": "t", "value": 1}, {"topic": "", "value": 1}], (422, "INVALID_TOPIC", "events[1].topic")),
+    ([{"topic": "t", "value": 1, "message_id": "i" * 256}], (422, "INVALID_MESSAGE_ID", "events[0].message_id")),
+]
+
+
+@pytest.mark.parametrize(("events", "expected"), BAD_EVENTS)
+@pytest.mark.parametrize("are_lines", [False, True])
+def test_an_event_is_named_alike_in_a_list_and_in_lines(
+    events: list[Any], expected: tuple[int, str, str | None], are_lines: bool
+) -> None:
+    async def story(web: Web) -> None:
+        body = b"\n".join(json.dumps(each).encode() for each in events) if are_lines else {"events": events}
+        kind = "application/x-ndjson" if are_lines else "application/json"
+        answer = await web.ask("POST", "/events", body, content_type=kind)
+        assert answer.problem == expected, answer.body
+        assert answer.json["detail"].startswith(f"{expected[2]}: ")
+
+    with_web(story)
 
 
 @pytest.mark.parametrize(("body", "headers", "expected"), BAD)
