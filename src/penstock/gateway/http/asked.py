@@ -20,10 +20,12 @@ PARAMETERS_MAX = 100
 class Asked:
     """`parameters` and `body` are what the operation's row says they are."""
 
-    __slots__ = ("body", "caller", "head", "headers", "parameters", "share", "site")
+    __slots__ = ("body", "caller", "head", "headers", "is_head", "parameters", "share", "site")
 
-    def __init__(self, site: "Site", caller: Caller, head: Sequence[tuple[bytes, bytes]]) -> None:
+    def __init__(self, site: "Site", caller: Caller, head: Sequence[tuple[bytes, bytes]], *, is_head: bool) -> None:
         self.site = site
+        self.is_head = is_head
+        """Whether only the head of the answer is wanted: what it would bring must not be handed out to nobody."""
         self.share = Share(site.budget)
         """What the request holds."""
         self.caller = caller

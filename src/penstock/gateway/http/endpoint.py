@@ -74,7 +74,7 @@ class Endpoint:
             await send_answer(self._other_method(method), dict(scope["headers"]), send)
             return
         client = scope.get("client")
-        asked = Asked(self._site, Caller(client[0] if client else ""), scope["headers"])
+        asked = Asked(self._site, Caller(client[0] if client else ""), scope["headers"], is_head=method == "HEAD")
         body = Body(asked.share, self._site.limits.body_bytes)
         connection = scope.get(CONNECTION)
         if connection is not None and operation.method == "GET":
@@ -83,9 +83,9 @@ class Endpoint:
             answer = await self._answer(operation, asked, scope, receive, body)
             self._count(operation, answer, body)
             if isinstance(answer, Stream):
-                await self._send_stream(answer, send, connection, with_body=method != "HEAD")
+                await self._send_stream(answer, send, connection)
             else:
-                await send_answer(answer, asked.headers, send, with_body=method != "HEAD")
+                await send_answer(answer, asked.headers, send, with_body=not asked.is_head)
                 if connection is not None:
                     await connection.taken()
         except GoneError:
@@ -107,7 +107,7 @@ class Endpoint:
             traffic.answered(operation.right, str(answer.status))
             traffic.sent_bytes += len(answer.body)
 
-    async def _send_stream(self, stream: Stream, send: Send, connection: Any, *, with_body: bool) -> None:
+    async def _send_stream(self, stream: Stream, send: Send, connection: Any) -> None:
         """Bit by bit, each when the one before is taken."""
         fields = [
             (b"content-type", stream.content_type),
@@ -115,12 +115,11 @@ class Endpoint:
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": fields})
-        if with_body:
-            async for part in stream.parts:
-                self._site.traffic.sent_bytes += len(part)
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-                if connection is not None:
-                    await connection.taken()
+        async for part in stream.parts:
+            self._site.traffic.sent_bytes += len(part)
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            if connection is not None:
+                await connection.taken()
         await send({"type": "http.response.body", "body": b""})
 
     def _other_method(self, method: str) -> Answer:
@@ -220,12 +219,14 @@ def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:
 
 
 async def send_answer(answer: Answer, headers: Mapping[bytes, bytes], send: Send, *, with_body: bool = True) -> None:
+    """How long a body is that was not made, for who wants none, is not said."""
     body = answer.body
-    fields = [(b"content-type", answer.content_type)] if body else []
+    fields = [(b"content-type", answer.content_type)] if body or not with_body else []
     if len(body) >= COMPRESS_BYTES_MIN and b"gzip" in headers.get(b"accept-encoding", b""):
         body = await compressed(body)
         fields += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
-    fields.append((b"content-length", b"%d" % len(body)))
+    if body or with_body:
+        fields.append((b"content-length", b"%d" % len(body)))
     if answer.headers:
         fields += answer.headers.items()
     await send({"type": "http.response.start", "status": answer.status, "headers": fields})

@@ -39,9 +39,12 @@ async def get_events(asked: Asked) -> Answer | Stream:
         raise invalid("consumer" if parameters.consumer is None else "group", "a group and a consumer go together")
     if parameters.follow and kind is JSON:
         raise invalid("follow", "it is for lines of JSON (Accept: application/x-ndjson) and for server-sent events")
+    if parameters.group is not None and is_tail:
+        raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
+    if asked.is_head:
+        await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
+        return Answer(b"", kind)
     if parameters.group is not None:
-        if is_tail:
-            raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
         work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
         polled = await asked.site.draining.waiting(work)
         return _answer(asked, kind, [] if polled is None else polled, UNSET)

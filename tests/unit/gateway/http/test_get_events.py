@@ -227,12 +227,23 @@ def test_a_tail_of_all_partitions_goes_on_with_those_that_are_added(query: str, 
     with_web(story)
 
 
-def test_the_head_of_a_tail_is_answered_at_once() -> None:
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("/events?topic=t&offset=0", "text/event-stream"),
+        ("/events?topic=t&offset=latest&wait=60", "application/json"),
+        ("/events?topic=t&group=g&consumer=a&wait=60", "application/x-ndjson"),
+    ],
+)
+def test_who_wants_the_head_of_an_answer_has_it_at_once_and_reads_nothing(target: str, kind: str) -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         async with asyncio.timeout(1):
-            answer = await web.ask("HEAD", "/events?topic=t&offset=0", accept="text/event-stream")
-        assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
+            answer = await web.ask("HEAD", target, accept=kind)
+        assert (answer.status, answer.headers, answer.body) == (200, {"content-type": kind}, b"")
+        assert (await web.ask("HEAD", target.replace("topic=t", "topic=none"), accept=kind)).status == 404
+        assert (await web.ask("GET", "/v1/groups")).json["groups"] == []
+        assert web.site.traffic.events_read == 0
 
     with_web(story)
 
@@ -259,6 +270,18 @@ def test_long_answers_are_compressed_for_who_takes_that() -> None:
         plain = await web.ask("GET", "/events?topic=t")
         assert "content-encoding" not in plain.headers
         assert gzip.decompress(packed.body) == plain.body
+
+    with_web(story)
+
+
+def test_a_poll_waits_as_ever_while_a_drain_is_only_announced() -> None:
+    async def story(web: Web) -> None:
+        await put(web, "a")
+        web.site.draining.announce()
+        waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60"))
+        await asyncio.sleep(1)
+        await put(web, "b")
+        assert values(await waiting) == ["b"]
 
     with_web(story)
 
