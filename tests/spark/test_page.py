@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.sdk.address import BOOTSTRAP_VARIABLE
+from penstock.model.bootstrap import BOOTSTRAP_VARIABLE
 from spark.site import Site, forget_last_commit
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"

@@ -9,8 +9,8 @@ import typer
 from penstock.cli.completion import complete_topic
 from penstock.cli.failures import usage_error
 from penstock.cli.positions import EXPECTED
-from penstock.sdk.address import BOOTSTRAP_VARIABLE
-from penstock.sdk.address import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
+from penstock.model.bootstrap import BOOTSTRAP_VARIABLE
+from penstock.model.bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
 
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1

@@ -6,9 +6,6 @@ from typing import NamedTuple
 from penstock.model.errors import ErrorCode, PenstockError
 
 KAFKA_PORT = 9092
-DEFAULT_BOOTSTRAP = f"127.0.0.1:{KAFKA_PORT}"
-BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
-"""For programs that let the environment say which brokers to ask first."""
 
 
 class Address(NamedTuple):

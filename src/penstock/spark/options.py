@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from penstock.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import check_topic_name
 from penstock.records.compression import Compression
-from penstock.sdk.address import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, parse_bootstrap
+from penstock.sdk.address import parse_bootstrap
 from penstock.spark.places import Place, Places, offset_places, time_places
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.address import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from penstock.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
 from penstock.spark.places import Kind, Place, Places, offset_places, time_places
 
