@@ -37,6 +37,16 @@ class Reading:
     def is_finished(self) -> bool:
         return len(self.fetched) == len(self.wants)
 
+    @property
+    def is_hungry(self) -> bool:
+        """Whether there is something, and there was no memory for any of it."""
+        if self._left > 0 or self.size_bytes:
+            return False
+        return any(
+            want.offset < fetched.high_watermark
+            for (_, want), (_, fetched) in zip(self.wants, self.fetched, strict=True)
+        )
+
     def run(self) -> None:
         """Go on for one slice, or up to a partition that must be read from disk."""
         start = len(self.fetched)

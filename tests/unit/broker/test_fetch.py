@@ -285,6 +285,25 @@ def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path)
     serve(tmp_path, story, memory=memory)
 
 
+@pytest.mark.parametrize("partitions", [1, 1_001])
+def test_what_there_is_no_memory_for_is_answered_when_there_is(tmp_path: Path, partitions: int) -> None:
+    memory = Memory(outgoing_bytes_max=1_000_000)
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic(partitions=partitions)
+        peer = await broker.peer()
+        await produce(peer, "events", batch(b"x"))
+        memory.outgoing_bytes += 1_000_000
+        wants = [("events", [FetchPartition(number, 0, 10_000) for number in range(partitions)])]
+        waiting = asyncio.create_task(fetch(peer, wants, max_wait_ms=LONG_MS))
+        await until(lambda: broker.partitions.of("events")[0].waiting == 1)
+        memory.outgoing_bytes -= 1_000_000
+        assert values((await waiting).topics[0][1][0].records) == [b"x"]
+        assert broker.partitions.of("events")[0].waiting == 0
+
+    serve(tmp_path, story, memory=memory)
+
+
 def test_data_that_is_only_on_disk_is_read_beside_the_loop(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)

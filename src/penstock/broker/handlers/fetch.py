@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.broker.capabilities import PartitionLookup
 from penstock.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
-from penstock.broker.memory import Memory
+from penstock.broker.memory import HUNGRY_S, Memory
 from penstock.broker.reading import SLICE, Reading, Want
 from penstock.broker.request import Answer, Later, Request, Result, Work
 from penstock.model.errors import PenstockError
@@ -121,7 +121,7 @@ class _Poll:
         if not self._reading.is_finished or len(self._wants) > SLICE:
             return self._work()
         self._later = Later(self.hurry)
-        self._cancels = self._handler.wait(self._read(), self._wake)
+        self._wait()
         return self._later
 
     def hurry(self) -> None:
@@ -150,9 +150,18 @@ class _Poll:
             self._wake = _nothing  # What it was holds all that was read.
             self._later.finish(answer)
         elif self._reading.is_finished:
-            self._cancels = self._handler.wait(self._read(), self._wake)
+            self._wait()
         else:
             self._later.become(self._work())
+
+    def _wait(self) -> None:
+        self._cancels = self._handler.wait(self._read(), self._wake)
+        self._look_for_memory()
+
+    def _look_for_memory(self) -> None:
+        """Where there is no memory for what is there, no partition has news: look again in a moment."""
+        if self._reading.is_hungry:
+            self._cancels.append(asyncio.get_running_loop().call_later(HUNGRY_S, self._wake).cancel)
 
     def _work(self) -> Work:
         self._wake = _nothing
@@ -187,6 +196,7 @@ class _Poll:
                 if start:
                     await asyncio.sleep(0)
                 self._cancels += self._handler.wait(read[start : start + SLICE], news.set)
+            self._look_for_memory()
             if not self._is_over:
                 await news.wait()
         finally:
