@@ -54,6 +54,9 @@ class DriftWatch:
         except PenstockError as error:
             _log.debug("the brokers' clocks could not be read: %s", error)
             return
+        except Exception:  # Nobody would hear of a watch that ended by it.
+            _log.exception("the brokers' clocks could not be read")
+            return
         if abs(found.drift.total_seconds()) <= self.threshold_s:
             return
         _log.warning("this machine's clock is %+.3f s off the brokers' average", found.drift.total_seconds())
