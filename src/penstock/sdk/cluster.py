@@ -121,6 +121,12 @@ class Cluster:
                     self._connections[address] = connection = await self._opened(address, deadline)
         return connection
 
+    def open_connection(self, address: Address) -> Connection | None:
+        """One to this broker that is open and that nobody polls with."""
+        shared = [self._connections[address]] if address in self._connections else []
+        free = [each for each in [*shared, *self._idle_pollers.get(address, ())] if not each.closed]
+        return free[0] if free else None
+
     @asynccontextmanager
     async def _turn_to_open(self, address: Address, deadline: Deadline) -> AsyncIterator[None]:
         turn, timeout_s = self._opening.setdefault(address, asyncio.Lock()), deadline.left_s

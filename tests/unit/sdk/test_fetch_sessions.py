@@ -8,12 +8,12 @@ import pytest
 
 from builders.simulated_consumers import TOPIC, Ground, every, place, play, read, values
 from builders.simulated_node import HOST
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.cluster import Cluster, ConnectionSettings
 from penstock.sdk.connection import Connection
-from penstock.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll
+from penstock.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
 from penstock.sdk.core import Request
 from penstock.sdk.retry import Deadline
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
@@ -55,6 +55,9 @@ class Poller:
         async with self._cluster.polling(address, deadline) as connection:
             noted = cast(Connection, NotedConnection(connection, self.fetches))
             return await self.session.poll(poll, noted, TIMEOUT_S)
+
+    async def connection(self) -> Connection:
+        return await self._cluster.anyone(Deadline(TIMEOUT_S))
 
     @property
     def named(self) -> dict[int, int]:
@@ -213,6 +216,31 @@ def test_an_answer_about_what_was_not_asked_for_is_nonsense() -> None:
             await FetchSession().poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(Connection, OtherConnection()), 1.0)
 
     asyncio.run(story())
+
+
+async def what_becomes_of(ground: Ground, session_id: int) -> ErrorCode:
+    """What a broker says to a request that goes on with a session in a way in which it cannot."""
+    poller = Poller(ground)
+    try:
+        request = _request(Poll({place(): 0}, {}, 1, 1, 0), _Step(session_id, 1_000, {}))
+        with pytest.raises(PenstockError) as caught:
+            await (await poller.connection()).request(request, TIMEOUT_S)
+        return caught.value.code
+    finally:
+        poller.close()
+
+
+def test_a_broker_forgets_the_session_of_a_consumer_that_closes() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(2, range(MANY))
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            await read(consumer, 2 * MANY)
+            (session,) = consumer._engine._reading._sessions.values()
+            session_id = session._id
+            assert await what_becomes_of(ground, session_id) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert await what_becomes_of(ground, session_id) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    play(story, partitions=MANY)
 
 
 def test_a_consumer_of_many_partitions_reads_everything_once_whatever_happens_to_its_session() -> None:

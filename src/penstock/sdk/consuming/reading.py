@@ -95,7 +95,7 @@ class Reading:
         self._task = asyncio.create_task(self._run(), name="reading ahead")
 
     async def close(self) -> None:
-        """Read no more."""
+        """Read no more, and let brokers forget what was polled for."""
         self.readers.clear()
         self._portions.clear()
         self._give_up_rounds()
@@ -103,6 +103,11 @@ class Reading:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        for address, session in self._sessions.items():
+            connection = self._cluster.open_connection(address)
+            if connection is not None:
+                session.end(connection)
+        self._sessions.clear()
 
     def take(self, where: TopicPartition, offset: int, topic_id: UUID, stop_offset: int | None = None) -> Reader:
         """Read this partition too: of the topic of this id, and of no other that has its name later."""

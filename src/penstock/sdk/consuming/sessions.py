@@ -8,9 +8,10 @@ or no more of them, are told everything each time. Invariants:
 - One poll of a session is under way at a time. Who polls meanwhile does so without a session.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -31,6 +32,7 @@ NO_SESSION = 0
 _WITHOUT = -1
 _FIRST = 0
 _EPOCH_MAX = 2**31 - 1
+_FAREWELL_S = 5.0
 _LOST = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -90,6 +92,14 @@ class FetchSession:
         finally:
             self._is_polling = False
 
+    def end(self, connection: Connection) -> None:
+        """Have the broker forget it, without waiting: one that does not hear of it forgets it in time."""
+        if self._id != NO_SESSION:
+            farewell = Poll({}, self._topic_ids, max_bytes=1, partition_bytes=1, max_wait_ms=0)
+            step = _Step(self._id, _WITHOUT, {})
+            connection.post(_request(farewell, step), _FAREWELL_S).add_done_callback(_seen)
+            self._id = NO_SESSION
+
     async def _go_on(self, poll: Poll, connection: Connection, timeout_s: float) -> Found:
         step = self._step(poll)
         self._asked = {}
@@ -108,6 +118,12 @@ class FetchSession:
             return _Step(self._id, _FIRST, offsets)
         named = {where: offset for where, offset in offsets.items() if asked.get(where) != offset}
         return _Step(self._id, self._epoch, named, sorted(asked.keys() - offsets.keys()), ids)
+
+
+def _seen(answer: "asyncio.Future[Any]") -> None:
+    """Nobody waits for it, whatever it is."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def without_session(poll: Poll) -> Request[Found]:
