@@ -118,6 +118,36 @@ def test_who_waits_for_a_start_while_another_closes_is_told_and_not_cancelled(ki
     play(story)
 
 
+@pytest.mark.parametrize("kind", READERS)
+def test_a_broker_that_does_not_answer_is_not_waited_for_long_when_a_reader_closes(kind: str) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        each = reader(ground, kind)
+        assert await each.poll(LONG_S)
+        ground.network.block("reader")
+        begun_s = asyncio.get_running_loop().time()
+        await each.close()
+        assert asyncio.get_running_loop().time() - begun_s <= 3.1
+        ground.network.unblock("reader")
+
+    play(story)
+
+
+def test_a_member_says_how_long_closing_it_may_take() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(3)
+        for close_timeout_s in (0.0, 1.0, 10.0):
+            member = ground.client.consumer(TOPIC, start="beginning", group=GROUP, close_timeout=close_timeout_s)
+            await member.poll(LONG_S)
+            ground.network.block("reader")
+            begun_s = asyncio.get_running_loop().time()
+            await member.close()
+            assert close_timeout_s <= asyncio.get_running_loop().time() - begun_s <= close_timeout_s + 0.1
+            ground.network.unblock("reader")
+
+    play(story)
+
+
 def sdk_tasks() -> "set[asyncio.Task[Any]]":
     """Those that run code of the SDK; the broker's are on the same event loop."""
     return {task for task in asyncio.all_tasks() if "/penstock/sdk/" in task.get_stack(limit=1)[0].f_code.co_filename}

@@ -28,7 +28,7 @@ from penstock.sdk.groups import Coordinators
 from penstock.sdk.retry import Deadline
 
 COMMIT_TIMEOUT_S = 10.0
-LEAVE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 3.0
 HANDLER_TIMEOUT_S = 300.0
 CALLBACK_TIMEOUT_S = 30.0
 
@@ -49,6 +49,8 @@ class GroupRules:
     """How long the caller may give no sign of life before its partitions go to others; None for ever."""
     callback_timeout_s: float = CALLBACK_TIMEOUT_S
     """The same for what it is told of changes."""
+    close_timeout_s: float = CLOSE_TIMEOUT_S
+    """How long the last commit and leaving may take together."""
     instance_id: str | None = None
     """Makes a static member: one that may go away and come back under this name and finds its partitions again."""
     assignor: str | None = None
@@ -195,13 +197,15 @@ class Membership:
         self.commits.finish(offsets)
 
     async def close(self) -> None:
-        """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible."""
+        """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible in the time
+        that closing may take."""
+        deadline = Deadline(self._rules.close_timeout_s)
         try:
             await self._committing.close()
             if self._rules.auto_commit_s is not None:
                 with suppress(PenstockError):  # It comes again, at this consumer or another.
-                    await self.commits.commit(self.commits.finished, LEAVE_TIMEOUT_S)
-            await self.heartbeats.leave(LEAVE_TIMEOUT_S)
+                    await self.commits.commit(self.commits.finished, deadline.left_s)
+            await self.heartbeats.leave(deadline.left_s)
         finally:
             await self.heartbeats.stop()
 

@@ -6,11 +6,11 @@ from typing import TypedDict
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.arguments import INT64_MAX, NAME_MAX, check_number, check_partitions, check_text
+from penstock.sdk.arguments import INT64_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from penstock.sdk.consuming.decoding import Values
 from penstock.sdk.consuming.health import Health
 from penstock.sdk.consuming.hints import Hint, Places
-from penstock.sdk.consuming.membership import CALLBACK_TIMEOUT_S, HANDLER_TIMEOUT_S, GroupRules
+from penstock.sdk.consuming.membership import CALLBACK_TIMEOUT_S, CLOSE_TIMEOUT_S, HANDLER_TIMEOUT_S, GroupRules
 from penstock.sdk.consuming.reading import POLL_BYTES_MIN, PREFETCH_BYTES
 from penstock.sdk.requests import LATEST
 from penstock.sdk.times import Time, Times
@@ -39,6 +39,9 @@ class ConsumerOptions(TypedDict, total=False):
     """How long its caller may give no sign of life before the group goes on without it (5 minutes); None for ever."""
     callback_timeout: Time
     """How long it may take to be told of a change (30 s)."""
+    close_timeout: Time
+    """How long closing it may take to commit what is finished and to leave the group (3 s); a broker that does not
+    answer by then gives it up when its session is over."""
     instance_id: str | None
     """Makes a static member: one that may go away and come back under this name and finds its partitions again."""
     assignor: str | None
@@ -104,8 +107,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
 
 def _moves_on(options: ConsumerOptions) -> bool:
     said = options.get("out_of_range", "nearest")
-    if said not in ("nearest", "error"):
-        raise _invalid(f'out_of_range={said!r}: expected "nearest" or "error"')
+    check_choice("out_of_range", said, ("nearest", "error"))
     return said == "nearest"
 
 
@@ -119,6 +121,7 @@ def _group_rules(times: Times, options: ConsumerOptions) -> GroupRules | None:
     handler_timeout = options.get("handler_timeout", HANDLER_TIMEOUT_S)
     auto_commit_s = None if auto_commit is None else times.span_s(auto_commit, "auto_commit")
     handler_timeout_s = None if handler_timeout is None else times.span_s(handler_timeout, "handler_timeout")
+    close_timeout_s = times.span_s(options.get("close_timeout", CLOSE_TIMEOUT_S), "close_timeout")
     if group_id is None:
         return None
     return GroupRules(
@@ -126,6 +129,7 @@ def _group_rules(times: Times, options: ConsumerOptions) -> GroupRules | None:
         auto_commit_s,
         handler_timeout_s,
         times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
+        close_timeout_s,
         instance_id,
         assignor,
         tells=any(options.get(name) is not None for name in ("on_assigned", "on_revoked", "on_lost")),

@@ -29,7 +29,7 @@ WAIT_S = 5.0
 UNSETTLED_S = 0.25
 """How often a client asks what it has while its group is sharing out."""
 
-LEAVE_S = 2.0
+CLOSE_S = 3.0
 _EVER_S = 1e9
 
 OVER = frozenset(
@@ -279,13 +279,14 @@ class IteratorEngine:
 
     async def close(self, finish: bool) -> None:
         """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
+        deadline = Deadline(CLOSE_S)
         try:
             if finish:
                 with suppress(PenstockError):
-                    await self.settle(None, Deadline(LEAVE_S))
+                    await self.settle(None, deadline)
             if self._beating is not None:
                 with suppress(PenstockError):
-                    await self.leave(LEAVE_S)
+                    await self.leave(deadline.left_s)
         finally:
             await self._stop()
 

@@ -40,7 +40,7 @@ PARTITIONS_MAX = 1_000
 CHECK_S = 15.0
 """How often a broker that has nothing to send is asked whether it is there."""
 
-CLOSE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 3.0
 _STABLE_S = 5.0
 """What has gone well for so long does not count as a repetition when it fails."""
 _EVER_S = 1e9
@@ -112,17 +112,18 @@ class SubscriptionEngine:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+        deadline = Deadline(CLOSE_TIMEOUT_S)
         for stream in list(self._streams):
-            await self._commit_last(stream)
+            await self._commit_last(stream, deadline)
             await stream.close()
         self._streams.clear()
         self._queue.clear()
 
-    async def _commit_last(self, stream: Stream) -> None:
+    async def _commit_last(self, stream: Stream, deadline: Deadline) -> None:
         offsets = {where: offset for where, offset in self.finished.items() if where in stream.places}
         if offsets and self._settings.auto_commit_s is not None and self._settings.group_id is not None:
             try:
-                await stream.commit(offsets, CLOSE_TIMEOUT_S)
+                await stream.commit(offsets, deadline.left_s)
             except PenstockError as error:
                 log.warning("the last messages of a subscription could not be committed, and come again: %s", error)
 
