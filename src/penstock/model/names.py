@@ -31,10 +31,12 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-def check_topic_name(name: str) -> None:
+def check_topic_name(name: object) -> None:
     """Raise INVALID_TOPIC, saying what is wrong, unless `name` may be a topic's name."""
     problem = None
-    if not name:
+    if not isinstance(name, str):
+        name, problem = repr(name), "it must be str"
+    elif not name:
         problem = "it is empty"
     elif len(name) > TOPIC_NAME_MAX:
         problem = f"it has {len(name)} characters, {TOPIC_NAME_MAX} are allowed"

@@ -95,8 +95,10 @@ class Idle:
                 failure = error
             else:
                 ahead[node_id] = timedelta(milliseconds=found.drift_ms)
-        if failure is not None and not ahead:
-            raise failure
+        if not ahead:
+            raise failure or PenstockError(
+                ErrorCode.NETWORK_EXCEPTION, "the cluster names no broker to ask for its time"
+            )
         return average(ahead)
 
     async def service_map(
@@ -122,6 +124,7 @@ class Idle:
         self, name: str, *, auto_create: bool = False, timeout_s: float = OPERATION_TIMEOUT_S
     ) -> TopicView:
         """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there (and may not be made)."""
+        check_topic_name(name)
         deadline = Deadline(timeout_s)
         return await self._asking.retrying(
             lambda: self._cluster.topic(name, deadline, auto_create=auto_create), deadline, name

@@ -23,6 +23,7 @@ from penstock.sdk.answers import (
     TopicView,
     refusal,
 )
+from penstock.sdk.arguments import check_kind
 from penstock.sdk.core import API_VERSIONS, Api, Request, VersionRange, Versions
 from penstock.wire.fetch import FetchPartition
 from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
@@ -189,6 +190,7 @@ def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPart
 
 def checked_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
     """Settings by name, as text; INVALID_SETTING for those that are anything else."""
+    check_kind("settings", settings, Mapping)
     for key, value in settings.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise PenstockError(

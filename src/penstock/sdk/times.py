@@ -9,7 +9,7 @@ import math
 from datetime import datetime, timedelta
 
 from penstock.model.clock import Clock
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.arguments import wrong
 
 Time = float | timedelta | datetime
 """What is taken wherever a time is asked for."""
@@ -30,7 +30,7 @@ class Times:
             return max(0.0, (_epoch_ms(value, name) - self._clock.wall_ms()) / 1000)
         seconds = _seconds(value, name)
         if seconds < 0:
-            raise _no_time(name, value, "it is negative")
+            raise wrong(name, value, "it is negative")
         return seconds
 
     def moment_ms(self, value: Time, name: str) -> int:
@@ -40,16 +40,16 @@ class Times:
         base_ms = self._clock.wall_ms() if isinstance(value, timedelta) else 0
         moment_ms = base_ms + round(_seconds(value, name) * 1000)
         if moment_ms < 0:
-            raise _no_time(name, value, "it lies before 1970")
+            raise wrong(name, value, "it lies before 1970")
         return moment_ms
 
 
 def _epoch_ms(value: datetime, name: str) -> int:
     if value.tzinfo is None or value.utcoffset() is None:
-        raise _no_time(name, value, "it has no zone; write datetime.now(tz=timezone.utc), for example")
+        raise wrong(name, value, "it has no zone; write datetime.now(tz=timezone.utc), for example")
     moment_ms = math.floor(value.timestamp() * 1000 + 0.5)
     if moment_ms < 0:
-        raise _no_time(name, value, "it lies before 1970")
+        raise wrong(name, value, "it lies before 1970")
     return moment_ms
 
 
@@ -57,11 +57,7 @@ def _seconds(value: float | timedelta, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _no_time(name, value, "expected seconds, a timedelta or a datetime")
+        raise wrong(name, value, "expected seconds, a timedelta or a datetime")
     if not math.isfinite(value) or abs(value) > _MS_MAX / 1000:
-        raise _no_time(name, value, "it is no number that a clock reaches")
+        raise wrong(name, value, "it is no number that a clock reaches")
     return float(value)
-
-
-def _no_time(name: str, value: object, why: str) -> PenstockError:
-    return PenstockError(ErrorCode.INVALID_SETTING, f"{name}={value!r}: {why}")

@@ -1,6 +1,8 @@
 """What cannot be a setting is refused at once, by the name under which it was given."""
 
 import re
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -32,6 +34,13 @@ def connect(scene: Scene) -> Any:
         ("batch_count", None),
         ("max_bytes", 0),
         ("acks", "all"),
+        ("acks", True),
+        ("acks", 1.0),
+        ("batch_bytes", True),
+        ("batch_bytes", 2**70),
+        ("batch_count", 2**70),
+        ("max_bytes", 2**70),
+        ("group", 5),
     ],
 )
 def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> None:
@@ -97,6 +106,142 @@ def test_what_is_no_offset_is_not_committed(wrong: Any) -> None:
             for reader in (client.consumer("t", group="g"), client.subscription("t", group="g")):
                 with pytest.raises(PenstockError, match=f"INVALID_SETTING: offset of t-0={wrong!r}: "):
                     await reader.commit({("t", 0): wrong})
+
+    play(body)
+
+
+TOPICS: tuple[Any, ...] = (5, b"t", [5], [b"t"], "\ud800", ["t" * 10_000])
+NAMES: tuple[Any, ...] = (5, None, b"n", ["n"], "\ud800", "n" * 10_000)
+NUMBERS: tuple[Any, ...] = ("5", None, 1.5, True, [5], 2**70)
+PLACES: tuple[Any, ...] = (5, "t", {"t": 0}, {("t",): 0}, {("t", "0"): 0}, {("t", -1): 0}, {(5, 0): 0}, {None: 0})
+LISTED: tuple[Any, ...] = (5, "t", [5], ["t"], [("t",)], [("t", "0")], [(5, 0)])
+
+QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "metadata": ({}, {"topics": TOPICS}),
+    "service_map": ({}, {"topics": TOPICS}),
+    "backup_map": ({}, {"topics": TOPICS}),
+    "info": ({}, {"node_id": ("1", 1.5, [1], -1)}),
+    "describe_topic": ({}, {"name": NAMES}),
+    "delete_topic": ({}, {"name": NAMES}),
+    "create_topic": (
+        {"name": "t"},
+        {"name": NAMES, "partitions": NUMBERS, "replication_factor": NUMBERS, "settings": (5, "x", [5])},
+    ),
+    "offsets": ({}, {"places": (*PLACES, {("t", 0): "here"}, {("t", 0): None})}),
+    "read": ({"topic": "t", "partition": 0, "offset": 0}, {"topic": NAMES, "partition": NUMBERS, "offset": (None, -1)}),
+    "read_any": ({}, {"places": (*PLACES, {("t", 0): "here"}, {("t", 0): None})}),
+    "admin.describe_settings": ({"kind": "topic", "name": "t"}, {"kind": NAMES, "name": NAMES, "names": TOPICS}),
+    "admin.alter_settings": ({"kind": "topic", "name": "t"}, {"name": NAMES, "chosen": (5, "x"), "unset": TOPICS}),
+    "admin.create_partitions": ({"topic": "t", "total": 2}, {"topic": NAMES, "total": (*NUMBERS, 0)}),
+    "admin.delete_records": ({}, {"places": (*PLACES, {("t", 0): -2}, {("t", 0): None})}),
+    "admin.list_topics": ({}, {"limit": (*NUMBERS, 0), "after": (5, b"t", "\ud800")}),
+    "admin.topic_sizes": ({}, {"topics": (5, None, "t", ["t"])}),
+    "admin.partition_sizes": ({}, {"topic": (5, None, "t")}),
+    "admin.describe_log_dirs": ({}, {"topics": (5, "t", ["t"], {5: [0]}, {"t": 0}, {"t": ["0"]})}),
+    "admin.query": ({"sql": "SELECT 1"}, {"sql": (5, None, b"x", "\ud800", "x" * 40_000), "rows_max": NUMBERS}),
+    "groups.list": ({}, {"states": (*TOPICS, None), "kinds": (*TOPICS, None)}),
+    "groups.describe": ({}, {"group_id": NAMES}),
+    "groups.offsets": ({"group_id": "g"}, {"group_id": NAMES, "places": LISTED}),
+    "groups.commit": ({"group_id": "g", "offsets": {}}, {"group_id": NAMES, "offsets": (*PLACES, {("t", 0): "0"})}),
+    "groups.delete_offsets": ({"group_id": "g", "places": []}, {"group_id": NAMES, "places": LISTED}),
+    "groups.delete": ({}, {"group_id": NAMES}),
+}
+WRONG = (ErrorCode.INVALID_SETTING, ErrorCode.INVALID_TOPIC, ErrorCode.INVALID_GROUP_ID)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_question_goes_to_a_broker_with_an_argument_that_cannot_be_right(question: str) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        right, by_name = QUESTIONS[question]
+        async with connect(scene) as client:
+            ask = attrgetter(question)(client)
+            for name, wrong in by_name.items():
+                for each in wrong:
+                    with pytest.raises(PenstockError) as caught:
+                        await ask(**right | {name: each})
+                    assert caught.value.code in WRONG, f"{name}={each!r}: {caught.value}"
+
+    play(body)
+
+
+READER_CALLS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "get": (
+        {"topic": "t", "partition": 0, "offset": 0},
+        {"topic": NAMES, "partition": NUMBERS, "offset": NUMBERS, "max_bytes": NUMBERS, "max_messages": ("5", -1)},
+    ),
+    "commit": ({}, {"what": (5, "t", {"t": 0}, {("t", 0): "0"}), "metadata": (5, None, "x" * 40_000)}),
+    "seek": ({}, {"to": (None, "here", [5], -1)}),
+}
+
+
+@pytest.mark.parametrize("call", READER_CALLS)
+def test_a_consumer_is_asked_for_nothing_with_an_argument_that_cannot_be_right(call: str) -> None:
+    async def body(scene: Scene) -> None:
+        right, by_name = READER_CALLS[call]
+        async with connect(scene) as client:
+            consumer = client.consumer("t", group="g")
+            for name, wrong in by_name.items():
+                for each in wrong:
+                    with pytest.raises(PenstockError) as caught:
+                        await getattr(consumer, call)(**right | {name: each})
+                    assert caught.value.code in WRONG, f"{name}={each!r}: {caught.value}"
+            no_places: list[Any] = [("t",), ([],), (("t",),), (("t", "0"),)]
+            for places in no_places:
+                with pytest.raises(PenstockError, match="INVALID_"):
+                    await consumer.pause(*places)
+            nowhere: list[Any] = [([], 0), ("t", [])]
+            for place in nowhere:
+                with pytest.raises(PenstockError, match="INVALID_"):
+                    consumer.position(*place)
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "x", object()])
+def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene) as client:
+            calls, iterators = client.iterator_calls(), client.iterators("t", group="g")
+            for refused in (
+                calls.read(wrong),
+                calls.hand("g", "c", wrong),
+                calls.commit("g", "c", wrong),
+                iterators.read(wrong),
+                iterators.commit(wrong),
+            ):
+                with pytest.raises(PenstockError, match=r"INVALID_SETTING: (iterator|batch)="):
+                    await refused
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 1.5, float("nan"), -1, True])
+def test_room_is_asked_for_in_bytes(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene) as client:
+            with pytest.raises(PenstockError, match=f"INVALID_SETTING: size_bytes={wrong!r}: "):
+                await client.producer().room(wrong)
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", [5, "x", []])
+def test_what_cannot_be_called_is_not_called_when_messages_are_done(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client, client.producer() as producer:
+            receipts = producer.put_many("t", [b"v"])
+            takers: list[Callable[[], object]] = [
+                lambda: producer.put("t", b"v", on_done=wrong),
+                lambda: producer.put_many("t", [b"v"], on_done=wrong),
+                lambda: receipts.add_done_callback(wrong),
+                lambda: receipts[0].add_done_callback(wrong),
+            ]
+            for refused in takers:
+                with pytest.raises(PenstockError, match=r"INVALID_SETTING: (on_done|callback)="):
+                    refused()
+            assert len(receipts) == 1
 
     play(body)
 

@@ -2,13 +2,11 @@
 
 import builtins
 from functools import partial
-from typing import TypeVar
 
 from penstock.model.errors import ErrorCode
-from penstock.model.names import TopicPartition, check_topic_name
 from penstock.model.roles import Role
 from penstock.sdk.aio.face import AsyncFace, AsyncPortal
-from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
+from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
 from penstock.sdk.home import Home
 from penstock.sdk.iterating.calls import CallEngine
 from penstock.sdk.iterating.options import MAX_MESSAGES, wanted
@@ -21,8 +19,6 @@ from penstock.sdk.iterating.requests import (
     Membership,
 )
 from penstock.sdk.times import Time
-
-T = TypeVar("T", str, str | None)
 
 
 class AsyncIteratorCalls(AsyncFace):
@@ -76,9 +72,7 @@ class AsyncIteratorCalls(AsyncFace):
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
         makes the client one of its readers.
         """
-        check_topic_name(topic)
-        check_number("partition", partition, 0, INT32_MAX)
-        where, iterator = TopicPartition(topic, partition), wanted(self._home.times, max_messages, in_flight, start)
+        where, iterator = place(topic, partition), wanted(self._home.times, max_messages, in_flight, start)
         return await self._do(self._engine.get(*_names(group, client_id), where, iterator, self._span_s(timeout)))
 
     async def list(
@@ -88,7 +82,10 @@ class AsyncIteratorCalls(AsyncFace):
 
         GROUP_ID_NOT_FOUND when there is no such group of iterators.
         """
-        return await self._do(self._engine.in_flight(*_names(group, client_id), self._span_s(timeout)))
+        check_text("group", group, 1, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
+        if client_id is not None:
+            check_text("client_id", client_id, 1, NAME_MAX)
+        return await self._do(self._engine.in_flight(group, client_id, self._span_s(timeout)))
 
     async def read(
         self, iterator: GroupIterator, *, max_bytes: int = 1024 * 1024, timeout: Time = 30.0
@@ -97,6 +94,7 @@ class AsyncIteratorCalls(AsyncFace):
 
         ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
         """
+        check_kind("iterator", iterator, GroupIterator)
         check_number("max_bytes", max_bytes, 1, INT32_MAX)
         return await self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
 
@@ -137,15 +135,17 @@ class AsyncIteratorCalls(AsyncFace):
         return await self._do(self._engine.commit(*_names(group, client_id), iterator, places, self._span_s(timeout)))
 
 
-def _names(group: str, client_id: T) -> tuple[str, T]:
-    """INVALID_GROUP_ID or INVALID_SETTING for what is no name; nobody stands for all."""
+def _names(group: str, client_id: str) -> tuple[str, str]:
+    """INVALID_GROUP_ID or INVALID_SETTING for what is no name."""
     check_text("group", group, 1, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
-    if client_id is not None:
-        check_text("client_id", client_id, 1, NAME_MAX)
+    check_text("client_id", client_id, 1, NAME_MAX)
     return group, client_id
 
 
 def _counted(batch: IteratorBatch | GroupIterator, count: int | None) -> tuple[GroupIterator, int]:
+    check_kind("batch", batch, IteratorBatch, GroupIterator)
+    if count is not None:
+        check_number("count", count, 0, INT32_MAX)
     if isinstance(batch, IteratorBatch):
         return batch.iterator, batch.places(count)
     return batch, HANDED if count is None else count

@@ -11,7 +11,18 @@ from penstock.model.roles import Role
 from penstock.records.message import Message
 from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.aio.reader import AsyncReader
-from penstock.sdk.arguments import INT64_MAX, check_callback, check_number, check_offsets, named_topics
+from penstock.sdk.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    TEXT_MAX,
+    as_places,
+    check_callback,
+    check_number,
+    check_text,
+    named_topics,
+    offsets_by_place,
+    place,
+)
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.callbacks import bounded, report
 from penstock.sdk.consuming.decoding import decoder
@@ -170,8 +181,9 @@ class AsyncConsumer(AsyncReader):
         it waits for the first for up to `timeout`. So long are failures waited out too; then they are raised.
         OFFSET_OUT_OF_RANGE, saying where the partition begins, when the place is gone.
         """
-        where = TopicPartition(topic, partition)
-        timeout_s = self._span_s(timeout)
+        where, timeout_s = place(topic, partition), self._span_s(timeout)
+        check_number("offset", offset, 0, INT64_MAX)
+        check_number("max_bytes", max_bytes, 1, INT32_MAX)
         return await self._do(get_messages(self._asking, where, offset, max_messages, max_bytes, timeout_s))
 
     # Where it is.
@@ -183,7 +195,7 @@ class AsyncConsumer(AsyncReader):
 
     def position(self, topic: str, partition: int) -> int | None:
         """Where its next message of this partition begins; None for one that it does not read."""
-        return self._engine.position(TopicPartition(topic, partition))
+        return self._engine.position(place(topic, partition))
 
     async def seek(self, to: Hint, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0) -> None:
         """Go on there: in these partitions, or in all. `to` is what `start` may be."""
@@ -225,8 +237,8 @@ class AsyncConsumer(AsyncReader):
         self._hand.turns += 1
         if isinstance(what, Message):
             what = {TopicPartition(what.topic, what.partition): what.offset + 1}
-        offsets = None if what is None else {TopicPartition(*where): offset for where, offset in what.items()}
-        check_offsets(offsets or {})
+        offsets = None if what is None else offsets_by_place("what", what)
+        check_text("metadata", metadata, 0, TEXT_MAX)
         await self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     def alive(self) -> None:
@@ -286,4 +298,4 @@ class AsyncConsumer(AsyncReader):
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:
-    return [TopicPartition(*each) for each in partitions] or None
+    return as_places("partitions", partitions) or None

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Unpack
 
-from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
 from penstock.sdk.aio.face import AsyncPortal
 from penstock.sdk.aio.reader import AsyncReader
-from penstock.sdk.arguments import named_topics
+from penstock.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
 from penstock.sdk.home import Home
 from penstock.sdk.iterating.engine import IteratorEngine
 from penstock.sdk.iterating.options import IteratorOptions, engine_settings
@@ -83,7 +82,7 @@ class AsyncIterators(AsyncReader):
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
         makes the client one of its readers, and `beat` says what it has.
         """
-        return await self._do(self._engine.get(TopicPartition(topic, partition), self._span_s(timeout)))
+        return await self._do(self._engine.get(place(topic, partition), self._span_s(timeout)))
 
     async def list(self, *, everybody: bool = False, timeout: Time = 30.0) -> Sequence[ListedIterator]:
         """What this client has in flight, or all clients of the group."""
@@ -94,6 +93,7 @@ class AsyncIterators(AsyncReader):
 
         ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
         """
+        check_kind("iterator", iterator, GroupIterator)
         return await self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
     async def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> Commit:
@@ -102,6 +102,8 @@ class AsyncIterators(AsyncReader):
 
         NOT_OWNER when it is another client's, ITERATOR_SETTLED when it was committed or issued again since.
         """
+        check_kind("batch", batch, IteratorBatch)
+        _check_count("read", read)
         return await self._do(self._engine.commit(batch.iterator, batch.places(read), self._span_s(timeout)))
 
     # The loop.
@@ -123,7 +125,13 @@ class AsyncIterators(AsyncReader):
 
     async def finish(self, read: int | None = None) -> None:
         """Commit so many messages of the batch that `poll` or the loop gave last, or all, without asking for more."""
+        _check_count("read", read)
         await self._do(self._engine.settle(read))
 
     async def _begin(self) -> None:
         await self._do(self._engine.start())
+
+
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None:
+        check_number(name, count, 0, INT32_MAX)

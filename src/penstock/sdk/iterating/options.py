@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from penstock.model.entropy import Entropy, random_uuid
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
+from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_text
 from penstock.sdk.fetching import MAX_BYTES
 from penstock.sdk.iterating.calls import Wanted
 from penstock.sdk.iterating.engine import EngineSettings
@@ -40,7 +39,7 @@ def engine_settings(
     if unknown:
         known = ", ".join(IteratorOptions.__annotations__)
         raise TypeError(f"iterators have no option {unknown[0]!r}; there are {known}")
-    client_id = options.get("client_id") or str(random_uuid(entropy))
+    client_id = options.get("client_id", str(random_uuid(entropy)))
     max_messages, max_bytes = options.get("max_messages", MAX_MESSAGES), options.get("max_bytes", MAX_BYTES)
     check_text("group", group, 1, NAME_MAX)
     check_text("client_id", client_id, 1, NAME_MAX)
@@ -51,8 +50,7 @@ def engine_settings(
 
 def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> Wanted:
     """An iterator as it is to be asked for; INVALID_SETTING, naming it, for what makes no sense."""
-    if start not in _STARTS:
-        raise PenstockError(ErrorCode.INVALID_SETTING, f'start={start!r}: "beginning" and "latest" are possible')
+    check_choice("start", start, _STARTS)
     check_number("max_messages", max_messages, 1, INT32_MAX)
     in_flight_ms = _BROKERS_CHOICE if in_flight is None else int(times.span_s(in_flight, "in_flight") * 1000)
     return Wanted(max_messages, min(in_flight_ms, INT32_MAX), _STARTS[start])

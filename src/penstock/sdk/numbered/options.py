@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
+from penstock.sdk.arguments import INT32_MAX, INT64_MAX, check_number, wrong
 from penstock.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, Options
 
 EPOCHS = 2**15
@@ -31,18 +31,14 @@ class NumberedOptions:
     def __post_init__(self) -> None:
         Options(batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s)
         if self.name is not None and (not isinstance(self.name, bytes) or not self.name):
-            raise _wrong("name", self.name, "it must be bytes, and not empty, or None")
-        if not 0 <= self.epoch < EPOCHS:
-            raise _wrong("epoch", self.epoch, f"it must be from 0 to {EPOCHS - 1}")
-        if self.partitions is not None and self.partitions < 1:
-            raise _wrong("partitions", self.partitions, "it must be at least 1")
+            raise wrong("name", self.name, "it must be bytes, and not empty, or None")
+        check_number("epoch", self.epoch, 0, EPOCHS - 1)
+        check_number("turn", self.turn, 0, INT64_MAX)
+        if self.partitions is not None:
+            check_number("partitions", self.partitions, 1, INT32_MAX)
 
 
 def producer_id_of(name: bytes) -> int:
     """The id that a name stands for, one of those that brokers give to nobody."""
     digest = blake2b(name, digest_size=8).digest()
     return FIRST_SELF_NAMED_PRODUCER | (int.from_bytes(digest) & (FIRST_SELF_NAMED_PRODUCER - 1))
-
-
-def _wrong(name: str, value: object, why: str) -> PenstockError:
-    return PenstockError(ErrorCode.INVALID_SETTING, f"{name}={value!r}: {why}")

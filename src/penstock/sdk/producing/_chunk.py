@@ -28,6 +28,7 @@ except ImportError:  # Cython is needed to compile, not to run.
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import ID_HEADER
+from penstock.sdk.arguments import check_callback
 from penstock.sdk.times import Time
 
 COMPILED = cython.compiled
@@ -53,9 +54,11 @@ def as_bytes(data: Any) -> bytes | None:
 def as_number(given: Any, name: str) -> int:
     """A number that decides where a message goes; TypeError for what is no whole number."""
     try:
-        return index(given)
+        if type(given) is not bool:
+            return index(given)
     except TypeError:
-        raise TypeError(f"a {name} is a whole number, not {type(given).__name__}") from None
+        pass
+    raise TypeError(f"a {name} is a whole number, not {type(given).__name__}")
 
 
 def as_partition(given: Any) -> int:
@@ -68,9 +71,14 @@ def as_partition(given: Any) -> int:
 
 def as_headers(headers: Any) -> list[tuple[str, bytes | None]]:
     """Headers as pairs; given as pairs, or as a mapping."""
-    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     made = []
-    for name, data in pairs:
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise TypeError(f"headers are a mapping, or pairs of a name and bytes, not {type(pairs).__name__}")
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"headers are pairs of a name and bytes; one of them is {pair!r}")
+        name, data = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name is str, not {type(name).__name__}")
         if name == ID_HEADER:
@@ -627,15 +635,17 @@ class Intake:
             name = key if type(key) is bytes else as_bytes(key)
             if name is not None:
                 size += len(name)
-        if headers:
-            pairs = as_headers(headers)
-            size += headers_size(pairs)
+        if headers is not None:
+            pairs = as_headers(headers) or None
+            size += 0 if pairs is None else headers_size(pairs)
         if partition is not None:
             partition = as_partition(partition)
         if hash is not None:
             hash = as_number(hash, "hash")
         if pairs is not None or partition is not None or hash is not None or message_id is not None:
             has_rest = True
+        if on_done is not None:
+            check_callback("on_done", on_done)
         if time_ms is None:
             time_ms = self._now_ms()
         if size + OBJECT_BYTES > self.max_bytes:

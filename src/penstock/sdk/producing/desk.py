@@ -15,6 +15,7 @@ from penstock.model.clock import Clock
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import MadeId
+from penstock.sdk.arguments import check_callback
 from penstock.sdk.producing._chunk import Batch, Chunk, Receipt
 from penstock.sdk.producing._sharing import partition_for
 from penstock.sdk.times import Time, Times
@@ -146,6 +147,7 @@ class Desk:
             raise _ended() from None
 
     def call_when_done(self, receipt: Receipt, callback: OnDone) -> None:
+        check_callback("callback", callback)
         chunk, index = receipt.in_chunk()
         with self.lock:
             if not receipt.done():

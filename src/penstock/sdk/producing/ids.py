@@ -1,6 +1,7 @@
 """Message ids as users give them. A made id names a partition, and a retry under it goes there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import MadeId, as_message_id, parse_message_id
@@ -20,10 +21,18 @@ def taken_id(given: Id, partition: int | None) -> tuple[bytes, int | None]:
     return own, parsed.partition
 
 
+def as_column(given: Any, name: str) -> list[Any]:
+    """What is given for each of many messages; TypeError for what is only one thing, letters and bytes included."""
+    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} are a column, a list for example, not {type(given).__name__}")
+    return list(given)
+
+
 def taken_ids(
     given: Sequence[Id | None], partition: Sequence[int | None] | int | None
 ) -> tuple[list[bytes | None], list[int | None] | None]:
-    """As `taken_id`, for a column of them."""
+    """As `taken_id`, for a column of them; None where a message has none."""
+    given = as_column(given, "message_ids")
     chosen = [partition] * len(given) if partition is None or isinstance(partition, int) else list(partition)
     if len(chosen) != len(given):
         text = f"there are {len(given)} message_ids but {len(chosen)} partitions"

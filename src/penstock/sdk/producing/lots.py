@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.message_id import MadeId
+from penstock.sdk.arguments import check_callback
 from penstock.sdk.producing._chunk import (
     Batch,
     Chunk,
@@ -22,6 +23,7 @@ from penstock.sdk.producing._chunk import (
 )
 from penstock.sdk.producing.desk import Desk, call
 from penstock.sdk.producing.failures import UnstoredError
+from penstock.sdk.producing.ids import as_column
 from penstock.sdk.producing.options import Options
 from penstock.sdk.times import Time
 
@@ -42,17 +44,18 @@ def chunks_of(
     """These messages as sealed chunks; INVALID_REQUEST for columns of unequal length, TypeError for one value."""
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise TypeError("put_many takes many values, a list for example; put takes one")
-    column = list(values)
+    column = as_column(values, "values")
     count = len(column)
-    key_column = None if keys is None else list(keys)
-    header_column = None if headers is None else [as_headers(each) if each else None for each in headers]
+    key_column = None if keys is None else as_column(keys, "keys")
+    header_column = None if headers is None else list(map(_headers, as_column(headers, "headers")))
     partitions = _partitions(partition, count)
+    hash_column = None if hashes is None else list(map(_hash, as_column(hashes, "hashes")))
     columns = {
         "keys": key_column,
         "headers": header_column,
         "timestamps": None if isinstance(timestamps_ms, int) else timestamps_ms,
         "partitions": partitions,
-        "hashes": None if hashes is None else [each if each is None else as_number(each, "hash") for each in hashes],
+        "hashes": hash_column,
         "message_ids": ids,
     }
     for name, other in columns.items():
@@ -73,7 +76,7 @@ def chunks_of(
             _part(header_column, start, end),
             timestamps_ms if isinstance(timestamps_ms, int) else list(timestamps_ms[start:end]),
             _part(partitions, start, end),
-            _part(hashes, start, end),
+            _part(hash_column, start, end),
             _part(ids, start, end),
             size_bytes,
         )
@@ -114,6 +117,14 @@ def _partitions(given: Sequence[int | None] | int | None, count: int) -> list[in
     if isinstance(given, Sequence):
         return [each if each is None else as_partition(each) for each in given]
     return [as_partition(given)] * count
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
+    return None if given is None else as_headers(given) or None
+
+
+def _hash(given: Any) -> int | None:
+    return None if given is None else as_number(given, "hash")
 
 
 def _part(column: Sequence[Any] | None, start: int, end: int) -> list[Any] | None:
@@ -225,6 +236,7 @@ class Receipts:
 
     def add_done_callback(self, callback: "Callable[[Receipts], object]") -> None:
         """Have `callback(receipts)` called once, on the producer's event loop, when all of them are done."""
+        check_callback("callback", callback)
         left = len(self._chunks)
 
         def one_less() -> None:

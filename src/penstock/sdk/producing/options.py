@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.model.errors import ErrorCode, PenstockError
 from penstock.records.compression import LEVELS, Compression
+from penstock.sdk.arguments import INT64_MAX, check_number, wrong
 
 ALL = -1
 BATCH_BYTES = 1_000_000
@@ -37,23 +37,17 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "batch_count", "max_bytes"):
-            given = getattr(self, name)
-            if not isinstance(given, int) or given < 1:
-                raise _wrong(name, given, "it must be a whole number, at least 1")
+            check_number(name, getattr(self, name), 1, INT64_MAX)
         for name in ("linger_s", "timeout_s", "room_timeout_s"):
             if getattr(self, name) < 0:
-                raise _wrong(name, getattr(self, name), "it must not be negative")
-        if self.acks not in (ALL, 0, 1):
-            raise _wrong("acks", self.acks, "it must be -1 (all), 1 or 0")
+                raise wrong(name, getattr(self, name), "it must not be negative")
+        check_number("acks", self.acks, ALL, 1)
         if not isinstance(self.compression, str):
-            raise _wrong("compression", self.compression, "it must be str; 'none' is for none")
+            raise wrong("compression", self.compression, "it must be str; 'none' is for none")
         try:
             Compression.named(self.compression)
         except ValueError as error:
-            raise _wrong("compression", self.compression, str(error)) from None
-        if self.level is not None and self.level not in LEVELS.get(self.compression, ()):
-            raise _wrong("level", self.level, f"compression {self.compression!r} has no such level")
-
-
-def _wrong(name: str, value: object, why: str) -> PenstockError:
-    return PenstockError(ErrorCode.INVALID_SETTING, f"{name}={value!r}: {why}")
+            raise wrong("compression", self.compression, str(error)) from None
+        is_number = isinstance(self.level, int) and not isinstance(self.level, bool)
+        if self.level is not None and not (is_number and self.level in LEVELS.get(self.compression, ())):
+            raise wrong("level", self.level, f"compression {self.compression!r} has no such level")

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypedDict
 
 from penstock.model.entropy import Entropy
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_partitions, check_text
+from penstock.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from penstock.sdk.consuming.decoding import Values
 from penstock.sdk.consuming.hints import Hint, Places
 from penstock.sdk.requests import LATEST
@@ -81,9 +81,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
     if not topics:
         raise PenstockError(ErrorCode.INVALID_SETTING, "a subscription needs a topic")
     gone = options.get("when_gone", "error")
-    if gone not in _GONE:
-        text = f'when_gone={gone!r}: "beginning", "latest" and "error" are possible'
-        raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    check_choice("when_gone", gone, _GONE)
     auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
     group_id = options.get("group")
     if group_id is not None:

@@ -13,7 +13,7 @@ from penstock.model.network import Network, TcpNetwork
 from penstock.model.workers import Workers
 from penstock.sdk.address import parse_bootstrap
 from penstock.sdk.answers import ClusterView, ListedOffset, TopicView
-from penstock.sdk.arguments import check_callback, one_or_more
+from penstock.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
 from penstock.sdk.cluster import ConnectionSettings
 from penstock.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
 from penstock.sdk.home import Home
@@ -76,10 +76,12 @@ class Client(Face):
 
     def metadata(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> ClusterView:
         """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
-        return self._do(self._engine.metadata(one_or_more(topics), timeout_s=self._span_s(timeout)))
+        return self._do(self._engine.metadata(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     def info(self, *, node_id: int | None = None, timeout: Time = 30.0) -> DriftInfo:
         """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
+        if node_id is not None:
+            check_number("node_id", node_id, 0, INT32_MAX)
         return self._do(self._engine.info(node_id=node_id, timeout_s=self._span_s(timeout)))
 
     def clock_drift(self, *, timeout: Time = 30.0) -> ClockDrift:
@@ -94,11 +96,11 @@ class Client(Face):
 
         UNSUPPORTED_VERSION from a broker that is not ours, as for `backup_map`.
         """
-        return self._do(self._engine.service_map(one_or_more(topics), timeout_s=self._span_s(timeout)))
+        return self._do(self._engine.service_map(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     def backup_map(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> BackupMap:
         """Who follows the partitions of these topics, or of all, and how far each of them is."""
-        return self._do(self._engine.backup_map(one_or_more(topics), timeout_s=self._span_s(timeout)))
+        return self._do(self._engine.backup_map(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     # Topics.
 
@@ -128,6 +130,8 @@ class Client(Face):
 
         TOPIC_ALREADY_EXISTS when it is there; with `exist_ok` it is left as it is then, and its id given.
         """
+        check_number("partitions", partitions, -1, INT32_MAX)
+        check_number("replication_factor", replication_factor, -1, INT16_MAX)
         timeout_s = self._span_s(timeout)
         try:
             return self._do(
@@ -188,8 +192,7 @@ class Client(Face):
 
         The offset is -1 where no message is that late.
         """
-        found = {TopicPartition(*where): when for where, when in places.items()}
-        return self._do(self._engine.offsets(found, timeout_s=self._span_s(timeout)))
+        return self._do(self._engine.offsets(by_place("places", places), timeout_s=self._span_s(timeout)))
 
     # Reading from places that the caller keeps.
 
@@ -212,7 +215,7 @@ class Client(Face):
         """
         from penstock.sdk.watching.portion import Limits
 
-        where, limits = TopicPartition(topic, partition), Limits.checked(max_messages, max_bytes)
+        where, limits = place(topic, partition), Limits.checked(max_messages, max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (self._do(self._home.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
@@ -232,7 +235,7 @@ class Client(Face):
         from penstock.sdk.watching.portion import Limits
 
         limits = Limits.checked(max_messages, max_bytes)
-        found = {TopicPartition(*where): position for where, position in places.items()}
+        found = by_place("places", places)
         return self._do(self._home.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Unpack
 
-from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
-from penstock.sdk.arguments import named_topics
+from penstock.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
 from penstock.sdk.home import Home
 from penstock.sdk.iterating.engine import IteratorEngine
 from penstock.sdk.iterating.options import IteratorOptions, engine_settings
@@ -84,7 +83,7 @@ class Iterators(Reader):
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
         makes the client one of its readers, and `beat` says what it has.
         """
-        return self._do(self._engine.get(TopicPartition(topic, partition), self._span_s(timeout)))
+        return self._do(self._engine.get(place(topic, partition), self._span_s(timeout)))
 
     def list(self, *, everybody: bool = False, timeout: Time = 30.0) -> Sequence[ListedIterator]:
         """What this client has in flight, or all clients of the group."""
@@ -95,6 +94,7 @@ class Iterators(Reader):
 
         ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
         """
+        check_kind("iterator", iterator, GroupIterator)
         return self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
     def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> Commit:
@@ -103,6 +103,8 @@ class Iterators(Reader):
 
         NOT_OWNER when it is another client's, ITERATOR_SETTLED when it was committed or issued again since.
         """
+        check_kind("batch", batch, IteratorBatch)
+        _check_count("read", read)
         return self._do(self._engine.commit(batch.iterator, batch.places(read), self._span_s(timeout)))
 
     # The loop.
@@ -124,7 +126,13 @@ class Iterators(Reader):
 
     def finish(self, read: int | None = None) -> None:
         """Commit so many messages of the batch that `poll` or the loop gave last, or all, without asking for more."""
+        _check_count("read", read)
         self._do(self._engine.settle(read))
 
     def _begin(self) -> None:
         self._do(self._engine.start())
+
+
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None:
+        check_number(name, count, 0, INT32_MAX)

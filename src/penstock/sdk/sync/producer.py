@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.roles import Role
+from penstock.sdk.arguments import INT64_MAX, check_callback, check_number
 from penstock.sdk.home import Home
 from penstock.sdk.life import Life
 from penstock.sdk.producing._chunk import Receipt
@@ -96,6 +97,7 @@ class Producer(Face):
         """
         if self._life.over is not None:
             raise self._life.refusal()
+        check_callback("on_done", on_done)
         times = self._home.times
         if timestamps is None:
             times_ms: list[int] | int = self._home.clock.wall_ms()
@@ -133,6 +135,7 @@ class Producer(Face):
 
     def room(self, size_bytes: int = 0) -> None:
         """Wait until at most half of what may be held is, or less if `size_bytes` more would not fit."""
+        check_number("size_bytes", size_bytes, 0, INT64_MAX)
         self._do(self._engine.room(size_bytes))
 
     def flush(self, timeout: Time | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Unpack
 from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
 from penstock.records.message import Message
-from penstock.sdk.arguments import check_offsets, named_topics
+from penstock.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
 from penstock.sdk.consuming.batch import Batch
 from penstock.sdk.consuming.decoding import decode_some, decoder
 from penstock.sdk.home import Home
@@ -109,7 +109,7 @@ class Subscription(Reader):
 
     def position(self, topic: str, partition: int) -> int | None:
         """Where its next message of this partition begins; None for one that it is not sent."""
-        where = TopicPartition(topic, partition)
+        where = place(topic, partition)
         portion = self._portion
         if portion is not None and portion.where == where:
             return portion.behind(self._taken)
@@ -136,8 +136,8 @@ class Subscription(Reader):
             if self._portion is not None:
                 offsets[self._portion.where] = self._portion.behind(self._taken)
         else:
-            offsets = {TopicPartition(*where): offset for where, offset in what.items()}
-            check_offsets(offsets)
+            offsets = offsets_by_place("what", what)
+        check_text("metadata", metadata, 0, TEXT_MAX)
         self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     # How it is done.

@@ -6,7 +6,6 @@ from typing import Any
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.arguments import INT32_MAX, check_number
 from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.hints import Places
 from penstock.sdk.retry import Deadline
@@ -24,7 +23,6 @@ async def find_offsets(
         raise PenstockError(ErrorCode.INVALID_SETTING, "a read needs a place")
     alike: dict[str, list[TopicPartition]] = {}
     for where, said in places.items():
-        check_number("partition", where.partition, 0, INT32_MAX)
         alike.setdefault(repr(said), []).append(where)
     found: dict[TopicPartition, int] = {}
     for some in alike.values():

@@ -15,6 +15,7 @@ from penstock.sdk.core import ConnectionCore
 from penstock.sdk.producing import batches
 from penstock.sdk.producing._chunk import Batch, Place, Receipt
 from penstock.sdk.producing.engine import Engine
+from penstock.sdk.producing.ids import taken_ids
 from penstock.sdk.producing.options import Options
 
 COLUMNS = ("keys", "headers", "partition", "hashes", "ids")
@@ -78,13 +79,13 @@ def test_a_message_that_there_can_never_be_room_for_is_refused_at_once(is_held: 
     play(body)
 
 
-@pytest.mark.parametrize("wrong", ["0", 1.5, 2**70, -(2**70)])
+@pytest.mark.parametrize("wrong", ["0", 1.5, True, 2**70, -(2**70)])
 @pytest.mark.parametrize("name", ["partition", "hash"])
 def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         columns = {"partition": {"partition": [0, wrong]}, "hash": {"hashes": [0, wrong]}}
-        if name == "hash" and isinstance(wrong, int):
+        if name == "hash" and type(wrong) is int:
             assert (await put("t", b"v", hash=wrong)).partition == 0
             return
         with pytest.raises((TypeError, ValueError), match=name):
@@ -94,6 +95,36 @@ def test_what_is_no_number_of_a_partition_and_no_hash_is_refused_at_once(name: s
         if name == "partition":
             with pytest.raises((TypeError, ValueError), match=name):
                 put.many("t", [b"v", b"w"], partition=wrong)
+        assert put.engine.intake.held_bytes == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["x", "ab", b"ab", 5, 1.5, True, ["ab"], [("a",)], [("a", b"b", b"c")], [5], {5: b"x"}]
+)
+def test_headers_that_are_none_are_refused_by_their_name(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        with pytest.raises(TypeError, match="header"):
+            put("t", b"v", headers=wrong)
+        with pytest.raises(TypeError, match="header"):
+            put.many("t", [b"v"], headers=[wrong])
+        assert put.engine.intake.held_bytes == 0
+        assert (await put("t", b"v", headers={})).offset == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize("name", ["keys", "headers", "hashes"])
+@pytest.mark.parametrize("wrong", ["ab", b"ab", 5, 1.5, True])
+def test_what_is_no_column_is_refused_by_its_name(name: str, wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        put = Put(scene)
+        with pytest.raises(TypeError, match=name):
+            put.many("t", [b"v", b"w"], **{name: wrong})
+        with pytest.raises(TypeError, match="message_ids"):
+            taken_ids(wrong, None)
         assert put.engine.intake.held_bytes == 0
 
     play(body)
