@@ -13,7 +13,7 @@ from penstock.cli.output import counted, print_json, print_line, print_table
 from penstock.model.units import read_duration_ms, read_size_bytes
 
 if TYPE_CHECKING:
-    from penstock.process.control import ClusterFacts, Request
+    from penstock.process.control import BrokerFacts, ClusterFacts, Request
 
 ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
 
@@ -76,7 +76,7 @@ def list_clusters(data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
             print_json([_document(each) for each in found])
             return
         rows = [
-            (each.name, broker.node_id, broker.address, _state(each, broker.is_running))
+            (each.name, broker.node_id, broker.address, _state(each, broker))
             for each in found
             for broker in each.brokers
         ]
@@ -140,9 +140,11 @@ def _bootstrap(cluster: "ClusterFacts") -> str:
     return ",".join(broker.address for broker in cluster.brokers)
 
 
-def _state(cluster: "ClusterFacts", is_running: bool) -> str:
-    if is_running:
+def _state(cluster: "ClusterFacts", broker: "BrokerFacts") -> str:
+    if broker.is_running:
         return "runs"
+    if broker.problem:
+        return f"does not run, and is started again: {broker.problem}"
     return "stopped" if cluster.is_stopped else "is being started"
 
 

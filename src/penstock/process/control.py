@@ -38,10 +38,13 @@ class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerFacts(Struct, frozen=True):
+    """`problem` says how a broker ended that should run; it is started again and again, and the last of it counts."""
+
     node_id: int
     host: str
     port: int
     is_running: bool
+    problem: str = ""
 
     @property
     def address(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import socket
 import stat
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from builders.gateways import WAIT_S, ask, gateway, put, values
+from penstock.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.process.control import SOCKET_NAME, Control, NewCluster, Request
 from penstock.testing.real_broker import RealBroker
@@ -108,6 +111,34 @@ def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_pat
         said = broker.log_text()
     assert "[orders 1] " in said
     assert "Traceback" not in said
+
+
+def test_a_broker_whose_port_is_taken_says_so_until_it_is_free(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+
+        def told() -> dict[str, Any]:
+            found: dict[str, Any] = ask(f"http://127.0.0.1:{broker.http_port}/v1/clusters").json["made"][0]["brokers"][
+                0
+            ]
+            return found
+
+        made = ask(f"http://127.0.0.1:{broker.http_port}/cluster", {"name": "orders", "brokers": 1})
+        port = made.json["brokers"][0]["port"]
+        assert broker.stop() == 0
+        with socket.create_server(("127.0.0.1", port)):
+            broker.start()
+            until(lambda: told()["problem"] is not None)
+            assert not told()["running"]
+            assert told()["problem"].startswith("broker 1 of orders ended with 4: ")
+            assert str(port) in told()["problem"]
+            assert "started again: broker 1 of orders ended with 4" in penstock(broker, "list").stdout
+            with grpc.insecure_channel(f"127.0.0.1:{broker.grpc_port}") as channel:
+                stub: Any = cluster_pb2_grpc.ClusterServiceStub(channel)
+                (orders,) = stub.ListClusters(cluster_pb2.ListClustersRequest(), timeout=WAIT_S).made
+            assert (orders.name, orders.stopped, len(orders.brokers)) == ("orders", False, 1)
+            assert orders.brokers[0].problem.startswith("broker 1 of orders ended with 4: ")
+        until(lambda: told()["running"])
+        assert (told()["problem"], told()["port"]) == (None, port)
 
 
 def test_a_broker_of_a_cluster_that_is_killed_is_started_again_with_what_it_had(tmp_path: Path) -> None:

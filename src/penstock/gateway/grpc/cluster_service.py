@@ -6,7 +6,7 @@ from penstock.gateway import resources
 from penstock.gateway.grpc.calls import Call, needs
 from penstock.gateway.grpc.telling import setting_told
 from penstock.gateway.grpc.v1 import cluster_pb2 as pb
-from penstock.gateway.making import ClusterMaker
+from penstock.gateway.making import ClusterMaker, made
 from penstock.gateway.rights import Right
 from penstock.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from penstock.sdk.admin import ROWS_MAX
@@ -18,7 +18,7 @@ class ClusterService:
 
     @needs(Right.CLUSTER_READ)
     async def list_clusters(self, request: pb.ListClustersRequest, call: Call) -> pb.ListClustersResponse:
-        return pb.ListClustersResponse(clusters=call.clusters.names)
+        return pb.ListClustersResponse(clusters=call.clusters.names, made=map(_made, await made(self._maker)))
 
     @needs(Right.CLUSTER_READ)
     async def get_info(self, request: pb.GetInfoRequest, call: Call) -> pb.GetInfoResponse:
@@ -81,7 +81,7 @@ class ClusterService:
 
     @needs(Right.CLUSTER_ADMIN)
     async def create_cluster(self, request: pb.CreateClusterRequest, call: Call) -> pb.CreateClusterResponse:
-        made = await self._maker.create(
+        facts = await self._maker.create(
             NewCluster(
                 request.name,
                 request.brokers or BROKERS_UNLESS_SAID,
@@ -91,7 +91,7 @@ class ClusterService:
                 request.retention_bytes or None,
             )
         )
-        return pb.CreateClusterResponse(name=made.name, brokers=_brokers(made))
+        return pb.CreateClusterResponse(name=facts.name, brokers=_brokers(facts))
 
     @needs(Right.CLUSTER_ADMIN)
     async def stop_cluster(self, request: pb.StopClusterRequest, call: Call) -> pb.StopClusterResponse:
@@ -137,6 +137,14 @@ class ClusterService:
             validate_only=request.validate_only,
         )
         return pb.AlterBrokerSettingsResponse()
+
+
+def _made(cluster: ClusterFacts) -> pb.MadeCluster:
+    brokers = [
+        pb.MadeBroker(node_id=row.node_id, host=row.host, port=row.port, running=row.is_running, problem=row.problem)
+        for row in cluster.brokers
+    ]
+    return pb.MadeCluster(name=cluster.name, stopped=cluster.is_stopped, brokers=brokers)
 
 
 def _brokers(cluster: ClusterFacts) -> list[pb.BrokerAddress]:

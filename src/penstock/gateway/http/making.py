@@ -9,8 +9,9 @@ from msgspec import Meta
 from penstock.gateway.http.asked import Asked
 from penstock.gateway.http.named import Nothing
 from penstock.gateway.http.table import Example, Operation
+from penstock.gateway.making import made
 from penstock.gateway.rights import Right
-from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.errors import ErrorCode
 from penstock.process.control import BROKERS_MAX, BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 
 ClusterName = Annotated[
@@ -36,10 +37,13 @@ class AskedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class MadeBroker(msgspec.Struct, kw_only=True):
+    """`problem` says why one does not run that should; it is started again and again."""
+
     broker: int
     host: str
     port: int
     running: bool
+    problem: str | None
 
 
 class MadeCluster(msgspec.Struct, kw_only=True):
@@ -66,7 +70,7 @@ class Named(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 async def create_cluster(asked: Asked) -> MadeCluster:
     """Make a cluster, and answer when all its brokers serve."""
     new: AskedCluster = asked.body
-    made = await asked.site.maker.create(
+    facts = await asked.site.maker.create(
         NewCluster(
             new.name,
             new.brokers,
@@ -76,17 +80,11 @@ async def create_cluster(asked: Asked) -> MadeCluster:
             new.retention_bytes,
         )
     )
-    return _shown(made)
+    return _shown(facts)
 
 
 async def list_clusters(asked: Asked) -> MadeClusters:
-    try:
-        made = await asked.site.maker.list()
-    except PenstockError as error:
-        if error.code is not ErrorCode.NO_SUPERVISOR:
-            raise
-        made = []
-    return MadeClusters(serves=asked.site.clusters.names, made=[_shown(each) for each in made])
+    return MadeClusters(serves=asked.site.clusters.names, made=[_shown(each) for each in await made(asked.site.maker)])
 
 
 async def start_cluster(asked: Asked) -> MadeCluster:
@@ -106,7 +104,13 @@ def _shown(facts: ClusterFacts) -> MadeCluster:
         name=facts.name,
         stopped=facts.is_stopped,
         brokers=[
-            MadeBroker(broker=each.node_id, host=each.host, port=each.port, running=each.is_running)
+            MadeBroker(
+                broker=each.node_id,
+                host=each.host,
+                port=each.port,
+                running=each.is_running,
+                problem=each.problem or None,
+            )
             for each in facts.brokers
         ],
         log_directories=facts.log_directories,

@@ -36,6 +36,7 @@ class ClusterBroker:
         self._said: deque[str] = deque(maxlen=_LINES_KEPT)
         self._up: asyncio.Future[None] | None = None
         self._is_up = False
+        self._problem = ""
         self._port = port
         self._changed = changed
         name = f"broker {node_id} of {cluster.name}"
@@ -53,7 +54,8 @@ class ClusterBroker:
         return self._port
 
     def facts(self) -> BrokerFacts:
-        return BrokerFacts(self._settings.node_id, reachable_host(self._settings.host), self._port, self._is_up)
+        host = reachable_host(self._settings.host)
+        return BrokerFacts(self._settings.node_id, host, self._port, self._is_up, self._problem)
 
     def start(self) -> None:
         """Start it, and keep it running; `first_start` also waits."""
@@ -72,6 +74,7 @@ class ClusterBroker:
 
     async def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
         await self._child.stop(limit_s)
+        self._problem = ""
 
     def _command(self) -> Sequence[str]:
         settings = msgspec.structs.replace(self._settings, kafka_port=self._port)
@@ -81,7 +84,7 @@ class ClusterBroker:
         ready = _READY.search(line)
         if ready is None:
             return
-        self._port, self._is_up = int(ready[2]), True
+        self._port, self._is_up, self._problem = int(ready[2]), True, ""
         self._changed()
         if self._up is not None and not self._up.done():
             self._up.set_result(None)
@@ -97,10 +100,12 @@ class ClusterBroker:
             pass  # Nobody reads it; that is no reason not to serve.
 
     def _ended(self, code: int) -> None:
-        self._is_up = False
+        failure = self._failure(f"ended with {code}")
+        self._said.clear()
+        self._is_up, self._problem = False, failure.detail
         self._changed()
         if self._up is not None and not self._up.done():
-            self._up.set_exception(self._failure(f"ended with {code}"))
+            self._up.set_exception(failure)
 
     def _failure(self, how: str) -> PenstockError:
         said = "; ".join(line for line in self._said if line.startswith("penstock:")) or " ".join([*self._said][-1:])

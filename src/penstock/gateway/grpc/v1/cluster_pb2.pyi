@@ -39,20 +39,87 @@ class ListClustersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: _builtins.int
+    MADE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def made(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeCluster]:
+        """None where there is no supervisor."""
+
     def __init__(
         self,
         *,
         clusters: _abc.Iterable[_builtins.str] | None = ...,
+        made: _abc.Iterable[Global___MadeCluster] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "made", b"made"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListClustersResponse: _TypeAlias = ListClustersResponse  # noqa: Y015
+
+@_typing.final
+class MadeCluster(_message.Message):
+    """A cluster of the supervisor's own brokers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    stopped: _builtins.bool
+    """Until it is started by name."""
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeBroker]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        stopped: _builtins.bool = ...,
+        brokers: _abc.Iterable[Global___MadeBroker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "name", b"name", "stopped", b"stopped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MadeCluster: _TypeAlias = MadeCluster  # noqa: Y015
+
+@_typing.final
+class MadeBroker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    host: _builtins.str
+    port: _builtins.int
+    running: _builtins.bool
+    problem: _builtins.str
+    """Why it does not run though it should; it is started again and again."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        running: _builtins.bool = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "node_id", b"node_id", "port", b"port", "problem", b"problem", "running", b"running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MadeBroker: _TypeAlias = MadeBroker  # noqa: Y015
 
 @_typing.final
 class GetInfoRequest(_message.Message):

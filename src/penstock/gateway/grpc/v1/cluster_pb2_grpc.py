@@ -97,7 +97,7 @@ class ClusterServiceServicer:
     """
 
     def ListClusters(self, request, context):
-        """The clusters that this gateway serves, by name.
+        """The clusters that this gateway serves, by name, and those that its supervisor has made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

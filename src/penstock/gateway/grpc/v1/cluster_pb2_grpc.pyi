@@ -34,7 +34,7 @@ class ClusterServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     ListClusters: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ListClustersRequest, _cluster_pb2.ListClustersResponse]
-    """The clusters that this gateway serves, by name."""
+    """The clusters that this gateway serves, by name, and those that its supervisor has made."""
     GetInfo: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetInfoRequest, _cluster_pb2.GetInfoResponse]
     """A cluster's brokers, and what one of them says of itself."""
     GetServiceMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetServiceMapRequest, _cluster_pb2.GetServiceMapResponse]
@@ -65,7 +65,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListClusters: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ListClustersRequest, _cluster_pb2.ListClustersResponse]  # type: ignore[assignment]
-    """The clusters that this gateway serves, by name."""
+    """The clusters that this gateway serves, by name, and those that its supervisor has made."""
     GetInfo: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetInfoRequest, _cluster_pb2.GetInfoResponse]  # type: ignore[assignment]
     """A cluster's brokers, and what one of them says of itself."""
     GetServiceMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetServiceMapRequest, _cluster_pb2.GetServiceMapResponse]  # type: ignore[assignment]
@@ -99,7 +99,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.ListClustersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.ListClustersResponse, _abc.Awaitable[_cluster_pb2.ListClustersResponse]]:
-        """The clusters that this gateway serves, by name."""
+        """The clusters that this gateway serves, by name, and those that its supervisor has made."""
 
     @_abc_1.abstractmethod
     def GetInfo(
