@@ -1,6 +1,7 @@
 """A poll comes back in its time beside a silent broker, and what it began then is taken up by a later one."""
 
 import asyncio
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, Worker, play, read, until, values
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.consuming.getting import ANSWER_S
+from penstock.sdk.consuming.reading import BACKOFF_MIN_S
+from penstock.testing.simulated_loop import SimulatedLoop
 
 TIMEOUT_S = 0.5
 
@@ -118,3 +121,27 @@ def test_messages_from_a_place_are_waited_for_no_longer_than_was_said() -> None:
             ground.network.unblock("reader")
 
     play(story)
+
+
+def test_a_consumer_comes_back_from_a_pause_although_time_passes_while_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pause is over between any two looks at the clock, in one of the turns."""
+
+    async def story(ground: Ground) -> None:
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            for looks in range(1, 30):
+                await ground.write(1)
+                assert len(await consumer.poll(LONG_S)) == 1
+                with monkeypatch.context() as patch:
+                    patch.setattr(SimulatedLoop, "time", partialmethod(passing, BACKOFF_MIN_S / (looks - 0.5)))
+                    ground.network.cut("reader")
+                    await asyncio.sleep(1)
+
+    play(story)
+
+
+def passing(loop: SimulatedLoop, step_s: float) -> float:
+    """Time that goes on with every look at it."""
+    loop._now += step_s
+    return loop._now

@@ -35,6 +35,7 @@ POLL_WAIT_MS = 5_000
 POLL_BYTES_MAX = 4 * 1024 * 1024
 POLL_BYTES_MIN = 64 * 1024
 LOOK_UP_S = 10.0
+BACKOFF_MIN_S = 0.05
 
 log = logging.getLogger("penstock.sdk.consumer")
 
@@ -86,7 +87,8 @@ class Reading:
         self._sessions: defaultdict[Address, FetchSession] = defaultdict(FetchSession)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._not_before_s = 0.0
+        self._retry_at_s: float | None = None
+        """After a failure that may pass, when to try again; it stays until that is done, however time goes."""
         self._backoff_s = 0.0
 
     # What is read.
@@ -206,16 +208,10 @@ class Reading:
                     self._pause()
                     self._changed()
             try:
-                async with asyncio.timeout(self._retry_in_s):
+                async with asyncio.timeout_at(self._retry_at_s if self.failure is None else None):
                     await self._wake.wait()
             except TimeoutError:
                 pass
-
-    @property
-    def _retry_in_s(self) -> float | None:
-        """How soon to try again after a failure that may pass; None where there was none."""
-        left_s = self._not_before_s - asyncio.get_running_loop().time()
-        return left_s if left_s > 0 else None
 
     async def _advance(self) -> None:
         """Take in what polls have brought, and begin those that are due."""
@@ -223,7 +219,9 @@ class Reading:
             if each.task.done():
                 del self._rounds[address]
                 await self._take_in(each)
-        if self._retry_in_s is None:
+        if self._retry_at_s is not None and asyncio.get_running_loop().time() >= self._retry_at_s:
+            self._retry_at_s = None
+        if self._retry_at_s is None:
             await self._find_leaders()
             self._begin_rounds()
 
@@ -239,7 +237,7 @@ class Reading:
 
     def _begin_rounds(self) -> None:
         """Poll every leader that is asked nothing now and whose partitions have room for what it may answer."""
-        if self._retry_in_s is not None or self.failure is not None:
+        if self._retry_at_s is not None or self.failure is not None:
             return
         wanting: dict[Address, list[Reader]] = {}
         for reader in self.readers.values():
@@ -348,9 +346,9 @@ class Reading:
 
     def _pause(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if self._not_before_s <= now_s:
-            self._backoff_s = min(max(2 * self._backoff_s, 0.05), BACKOFF_MAX_S)
-            self._not_before_s = now_s + self._backoff_s
+        if self._retry_at_s is None or self._retry_at_s <= now_s:
+            self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
+            self._retry_at_s = now_s + self._backoff_s
 
     def _is_final(self, reader: Reader, error: PenstockError) -> bool:
         missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
