@@ -31,7 +31,7 @@ class TopicView(NamedTuple):
     partitions: tuple[PartitionView, ...]
 
     def partition(self, number: int) -> PartitionView | None:
-        """The partition of this number, whatever the order in which the broker gave them; at its place as a rule."""
+        """The partition of this number; None where there is none."""
         if 0 <= number < len(self.partitions) and self.partitions[number].number == number:
             return self.partitions[number]
         return next((row for row in self.partitions if row.number == number), None)
