@@ -50,12 +50,12 @@ def check_group(given: object) -> None:
     check_text("group_id", given, 0, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
 
 
-def check_number(name: str, given: object, least: int, most: int) -> None:
-    """INVALID_SETTING for what is no whole number, or none within these bounds."""
+def check_number(name: str, given: object, least: int, most: int, code: ErrorCode = ErrorCode.INVALID_SETTING) -> None:
+    """INVALID_SETTING for what is no whole number; and that, or what brokers call it, for none within these bounds."""
     if isinstance(given, bool) or not isinstance(given, int):
         raise wrong(name, given, "it must be a whole number")
     if not least <= given <= most:
-        raise wrong(name, given, f"{least} to {most} are possible")
+        raise wrong(name, given, f"{least} to {most} are possible", code)
 
 
 def check_choice(name: str, given: object, choices: Collection[str]) -> None:

@@ -146,7 +146,13 @@ QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     "groups.delete_offsets": ({"group_id": "g", "places": []}, {"group_id": NAMES, "places": LISTED}),
     "groups.delete": ({}, {"group_id": NAMES}),
 }
-WRONG = (ErrorCode.INVALID_SETTING, ErrorCode.INVALID_TOPIC, ErrorCode.INVALID_GROUP_ID)
+WRONG = (
+    ErrorCode.INVALID_SETTING,
+    ErrorCode.INVALID_TOPIC,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.INVALID_PARTITIONS,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from penstock.model.errors import ErrorCode
 from penstock.model.names import TopicPartition
 from penstock.sdk.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
 from penstock.sdk.admin_answers import ClusterDescription, LogDirectory, QueryResult, ResourceKind, Setting, TopicPage
@@ -65,7 +66,7 @@ class Admin(Part):
 
     def create_partitions(self, topic: str, total: int, *, validate_only: bool = False, timeout: Time = 30.0) -> None:
         """Let a topic have `total` partitions; INVALID_PARTITIONS unless those are more than it has."""
-        check_number("total", total, 1, INT32_MAX)
+        check_number("total", total, 1, INT32_MAX, ErrorCode.INVALID_PARTITIONS)
         self._do(
             self._engine.create_partitions(topic, total, validate_only=validate_only, timeout_s=self._span_s(timeout))
         )

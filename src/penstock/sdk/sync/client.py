@@ -130,8 +130,8 @@ class Client(Face):
 
         TOPIC_ALREADY_EXISTS when it is there; with `exist_ok` it is left as it is then, and its id given.
         """
-        check_number("partitions", partitions, -1, INT32_MAX)
-        check_number("replication_factor", replication_factor, -1, INT16_MAX)
+        check_number("partitions", partitions, -1, INT32_MAX, ErrorCode.INVALID_PARTITIONS)
+        check_number("replication_factor", replication_factor, -1, INT16_MAX, ErrorCode.INVALID_REPLICATION_FACTOR)
         timeout_s = self._span_s(timeout)
         try:
             return self._do(
