@@ -48,6 +48,7 @@ _LZ4_HEADERS = {
 checksum of these two."""
 _LZ4_UNCOMPRESSED = 1 << 31
 _LZ4_SLOW_LEVEL_MIN = 3
+_LZ4_SLOW_PIECE_BYTES = 64 * 1024
 _lz4_size = struct.Struct("<I")
 
 _FIRST_BYTES = 64 * 1024
@@ -102,9 +103,7 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
     elif level < _LZ4_SLOW_LEVEL_MIN:
         return _compress_lz4(memoryview(data))
     else:
-        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(bytes(data))  # It takes nothing else.
-        packed = compressor.finish()
+        return _compress_lz4_slowly(memoryview(data), level)
     return memoryview(packed)
 
 
@@ -177,6 +176,14 @@ def _compress_lz4(data: memoryview) -> bytearray:
             packed += block
     packed += _lz4_size.pack(0)
     return packed
+
+
+def _compress_lz4_slowly(data: memoryview, level: int) -> memoryview:
+    """A block's worth at a time: the compressor keeps the interpreter's lock while it has work."""
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    for start in range(0, len(data), _LZ4_SLOW_PIECE_BYTES):
+        compressor.compress(bytes(data[start : start + _LZ4_SLOW_PIECE_BYTES]))  # It takes nothing else.
+    return memoryview(compressor.finish())
 
 
 def _compress_snappy(data: memoryview) -> bytearray:

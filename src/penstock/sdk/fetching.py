@@ -12,6 +12,7 @@ from penstock.sdk import requests
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.arguments import INT32_MAX, INT64_MAX, check_number
 from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.opening import opened
 from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import Attempts, Deadline
 
@@ -73,7 +74,7 @@ async def get(
         request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
         async with cluster.polling(address, deadline) as connection:
             answer = await connection.request(request, cluster.timeout_s(deadline, left_ms / 1000))
-        return read(answer, offset)
+        return await opened(asking.workers, answer.batches, lambda _: read(answer, offset))
 
     attempts = Attempts(asking.entropy, wait)
     while True:

@@ -12,7 +12,8 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import encode_batch
 from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming.reader import HEAVY_BYTES, PIECE_BYTES, Portion, Reader
+from penstock.sdk.consuming.opening import HEAVY_BYTES
+from penstock.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
 
 COMPRESSIONS = ["gzip", "snappy", "lz4", "zstd"]
 VALUES = [Random(number).randbytes(100) for number in range(200)]
@@ -42,6 +43,65 @@ def test_a_consumer_waits_for_a_worker_while_its_event_loop_goes_on(compression:
             await workers.release()
             assert [message.value for message in await polling] == values
             assert workers.begun == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_subscription_waits_for_a_worker_no_longer_than_it_may_and_takes_up_what_it_made(compression: str) -> None:
+    async def story(ground: Ground) -> None:
+        values = await written(ground, compression)
+        workers = HeldWorkers()
+        async with await ground.machine.connect("held", workers=workers) as client:
+            subscription = client.subscription(TOPIC, start="beginning")
+            assert await subscription.poll(LONG_S) == []
+            assert await subscription.poll(0) == []
+            assert workers.held == workers.begun == 1
+            await workers.release()
+            assert [message.value for message in await subscription.poll(LONG_S)] == values
+            assert workers.begun == 1
+
+    play(story)
+
+
+def test_what_comes_again_while_it_is_opened_is_handed_out_once() -> None:
+    async def story(ground: Ground) -> None:
+        values = await written(ground, "zstd")
+        workers = HeldWorkers()
+        async with await ground.machine.connect("held", workers=workers) as client:
+            subscription = client.subscription(TOPIC, start="beginning")
+            assert await subscription.poll(LONG_S) == []
+            ground.network.cut("held")
+            await asyncio.sleep(1)
+            polling = asyncio.create_task(subscription.poll(LONG_S))
+            await workers.release()
+            assert (workers.held, workers.begun) == (1, 2)
+            await workers.release()
+            assert [message.value for message in await polling] == values
+            assert await subscription.poll(LONG_S) == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_single_reads_and_iterators_have_it_unpacked_by_a_worker(compression: str) -> None:
+    async def story(ground: Ground) -> None:
+        values = await written(ground, compression)
+        workers = HeldWorkers()
+        async with await ground.machine.connect("held", workers=workers) as client:
+            reading = asyncio.create_task(client.consumer(TOPIC).get(TOPIC, 0, 0))
+            await asyncio.sleep(1)
+            assert (workers.held, reading.done()) == (1, False)
+            await workers.release()
+            assert [message.value for message in await reading] == values
+            iterators = client.iterators(TOPIC, group="g")
+            polling = asyncio.create_task(iterators.poll(LONG_S))
+            await asyncio.sleep(1)
+            assert (workers.held, polling.done()) == (1, False)
+            await workers.release()
+            batch = await polling
+            assert batch is not None
+            assert [message.value for message in batch.messages] == values
 
     play(story)
 

@@ -11,12 +11,10 @@ from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.consuming.opening import HEAVY_BYTES
 
 PIECE_BYTES = 1024 * 1024
 """As much is opened at once: the messages of more would drive each other out of the processor's caches."""
-
-HEAVY_BYTES = 4 * 1024
-"""From so many on, what is compressed is unpacked in a worker: a thousand times as much may come out."""
 
 _offset = attrgetter("offset")
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from penstock.model.names import TopicPartition
 from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.opening import opened
 from penstock.sdk.core import Request
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.iterating import requests
@@ -62,9 +63,11 @@ class CallEngine:
             server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
             if not wait_s:
                 connection = await cluster.to(server, deadline)
-                return await connection.request(request, cluster.timeout_s(deadline))
-            async with cluster.polling(server, deadline) as connection:
-                return await connection.request(request, cluster.timeout_s(deadline, wait_s))
+                closed = await connection.request(request, cluster.timeout_s(deadline))
+            else:
+                async with cluster.polling(server, deadline) as connection:
+                    closed = await connection.request(request, cluster.timeout_s(deadline, wait_s))
+            return await opened(self._asking.workers, closed.stored, closed.opened)
 
         return await self._asking.retrying(ask, deadline, iterator.topic)
 

@@ -10,6 +10,7 @@ from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Api, Request
+from penstock.wire.framing import Buffer
 from penstock.wire.messages import read_response, write_request
 
 JOIN, BEAT, LEAVE = Api(1010, "GroupJoin", 0, 0), Api(1011, "GroupBeat", 0, 0), Api(1012, "GroupLeave", 0, 0)
@@ -141,22 +142,35 @@ def in_flight(group_id: str, client_id: str | None) -> Request[list[ListedIterat
     return _request(LIST, {"group_id": group_id, "client_id": client_id}, f"group {group_id!r}", decode)
 
 
-def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> Request[IteratorBatch]:
-    where = TopicPartition(iterator.topic, iterator.partition)
+class ClosedBatch(NamedTuple):
+    """What an iterator gave, with its messages as they are stored; some of them may lie before or behind it."""
+
+    stored: Buffer
+    iterator: GroupIterator
+    end_offset: int
+    following: GroupIterator | None
+
+    def opened(self, stored: Buffer) -> IteratorBatch:
+        """With its messages; CORRUPT_MESSAGE when they are damaged. In any thread."""
+        iterator, end = self.iterator, self.end_offset
+        messages = decode_messages(stored, iterator.topic, iterator.partition)
+        meant = [message for message in messages if iterator.offset <= message.offset < end]
+        return IteratorBatch(iterator, meant, end, self.following)
+
+
+def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> Request[ClosedBatch]:
     fields = {"iterator": iterator.token, "max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
 
-    def decode(answer: dict[str, Any]) -> IteratorBatch:
-        first, end = answer["offset"], answer["end_offset"]
-        messages = decode_messages(answer["records"], *where)
-        read = iterator._replace(offset=first, token=bytes(answer["iterator"]))
-        return IteratorBatch(
-            read,
-            [message for message in messages if first <= message.offset < end],
+    def decode(answer: dict[str, Any]) -> ClosedBatch:
+        end = answer["end_offset"]
+        return ClosedBatch(
+            answer["records"],
+            iterator._replace(offset=answer["offset"], token=bytes(answer["iterator"])),
             end,
             None if answer["next"] is None else iterator._replace(offset=end, token=bytes(answer["next"])),
         )
 
-    return _request(READ, fields, f"reading {where}", decode)
+    return _request(READ, fields, f"reading {iterator.topic}-{iterator.partition}", decode)
 
 
 def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> Request[Commit]:

@@ -196,7 +196,7 @@ class Engine:
         flow.partitions = len(view.partitions)
         if batch.partition < flow.partitions:
             return False
-        batches = share_anew(batch, flow.partitions, flow.turn % flow.partitions)
+        batches = await share_anew(batch, flow.partitions, flow.turn % flow.partitions, self._packing)
         flow.turn += 1
         flow.under_way += len(batches) - 1
         for each in batches:

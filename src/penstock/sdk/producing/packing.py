@@ -7,11 +7,14 @@ made at once. What is not compressed, or small, takes less time to make than to 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from penstock.model.workers import Workers
 from penstock.sdk.producing._chunk import Batch
 from penstock.sdk.producing.batches import claim_ids, encode, encoded_parts, keep, parts, with_own_ids
 from penstock.sdk.producing.options import Options
+
+T = TypeVar("T")
 
 HEAVY_BYTES = 8 * 1024
 """From so many on, as the producer counts them, a batch is compressed in a worker."""
@@ -55,9 +58,11 @@ class Packing:
 
     async def parts(self, batch: Batch, positions: Sequence[Sequence[int]]) -> list[Batch]:
         """As `batches.parts`, where the batch went."""
-        work = partial(encoded_parts, batch, positions)
-        encoded = await self._workers.run(work) if _is_heavy(batch) else work()
-        return parts(batch, positions, encoded)
+        return parts(batch, positions, await self.run(batch, partial(encoded_parts, batch, positions)))
+
+    async def run(self, batch: Batch, work: Callable[[], T]) -> T:
+        """Work that opens the batch, or makes it: in a worker if that takes long."""
+        return await self._workers.run(work) if _is_heavy(batch) else work()
 
 
 def _is_heavy(batch: Batch) -> bool:

@@ -1,13 +1,16 @@
 """Chunks shared out over partitions. Under the lock, since receipts may be asked meanwhile."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from penstock.model.message_id import MADE_PREFIX
 from penstock.records.batch import decode_batch
 from penstock.sdk.producing._chunk import Batch, Chunk
 from penstock.sdk.producing._sharing import shares, sorted_by_key
 from penstock.sdk.producing.batches import encoded_parts, parts
+from penstock.sdk.producing.packing import Packing
 
 
 def whole(chunk: Chunk, partition: int) -> Batch:
@@ -63,20 +66,34 @@ def is_placed(batch: Batch) -> bool:
     return all(chunk.partitions[row] is not None for row in batch.places())
 
 
-def share_anew(batch: Batch, partition_count: int, turn: int) -> list[Batch]:
+async def share_anew(batch: Batch, partition_count: int, turn: int, packing: Packing) -> list[Batch]:
     """The batches in the place of one that was encoded, for so many partitions."""
     chunk: Chunk = batch.chunk
-    rows = batch.places()
-    keys = [record.key for record in decode_batch(batch.encoded)]
-    with chunk.desk.lock:
-        partitions, hashes, ids = (
-            None if column is None else [column[row] for row in rows]
-            for column in (chunk.partitions, chunk.hashes, chunk.ids)
-        )
-        chunk.partition_count = partition_count
+    keys = await packing.run(batch, partial(_keys, batch.encoded))
+    while True:
+        with chunk.desk.lock:
+            chunk.partition_count = partition_count
+            decided = partitions, hashes, ids = _deciding(batch)
         found = shares(batch.count, partitions, hashes, keys, ids, partition_count, turn)
         positions = list(found.values())
-        return parts(batch, positions, encoded_parts(batch, positions), list(found))
+        encoded = await packing.run(batch, partial(encoded_parts, batch, positions))
+        with chunk.desk.lock:
+            if _deciding(batch) == decided:  # Who asked for an id meanwhile was told one that decides, too.
+                return parts(batch, positions, encoded, list(found))
+
+
+def _keys(encoded: bytearray) -> list[bytes | None]:
+    return [record.key for record in decode_batch(encoded)]
+
+
+def _deciding(batch: Batch) -> tuple[list[Any] | None, ...]:
+    """What beside keys decides where its rows go: partitions, hashes, ids."""
+    chunk: Chunk = batch.chunk
+    rows = batch.places()
+    return tuple(
+        None if column is None else [column[row] for row in rows]
+        for column in (chunk.partitions, chunk.hashes, chunk.ids)
+    )
 
 
 def _with_bytes(chunk: Chunk, batches: list[Batch]) -> list[Batch]:

@@ -23,6 +23,8 @@ from penstock.records.batch import decode_messages
 from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.asking import Asking
+from penstock.sdk.consuming.opening import is_heavy
+from penstock.sdk.errand import Errand
 from penstock.sdk.groups import Coordinators, Groups
 from penstock.sdk.retry import FEW_ATTEMPTS, Attempts, Deadline
 from penstock.sdk.starting import Starting
@@ -63,6 +65,14 @@ class Portion(NamedTuple):
         return self.next_offset if taken == len(self.messages) else self.messages[taken].offset
 
 
+class Opened(NamedTuple):
+    """What arrived, with its messages or what is wrong with them."""
+
+    arrived: Arrived
+    messages: list[Message]
+    damage: PenstockError | None = None
+
+
 class SubscriptionEngine:
     def __init__(self, asking: Asking, settings: EngineSettings) -> None:
         self._asking = asking
@@ -84,6 +94,7 @@ class SubscriptionEngine:
         self._damaged = 0
         self._keeper: asyncio.Task[None] | None = None
         self._starting = Starting(self._start, "start of a subscription")
+        self._opening = Errand(self._open_first, "opening of what came")
         self._is_asked = False
 
     @property
@@ -109,6 +120,7 @@ class SubscriptionEngine:
         if portion is not None and self._settings.auto_commit_s is not None:
             self.finished[portion.where] = portion.behind(finished)
         await self._starting.close()
+        await self._opening.close()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -154,7 +166,10 @@ class SubscriptionEngine:
     async def _until(self, deadline: Deadline) -> Portion | None:
         while True:
             while self._queue:
-                portion = self._open(self._queue.popleft())
+                opened = await self._open(deadline)
+                if opened is None:
+                    return None
+                portion = self._take(opened)
                 if portion is not None:
                     return portion
             self._raise_failure()
@@ -165,16 +180,29 @@ class SubscriptionEngine:
             except TimeoutError:
                 return None
 
-    def _open(self, arrived: Arrived) -> Portion | None:
-        """Its messages. What cannot be read is asked for again, and raised when that did not help."""
+    async def _open(self, deadline: Deadline) -> Opened | None:
+        """What came first, opened: in a worker if it is heavy, which goes on when the time is over (None)."""
+        if not self._opening.is_under_way and not is_heavy(self._queue[0].stored):
+            return _opened(self._queue[0])
+        opening = await self._opening.wait(deadline)
+        return None if opening is None else opening.result()
+
+    async def _open_first(self) -> Opened:
+        return await self._asking.workers.run(partial(_opened, self._queue[0]))
+
+    def _take(self, opened: Opened) -> Portion | None:
+        """Its messages; None where there are none, or where it was taken back while it was opened. What cannot be read
+        is asked for again, and raised when that did not help."""
+        arrived, messages, damage = opened
         where, position, next_offset = arrived.where, arrived.position, arrived.next_offset
-        try:
-            messages = decode_messages(arrived.stored, *where)
-        except PenstockError as error:
+        if not self._queue or self._queue[0] is not arrived:
+            return None
+        self._queue.popleft()
+        if damage is not None:
             self._damaged += 1
-            arrived.stream.end(error)
+            arrived.stream.end(damage)
             if self._damaged >= FEW_ATTEMPTS:
-                raise
+                raise damage
             return None
         self._damaged = 0
         self.positions[where] = next_offset
@@ -359,3 +387,10 @@ class SubscriptionEngine:
             found = {where: row.offset for where, row in committed.items()}
         rest = [where for where in places if where not in found]
         return found | await settings.start.find(self._asking, rest, deadline)
+
+
+def _opened(arrived: Arrived) -> Opened:
+    try:
+        return Opened(arrived, decode_messages(arrived.stored, *arrived.where))
+    except PenstockError as error:
+        return Opened(arrived, [], error)

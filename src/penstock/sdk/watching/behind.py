@@ -16,7 +16,7 @@ from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import PLACES_PER_REQUEST, Asking
-from penstock.sdk.consuming.reader import HEAVY_BYTES
+from penstock.sdk.consuming.opening import HEAVY_BYTES
 from penstock.sdk.fetching import ahead
 from penstock.sdk.retry import Attempts, Deadline
 from penstock.sdk.watching.portion import Limits, Portion, from_on

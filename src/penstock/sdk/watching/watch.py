@@ -14,9 +14,8 @@ from typing import Protocol
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
 from penstock.model.waiters import Cancel, Waiters
-from penstock.records.batch import each_piece
 from penstock.records.message import Message
-from penstock.sdk.consuming.reader import HEAVY_BYTES
+from penstock.sdk.consuming.opening import is_heavy
 from penstock.sdk.watching.portion import Limits, Portion
 from penstock.sdk.watching.shelf import Cache, Chunk, Shelf
 from penstock.wire.subscribe import Delivery
@@ -106,7 +105,7 @@ class Watch:
             self._cache.clear(self._shelf)
         if row.records:
             assert isinstance(row.records, memoryview), "a frame is read as it came"
-            if _is_heavy(row.records):
+            if is_heavy(row.records):
                 self._cache.clear(self._shelf)  # Who wants it fetches it, and has it unpacked by a worker.
             else:
                 self._cache.put(self._shelf, Chunk(row.position, row.next_offset, row.records, now_s))
@@ -126,8 +125,3 @@ class Watch:
         self.failure = error
         self.lose()
         self._waiters.wake_all()
-
-
-def _is_heavy(stored: memoryview) -> bool:
-    """Whether opening it would hold the event loop for long: a thousand times as much may come out."""
-    return len(stored) >= HEAVY_BYTES and any(piece.is_packed for piece in each_piece(stored, 0, len(stored)))
