@@ -2,8 +2,8 @@
 
 from penstock.groups.answers import CommittedOffset
 from penstock.groups.context import LOOK_EVERY_MS, Context
-from penstock.groups.effects import Effects, Now
-from penstock.groups.records import OffsetKey, offset_record, offset_tombstone
+from penstock.groups.effects import Effects, Now, Record
+from penstock.groups.records import NO_TOPIC, OffsetKey, offset_record, offset_tombstone
 
 
 def store(context: Context, key: OffsetKey, committed: CommittedOffset, effects: Effects) -> None:
@@ -11,7 +11,13 @@ def store(context: Context, key: OffsetKey, committed: CommittedOffset, effects:
     for gone in context.gone.take_of(key.group_id, key.topic):
         forget(context, gone, effects)
     context.offsets.put(key, committed)
-    effects.records.append(offset_record(key, committed))
+    effects.records.append(record_of(context, key, committed))
+
+
+def record_of(context: Context, key: OffsetKey, committed: CommittedOffset) -> Record:
+    """With the topic that has the name now: whoever reads it later knows whether it is the same."""
+    topic = context.topics.get(key.topic)
+    return offset_record(key, committed, NO_TOPIC if topic is None else topic.topic_id)
 
 
 def stored(context: Context, group_id: str, now: Now) -> None:

@@ -2,13 +2,15 @@
 
 Many groups may have read one topic, and to forget all their offsets at once would hold up everybody else. What is
 still to be forgotten counts as forgotten already: nobody is told of it, and a commit for a topic that was made anew
-under the same name does not mix with it. After a restart topics that are not there are found again.
+under the same name does not mix with it. After a restart topics that are not there are found again, by their names and,
+where a topic was made anew under the same name before all was forgotten, by the ids that offsets are stored with.
 """
 
 from collections.abc import Sequence
 
 from penstock.groups.offsets import OffsetStore
-from penstock.groups.records import OffsetKey
+from penstock.groups.records import NO_TOPIC, OffsetKey
+from penstock.groups.topics import TopicImage
 
 
 class GoneTopics:
@@ -46,3 +48,33 @@ class GoneTopics:
         if not self._groups[topic]:
             del self._groups[topic]
         return self._offsets.of_group_in(group_id, topic)
+
+
+class Outlived:
+    """While a log is replayed: offsets in topics that are there no longer, whatever has their names now."""
+
+    def __init__(self, topics: TopicImage) -> None:
+        self._topics = topics
+        self._keys: dict[OffsetKey, None] = {}
+        self._is_there: dict[bytes, bool] = {NO_TOPIC: True}
+
+    def note(self, key: OffsetKey, topic_id: bytes) -> None:
+        """An offset was committed in this topic."""
+        is_there = self._is_there.get(topic_id)
+        if is_there is None:
+            is_there = self._is_there[topic_id] = self._topics.by_id(topic_id) is not None
+        if not is_there:
+            self._keys[key] = None
+        elif self._keys:
+            self._keys.pop(key, None)
+
+    def forget(self, key: OffsetKey) -> None:
+        """Its offset was forgotten."""
+        self._keys.pop(key, None)
+
+    def take(self) -> list[OffsetKey]:
+        """All of them, once."""
+        keys = list(self._keys)
+        self._keys.clear()
+        self._is_there = {NO_TOPIC: True}
+        return keys

@@ -36,12 +36,13 @@ from penstock.groups.commands import (
     ListGroups,
     Sync,
 )
-from penstock.groups.committing import committed, forget, store, stored
+from penstock.groups.committing import committed, forget, record_of, store, stored
 from penstock.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
 from penstock.groups.context import LOOK_EVERY_MS, Context
 from penstock.groups.deadlines import Timer, TimerKind
 from penstock.groups.effects import Effects, Now, Record, Token
 from penstock.groups.failures import failed
+from penstock.groups.gone import Outlived
 from penstock.groups.group import Group, MemberCommand
 from penstock.groups.iterators import asked
 from penstock.groups.iterators.issuing import sweep
@@ -51,7 +52,6 @@ from penstock.groups.records import (
     OFFSET_KEYS,
     OffsetKey,
     key_version,
-    offset_record,
     read_group,
     read_group_key,
     read_offset,
@@ -84,6 +84,7 @@ class Machine:
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
         self._gone = self._context.gone
+        self._outlived = Outlived(topics)
 
     # The log.
 
@@ -95,8 +96,11 @@ class Machine:
             key = read_offset_key(record.key)
             if record.value is None:
                 self._offsets.remove(key)
+                self._outlived.forget(key)
             else:
-                self._offsets.put(key, read_offset(record.value))
+                row, topic_id = read_offset(record.value)
+                self._offsets.put(key, row)
+                self._outlived.note(key, topic_id)
         elif version == GROUP_KEY:
             group_id = read_group_key(record.key)
             if record.value is None:
@@ -120,7 +124,11 @@ class Machine:
 
     def loading(self, now: Callable[[], Now], effects: Effects) -> Iterator[None]:
         """As `loaded`, in steps; nothing else may be asked of the machine before the last. Groups are looked at one
-        after another for what has expired meanwhile."""
+        after another for what has expired meanwhile; offsets that have outlived their topics are forgotten."""
+        for at, key in enumerate(self._outlived.take()):
+            forget(self._context, key, effects)
+            if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
+                yield
         for at, group_id in enumerate(self._offsets.group_ids()):
             if group_id not in self._groups:
                 self._groups[group_id] = ClassicGroup(group_id, self._context)
@@ -139,7 +147,7 @@ class Machine:
             yield from group.dump()
         for group_id in self._offsets.group_ids():
             for key, each in self._offsets.of_group(group_id):
-                yield offset_record(key, each)
+                yield record_of(self._context, key, each)
         yield from self._context.issued.dump()
 
     def group_ids(self) -> Collection[str]:

@@ -2,10 +2,11 @@
 
 A key begins with its version, which says what it is a key of: 0 and 1 of an offset, 2 of a classic group; 3 to 8 and 16
 belong to the new protocol. Values are written in version 3, which every tool reads that knows groups with static
-members.
+members; offsets in version 4, with the id of their topic, where that is known.
 """
 
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.groups.answers import CommittedOffset
 from penstock.groups.effects import Record
@@ -18,7 +19,9 @@ CONSUMERS = "consumer"
 
 OFFSET_KEYS = frozenset({0, 1})
 GROUP_KEY = 2
+NO_TOPIC = bytes(16)
 _VALUE_VERSION = 3
+_TOPIC_ID_VERSION = 4
 
 
 class OffsetKey(NamedTuple):
@@ -53,18 +56,16 @@ def key_version(key: bytes) -> int:
     return int.from_bytes(key[:2], signed=True) if len(key) >= 2 else -1
 
 
-def offset_record(key: OffsetKey, committed: CommittedOffset) -> Record:
-    value = write_versioned(
-        "OffsetCommitValue",
-        _VALUE_VERSION,
-        {
-            "offset": committed.offset,
-            "leader_epoch": committed.leader_epoch,
-            "metadata": committed.metadata,
-            "commit_timestamp": committed.committed_ms,
-        },
-    )
-    return Record(_offset_key(key), value)
+def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = NO_TOPIC) -> Record:
+    fields = {
+        "offset": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "commit_timestamp": committed.committed_ms,
+        "topic_id": UUID(bytes=topic_id),
+    }
+    version = _VALUE_VERSION if topic_id == NO_TOPIC else _TOPIC_ID_VERSION
+    return Record(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
 
 
 def offset_tombstone(key: OffsetKey) -> Record:
@@ -81,9 +82,11 @@ def read_offset_key(key: bytes) -> OffsetKey:
     return OffsetKey(fields["group"], fields["topic"], fields["partition"])
 
 
-def read_offset(value: bytes) -> CommittedOffset:
+def read_offset(value: bytes) -> tuple[CommittedOffset, bytes]:
+    """With the id of its topic; NO_TOPIC where that was not known."""
     fields = read_versioned("OffsetCommitValue", value)
-    return CommittedOffset(fields["offset"], fields["leader_epoch"], fields["metadata"], fields["commit_timestamp"])
+    row = CommittedOffset(fields["offset"], fields["leader_epoch"], fields["metadata"], fields["commit_timestamp"])
+    return row, fields["topic_id"].bytes
 
 
 def group_key(group_id: str) -> bytes:

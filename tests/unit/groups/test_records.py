@@ -8,6 +8,7 @@ from builders.group_machine import Driver
 from penstock.groups.answers import CommittedOffset
 from penstock.groups.effects import Record
 from penstock.groups.records import (
+    NO_TOPIC,
     OffsetKey,
     StoredGroup,
     StoredMember,
@@ -68,7 +69,14 @@ def test_the_key_of_an_offset_is_group_topic_and_partition() -> None:
 def test_the_value_of_an_offset_is_of_version_3() -> None:
     expected = pack(">hqi", 3, 42, 7) + text("note") + pack(">q", 1_700_000_000_000)
     assert offset_record(KEY, COMMITTED).value == expected
-    assert read_offset(expected) == COMMITTED
+    assert read_offset(expected) == (COMMITTED, NO_TOPIC)
+
+
+def test_an_offset_in_a_topic_whose_id_is_known_has_it_as_a_tag_of_version_4() -> None:
+    topic_id = bytes(range(16))
+    expected = pack(">hqi", 4, 42, 7) + b"\x05note" + pack(">q", 1_700_000_000_000) + b"\x01\x00\x10" + topic_id
+    assert offset_record(KEY, COMMITTED, topic_id).value == expected
+    assert read_offset(expected) == (COMMITTED, topic_id)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_the_value_of_an_offset_is_of_version_3() -> None:
     ],
 )
 def test_offsets_of_other_versions_are_understood(value: bytes, leader_epoch: int) -> None:
-    assert read_offset(value) == COMMITTED._replace(leader_epoch=leader_epoch)
+    assert read_offset(value) == (COMMITTED._replace(leader_epoch=leader_epoch), NO_TOPIC)
 
 
 def test_a_group_is_laid_out_in_version_3() -> None:

@@ -16,7 +16,7 @@ from penstock.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets,
 from penstock.groups.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
 from penstock.groups.effects import Record
 from penstock.groups.loading import READ_BYTES
-from penstock.groups.machine import Machine
+from penstock.groups.machine import FORGOTTEN_AT_ONCE, Machine
 from penstock.model.errors import ErrorCode
 from penstock.records.header import each_batch
 from penstock.storage.store import FlushPolicy
@@ -356,7 +356,7 @@ def test_what_was_committed_for_a_topic_goes_with_it() -> None:
     run_groups(story)
 
 
-@pytest.mark.parametrize(("loading", "made_again"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("loading", "made_again"), [(False, False), (False, True), (True, False), (True, True)])
 def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note(
     loading: bool, made_again: bool
 ) -> None:
@@ -380,6 +380,28 @@ def test_what_was_committed_for_a_topic_goes_with_it_when_nobody_could_take_note
             return
         await site.partitions.create(EVENTS, 4)
         assert await site.committed() == {}
+
+    run_groups(story)
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_topic_made_anew_has_nothing_of_the_one_before_when_a_crash_came_before_all_was_forgotten(
+    power_loss: bool,
+) -> None:
+    groups = [f"g{number}" for number in range(100 * FORGOTTEN_AT_ONCE)]
+
+    async def story(site: GroupSite) -> None:
+        await asyncio.gather(*(site.commit(5, group_id=group_id) for group_id in groups))
+        await site.partitions.delete(EVENTS)
+        await site.partitions.create(EVENTS, 4)
+        await site.crash(power_loss=power_loss)
+        await site.start()
+        await site.loaded()
+        assert [await site.committed(group_id) for group_id in groups] == [{}] * len(groups)
+        assert await site.commit(1, group_id="g7", partition=1) is ErrorCode.NONE
+        await site.restart(crashed=True)
+        assert await site.committed("g7") == {1: 1}
+        assert await site.committed("g8") == {}
 
     run_groups(story)
 

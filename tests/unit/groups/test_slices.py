@@ -7,6 +7,7 @@ import pytest
 
 from builders.group_machine import Driver
 from builders.group_site import GroupSite, run_groups
+from builders.group_topics import Topics
 from penstock.groups.effects import Effects, Record
 from penstock.groups.loading import SLICE
 from penstock.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, Machine
@@ -77,6 +78,20 @@ def test_the_offsets_of_a_topic_that_is_gone_are_forgotten_in_steps() -> None:
     assert len(driver.log) - written == 3 * FORGOTTEN_AT_ONCE
     assert driver.offsets("g7") == {("bills", 0): 1}
     assert sorted(driver.restarted().machine.dump()) == sorted(driver.machine.dump())
+
+
+def test_offsets_in_a_topic_that_is_no_longer_there_are_forgotten_when_another_has_its_name() -> None:
+    topics = Topics(orders=2, bills=1)
+    driver = Driver(topics=topics)
+    driver.commit(("orders", 0, 5), ("orders", 1, 5), ("bills", 0, 1))
+    topics.delete("orders")
+    topics.make("orders", 2)
+    driver.commit(("orders", 1, 2))
+    started = driver.restarted()
+    assert started.offsets() == {("orders", 1): 2, ("bills", 0): 1}
+    assert len(started.log) == len(driver.log) + 1
+    topics.delete("orders")
+    assert Driver(started.log, topics=topics).offsets() == {("bills", 0): 1}
 
 
 def test_what_is_still_to_be_forgotten_counts_as_forgotten() -> None:
