@@ -126,24 +126,29 @@ def as_places(name: str, given: object) -> list[TopicPartition]:
     """Partitions, each a topic and a number."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise wrong(name, given, "partitions are expected, each a topic and a number")
-    return [_as_place(name, each) for each in given]
+    checked: set[str] = set()
+    found: list[TopicPartition] = []
+    for each in given:
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise wrong(name, each, "a partition is a topic and a number")
+        topic, number = each
+        # There may be thousands of a topic.
+        if type(topic) is not str or topic not in checked or type(number) is not int or not 0 <= number <= INT32_MAX:
+            checked.add(place(topic, number).topic)
+        found.append(each if isinstance(each, TopicPartition) else TopicPartition(topic, number))
+    return found
 
 
 def by_place(name: str, given: Mapping[Any, V]) -> dict[TopicPartition, V]:
     """Something for each of some partitions."""
     check_kind(name, given, Mapping)
-    return {_as_place(name, where): value for where, value in given.items()}
+    return dict(zip(as_places(name, given), given.values(), strict=True))
 
 
 def offsets_by_place(name: str, given: Mapping[Any, int], least: int = 0) -> dict[TopicPartition, int]:
     """Places to go on at."""
     found = by_place(name, given)
     for where, offset in found.items():
-        check_number(f"offset of {where}", offset, least, INT64_MAX)
+        if type(offset) is not int or not least <= offset <= INT64_MAX:
+            check_number(f"offset of {where}", offset, least, INT64_MAX)
     return found
-
-
-def _as_place(name: str, given: object) -> TopicPartition:
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise wrong(name, given, "a partition is a topic and a number")
-    return place(*given)
