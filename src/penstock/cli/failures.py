@@ -37,6 +37,7 @@ _HINTS = {
     ErrorCode.NO_SUPERVISOR: "Start one with `penstock serve`, or name its first data directory with --data.",
     ErrorCode.CLUSTER_EXISTS: "`penstock cluster list` shows those there are; choose another name.",
     ErrorCode.UNKNOWN_CLUSTER: "`penstock cluster list` shows those there are.",
+    ErrorCode.PIPELINE_FAILED: "With --verbose it shows all that is known about it.",
     ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",
 }
 _UNREACHABLE_HINT = "Start a broker with `penstock serve`, or name another with --bootstrap (or PENSTOCK_BOOTSTRAP)."

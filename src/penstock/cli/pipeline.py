@@ -1,25 +1,170 @@
-"""`penstock pipeline`: work on topics with Spark.
+"""`penstock pipeline init | run`: work on topics with Spark, by files."""
 
-Of Spark, which is large and has to be installed by itself, nothing is imported before a command needs it.
-"""
-
-from importlib.util import find_spec
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.failures import HintedError
-from penstock.model.errors import ErrorCode
+from penstock.cli.failures import failures_explained, usage_error
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from penstock.cli.output import print_json, print_line, print_note, print_table, shown
+from penstock.cli.pipeline_init import init
+from penstock.cli.spark import (
+    Chosen,
+    Conf,
+    Every,
+    Grace,
+    LogFile,
+    Master,
+    Traces,
+    failures_of_spark,
+    pipeline_started,
+    read_settings,
+    spark_expected,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.pipeline_view import View
+    from penstock.spark.pipelines.running import Pipeline
+    from penstock.spark.pipelines.statements import Result
 
 app = typer.Typer(
     help="Work on topics with Spark: run pipelines that are files, on this machine or on a Spark cluster.",
     no_args_is_help=True,
 )
+app.command()(init)
 
 
-def spark_expected() -> None:
-    """NOT_INSTALLED, with what to install, where Spark is not there; whether there is a Java is for Spark's start."""
-    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
-    if missing:
-        text = f"Spark is not installed here ({', '.join(missing)})"
-        hint = "Get it with: pip install 'penstock[spark]' (and 'penstock[spark-java]' where there is no Java)"
-        raise HintedError(ErrorCode.NOT_INSTALLED, text, hint)
+@app.command(no_args_is_help=True)
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of Python (.py) or of SQL (.sql), or a project's directory.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARGUMENTS]...", help="For a Python file, as sys.argv.", show_default=False),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Streams read what is there now and end, whatever trigger they have.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of what a statement answers.")] = 100,
+    every: Every = 10.0,
+    grace: Grace = 30.0,
+    log: LogFile = None,
+    verbose: Traces = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline that is a file, until it ends or Ctrl-C ends it.
+
+    A Python file finds a Spark session as `spark` and the brokers as `bootstrap`. It may do any work and start any
+    number of streams; when it has run, the command waits for them, and shows how many rows each has read, how fast, and
+    how many messages it is behind. When one fails, the others are stopped and the command fails.
+
+    A file of SQL has statements divided by semicolons; what they answer is printed. `${bootstrap}` stands for the
+    brokers.
+
+    A project of Spark Declarative Pipelines is a directory with a `spark-pipeline.yml`. Each run reads what is new, and
+    ends.
+
+    On a cluster, every worker needs the same Python as here, with Penstock. Modules of your own go along with
+    `--conf spark.submit.pyFiles=a.py,b.zip`; checkpoints and files need a place that all workers reach.
+    """
+    with failures_explained(as_json):
+        spark_expected()
+        settings = read_settings(conf or [])
+        from penstock.cli.pipeline_view import View
+
+        view = View(as_json=as_json, every_s=every)
+        chosen = Chosen(master, settings, log, grace, verbose)
+        if file.is_dir() or file.suffix in (".yml", ".yaml"):
+            _run_project(file, bootstrap, view, chosen)
+            return
+        work = _work(file, arguments or [], bootstrap, limit, as_json)
+        from penstock.spark.pipelines.running import reading_once
+
+        with pipeline_started(file.stem, view, chosen, file) as pipeline, reading_once() if once else nullcontext():
+            work(pipeline)
+            pipeline.wait()
+
+
+def _run_project(path: Path, bootstrap: str, view: "View", chosen: Chosen) -> None:
+    from penstock.spark.pipelines.project import run_project, specification
+
+    file = specification(path)
+    if file is None:
+        raise usage_error(f"{path}: there is no spark-pipeline.yml", "`penstock pipeline init` makes a project, too.")
+    with failures_of_spark(view, chosen), chosen.opened_log() as log:
+        run_project(
+            file,
+            bootstrap=bootstrap,
+            master=chosen.master,
+            settings=chosen.settings,
+            tell=view.note,
+            log=log,
+            grace_s=chosen.grace_s,
+        )
+
+
+def _work(
+    file: Path, arguments: Sequence[str], bootstrap: str, limit: int, as_json: bool
+) -> "Callable[[Pipeline], None]":
+    """What the file is to do; what is no file, or no Python, is said before Spark is started."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise usage_error(f"{file}: {reason}", "`penstock pipeline init` makes a file to begin with.") from None
+    if file.suffix == ".py":
+        from penstock.spark.pipelines.python_file import compiled, offer_modules, run_python
+
+        code = compiled(file)
+        offer_modules(file)
+        return lambda pipeline: run_python(file, code, arguments, {"spark": pipeline.spark, "bootstrap": bootstrap})
+    if file.suffix == ".sql":
+        if arguments:
+            raise usage_error(
+                "arguments are for files of Python; a file of SQL has ${NAME} for what --conf NAME=VALUE says"
+            )
+        from penstock.spark.pipelines.statements import run_sql
+
+        def work(pipeline: "Pipeline") -> None:
+            pipeline.spark.conf.set("bootstrap", bootstrap)
+            run_sql(pipeline.spark, file, text, limit, lambda result: _tell(result, as_json))
+
+        return work
+    raise usage_error(f"{file}: expected a file of Python (.py) or of SQL (.sql)")
+
+
+def _tell(result: "Result", as_json: bool) -> None:
+    rows = [[_plain(value) for value in row] for row in result.rows]
+    if as_json:
+        answer = {"columns": list(result.columns), "rows": rows, "truncated": result.is_cut} if result.columns else {}
+        print_json({"line": result.statement.line, "seconds": round(result.seconds, 3), **answer})
+    elif result.columns:
+        numbers = [name for at, name in enumerate(result.columns) if rows and all(_is_number(row[at]) for row in rows)]
+        print_table(
+            result.columns, [["-" if value is None else value for value in row] for row in rows], numbers=numbers
+        )
+        if result.is_cut:
+            print_line("There are more rows; --limit asks for more of them.")
+        print_line()
+    else:
+        print_note(f"line {result.statement.line}: {result.statement.first_line} ({result.seconds:.1f} s)")
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, and people read it."""
+    if isinstance(value, bytes | bytearray):
+        return shown(bytes(value))
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | None) and not isinstance(value, bool)

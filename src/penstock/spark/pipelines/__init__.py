@@ -1,0 +1,1 @@
+"""Pipelines that are files: run, watched, stopped; and templates to begin from."""

@@ -1,0 +1,113 @@
+"""A project of Spark Declarative Pipelines, run by Spark's own command, with what that needs to find around it.
+
+The command starts Java and Python processes; they are a group of their own, so that a signal ends all of them.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.spark.java import java_environment
+from penstock.spark.pipelines.failures import PipelineError, told
+from penstock.spark.pipelines.spark_log import SparkLog, log_option
+from penstock.spark.pipelines.stopping import Stop
+
+BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
+SETTINGS = {
+    # Without it, tables are forgotten at the end of a run, and stand in the way of the next.
+    "spark.sql.catalogImplementation": "hive",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml")
+_HERE = "local[*]"
+
+
+def specification(path: Path) -> Path | None:
+    """The file that says what a project is, where this is a project, or that file; else None."""
+    if path.name in _SPECIFICATIONS and path.is_file():
+        return path
+    return next((path / name for name in _SPECIFICATIONS if (path / name).is_file()), None)
+
+
+def run_project(
+    file: Path,
+    *,
+    bootstrap: str,
+    master: str | None,
+    settings: Mapping[str, str],
+    tell: Callable[[str], None],
+    log: TextIO | None,
+    grace_s: float,
+) -> None:
+    """Run the project of this file once; what Spark's command prints goes to standard output.
+
+    PipelineError when it fails; KeyboardInterrupt when a signal has ended it. INVALID_SETTING for a `master` that
+    cannot run projects.
+    """
+    where = _HERE if master is None else master
+    if not where.startswith(("local", "sc://")):
+        text = f"master {where!r}: a project runs on this machine (local[N]) or on a Spark Connect server (sc://HOST)"
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        if line.startswith("spark: "):
+            tell(line)
+
+    stop = Stop()
+    with stop.by_signals(), _begun(file, where, settings, bootstrap) as process:
+        try:
+            assert process.stderr is not None
+            SparkLog(hear, log).read(process.stderr)
+            code = process.wait()
+        except KeyboardInterrupt:
+            _end(process, grace_s)
+            raise
+    if code:
+        text = "\n".join(said)
+        raise told(text, file.parent.name or str(file), file) if said else _silent(file, code)
+
+
+def _begun(file: Path, master: str, settings: Mapping[str, str], bootstrap: str) -> "subprocess.Popen[str]":
+    import pyspark
+
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
+    command = [program, "run", "--spec", file.name, "--remote", master]
+    for name, value in {**SETTINGS, **settings}.items():
+        command += ["--conf", f"{name}={value}"]
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        **os.environ,
+        **java_environment(os.environ),
+        BOOTSTRAP_VARIABLE: bootstrap,
+        "SPARK_SUBMIT_OPTS": f"{log_option()} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip(),
+    }
+    return subprocess.Popen(
+        command,
+        cwd=file.resolve().parent,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _end(process: "subprocess.Popen[str]", grace_s: float) -> None:
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _silent(file: Path, code: int) -> PipelineError:
+    return PipelineError(ErrorCode.PIPELINE_FAILED, f"{file.parent.name}: spark-pipelines ended with exit code {code}")

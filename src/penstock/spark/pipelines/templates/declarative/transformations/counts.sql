@@ -1,0 +1,2 @@
+-- A table that is made anew in each run.
+CREATE MATERIALIZED VIEW counts AS SELECT key, count(*) AS messages FROM messages GROUP BY key;
