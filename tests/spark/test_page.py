@@ -1,4 +1,4 @@
-"""What docs/spark.md says is run as it stands, only with a broker, topics and files of the test's own."""
+"""What docs/spark.md and docs/archive.md say is run as it stands, only with topics and files of the test's own."""
 
 import re
 from pathlib import Path
@@ -9,16 +9,16 @@ import pytest
 from penstock.model.bootstrap import BOOTSTRAP_VARIABLE
 from spark.site import Site, forget_last_commit
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Page:
     """The page's examples, run one after the other in one namespace."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, name: str = "spark.md") -> None:
         self._site = site
         self.names: dict[str, Any] = {}
-        self.blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+        self.blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
 
     def run(self, block: str) -> None:
         """A query of it has done all there is to do, and is ended, when this returns."""
@@ -66,3 +66,10 @@ def test_the_examples_of_the_page_work_and_a_batch_of_updates_that_is_repeated_i
     sell(site, 50)
     page.run(page.blocks[0])
     assert page.stored("counts") == [(b"%d" % key, b"%d" % count) for key in range(10) for count in (10, 15)]
+
+
+def test_the_examples_about_archives_work(page: Page, site: Site) -> None:
+    archives = Page(site, "archive.md")
+    for block in archives.blocks:
+        archives.run(block)
+    assert archives.names["history"].count() == archives.names["rows"].count() == 100

@@ -30,12 +30,22 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
     OFFSET_OUT_OF_RANGE, under dataLoss=fail, when some have gone since the driver looked; UNKNOWN_TOPIC_ID when the
     topic is another one; REQUEST_TIMED_OUT when nothing comes any more.
     """
-    client = client_of(options.bootstrap)
     columns = ArrowColumns(schema)
     for topic, some in groupby(sorted(ranges), attrgetter("topic")):
-        batches = _fetch_topic(client, topic, found := list(some), options.data_loss)
+        batches = _fetch_topic(topic, found := list(some), options, schema.names)
         for batch in batches if len(found) == 1 else sorted(batches, key=_partition):
             yield columns.of(batch)
+
+
+def _fetch_topic(
+    topic: str, ranges: Sequence[Range], options: SourceOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    client = client_of(options.bootstrap)
+    if options.archive is None:
+        return fetch_records(client, topic, ranges, may_fail=options.data_loss is DataLoss.FAIL)
+    from penstock.spark.archive.history import columns_for, read_history
+
+    return read_history(client, topic, ranges, options, columns_for(names))
 
 
 def _partition(batch: pa.RecordBatch) -> int:
@@ -43,7 +53,11 @@ def _partition(batch: pa.RecordBatch) -> int:
     return number
 
 
-def _fetch_topic(client: "Client", topic: str, ranges: Sequence[Range], policy: DataLoss) -> Iterator[pa.RecordBatch]:
+def fetch_records(client: "Client", topic: str, ranges: Sequence[Range], *, may_fail: bool) -> Iterator[pa.RecordBatch]:
+    """The messages of these ranges of a topic as the SDK gives them, in order within each partition.
+
+    Where some are gone: OFFSET_OUT_OF_RANGE, if it `may_fail`; else the next that is there.
+    """
     view = client.metadata([topic]).topics.get(topic)
     if view is None or view.topic_id != ranges[0].topic_id:
         text = f"topic {topic!r} was deleted, or made anew, while it was read"
@@ -53,7 +67,7 @@ def _fetch_topic(client: "Client", topic: str, ranges: Sequence[Range], policy: 
         partitions=[each.partition for each in ranges],
         start={each.where: each.start for each in ranges},
         stop={each.where: each.end for each in ranges},
-        out_of_range="error" if policy is DataLoss.FAIL else "nearest",
+        out_of_range="error" if may_fail else "nearest",
     )
     with consumer:
         while (batch := consumer.poll_arrow(timeout=STALL_S)) is not None:

@@ -61,6 +61,11 @@ def _bootstrap(given: str) -> str:
     return given
 
 
+def _path(given: str) -> str:
+    text = _text(given)
+    return text if "://" in text else os.path.abspath(text)
+
+
 def _topics(given: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:
@@ -135,6 +140,7 @@ TABLE = (
     Option("includeHeaders", _flag, False),
     Option("valueFormat", _one_of(ValueFormat), ValueFormat.BINARY),
     Option("group", _text),
+    Option("archive", _path),
     Option("txnId", _text),
     Option("compression", _compression, "none"),
     Option("rowOrder", _one_of(RowOrder)),
@@ -215,6 +221,7 @@ class SourceOptions:
     data_loss: DataLoss
     value_format: ValueFormat
     group: str | None
+    archive: str | None = None
 
 
 def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptions:
@@ -244,6 +251,7 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
         data_loss=chosen["dataLoss"],
         value_format=chosen["valueFormat"],
         group=chosen["group"],
+        archive=chosen["archive"],
     )
 
 

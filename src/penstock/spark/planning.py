@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.model.names import TopicPartition
 
 SPLIT_BYTES = 64 * 1024 * 1024
-"""No task reads much more of one partition."""
+"""As much of one partition is for one task, unless told otherwise."""
 MERGE_BYTES = 4 * 1024 * 1024
 """Ranges share a task as long as they are smaller together."""
 
@@ -44,12 +44,13 @@ class Range(NamedTuple):
         return [self._replace(start=first, end=end, size_bytes=share_bytes) for first, end in pairwise(ends)]
 
 
-def plan(ranges: Iterable[Range], tasks_min: int = 1) -> list[list[Range]]:
+def plan(ranges: Iterable[Range], tasks_min: int = 1, split_bytes: int = SPLIT_BYTES) -> list[list[Range]]:
     """Tasks that together read every range once; a task has at most one range of a partition.
 
-    They are at least `tasks_min`, as long as there are so many offsets. Empty ranges make no task.
+    They are at least `tasks_min`, as long as there are so many offsets. Empty ranges make no task. No task reads much
+    more than `split_bytes` of one partition.
     """
-    pieces = [piece for each in ranges if each.offsets > 0 for piece in each.cut(-(-each.size_bytes // SPLIT_BYTES))]
+    pieces = [piece for each in ranges if each.offsets > 0 for piece in each.cut(-(-each.size_bytes // split_bytes))]
     tasks = _merged(pieces)
     return tasks if len(tasks) >= tasks_min else [[piece] for piece in _halved(pieces, tasks_min)]
 

@@ -1,12 +1,12 @@
 """What to read of each partition, between two positions, after messages may have gone: the data-loss policy."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.topic_sizes import Extent
 from penstock.spark.options import DataLoss
 from penstock.spark.planning import Range
 from penstock.spark.positions import Positions
@@ -16,15 +16,47 @@ _ADVICE = "choose with the option dataLoss=earliest to read what is there, or da
 _log = logging.getLogger("penstock.spark")
 
 
-def still_there(where: TopicPartition, start: int, end: int, extent: Extent, policy: DataLoss) -> tuple[int, int]:
-    """The part of a range that is read; OFFSET_OUT_OF_RANGE where some of it is gone and that is a failure."""
-    if start >= extent.first or end <= start:
+class Reach(NamedTuple):
+    """Where a partition begins and ends, and what is nowhere between the two: its log alone has no such holes."""
+
+    first: int
+    next: int
+    holes: tuple[tuple[int, int], ...] = ()
+
+    def gone(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first offsets of a range that are not there."""
+        for first, last in ((0, self.first), *self.holes):
+            if max(first, start) < min(last, end):
+                return max(first, start), min(last, end)
+        return None
+
+
+def holes(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What lies between intervals, in order; an empty one says where something ends as well."""
+    found: list[tuple[int, int]] = []
+    reached: int | None = None
+    for start, end in sorted(intervals):
+        if reached is not None and start > reached:
+            found.append((reached, start))
+        reached = max(end, reached or 0)
+    return found
+
+
+def still_there(where: TopicPartition, start: int, end: int, reach: Reach, policy: DataLoss) -> tuple[int, int]:
+    """The part of a range that is read; OFFSET_OUT_OF_RANGE where some of it is gone and that is a failure.
+
+    What is gone in the middle stays part of it: whoever reads finds nothing there.
+    """
+    gone = reach.gone(start, end)
+    if gone is None:
         return start, end
-    text = f"{where}: offsets {start} to {min(extent.first, end) - 1} were to be read, but are gone"
+    text = f"{where}: offsets {gone[0]} to {gone[1] - 1} were to be read, but are gone"
     if policy is DataLoss.FAIL:
         raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {_ADVICE}")
     _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
-    return (end, end) if policy is DataLoss.SKIP else (min(extent.first, end), end)
+    if policy is DataLoss.SKIP:
+        return end, end
+    return (gone[1], end) if gone[0] == start else (start, end)
 
 
 def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
@@ -38,7 +70,7 @@ def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
 def between(
     start: Positions,
     end: Positions,
-    extents: Mapping[TopicPartition, Extent],
+    extents: Mapping[TopicPartition, Reach],
     bytes_each: Mapping[TopicPartition, int],
     policy: DataLoss,
 ) -> list[Range]:

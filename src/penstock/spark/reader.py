@@ -7,14 +7,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.topic_sizes import Extent
-from penstock.spark.connections import client_of
 from penstock.spark.filters import Limits, push
 from penstock.spark.options import SourceOptions
 from penstock.spark.places import Kind, Place, Places
 from penstock.spark.planning import Range, plan
-from penstock.spark.ranges import still_there
-from penstock.spark.survey import Survey
+from penstock.spark.ranges import Reach, still_there
+from penstock.spark.survey import Survey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +46,7 @@ class BatchReader(DataSourceReader):
         self._limits = Limits()
 
     def partitions(self) -> Sequence[InputPartition]:
-        survey = Survey(client_of(self._options.bootstrap), self._options)
+        survey = survey_of(self._options)
         return [Task(ranges) for ranges in plan(self._ranges(survey), self._options.min_tasks)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -73,7 +71,7 @@ class BatchReader(DataSourceReader):
             ranges.append(Range(where.topic, found.ids[where.topic], where.partition, start, end, size_bytes))
         return ranges
 
-    def _first_of_time(self, survey: Survey, extents: Mapping[TopicPartition, Extent]) -> Mapping[TopicPartition, int]:
+    def _first_of_time(self, survey: Survey, extents: Mapping[TopicPartition, Reach]) -> Mapping[TopicPartition, int]:
         if self._limits.first_time_ms is None:
             return {}
         return survey.offsets(Places(Place(Kind.TIME, self._limits.first_time_ms)), extents, Place.earliest())
@@ -86,7 +84,7 @@ class PushingReader(BatchReader):
         return push(filters, self._limits)
 
 
-def _check_range(where: TopicPartition, start: int, end: int, extent: Extent) -> None:
+def _check_range(where: TopicPartition, start: int, end: int, extent: Reach) -> None:
     """INVALID_SETTING for places that were not reached, or lie the wrong way round."""
     problem = None
     if max(start, end) > extent.next:

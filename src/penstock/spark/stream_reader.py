@@ -29,7 +29,7 @@ from penstock.spark.planning import admit, plan
 from penstock.spark.positions import TopicPosition, bytes_of, from_json, offsets_of, positions_of, to_json
 from penstock.spark.ranges import between, recreated, still_there
 from penstock.spark.reader import Task, read_task
-from penstock.spark.survey import Survey
+from penstock.spark.survey import Survey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _survey(self) -> Survey:
-        return Survey(client_of(self._options.bootstrap), self._options)
+        return survey_of(self._options)
 
     # Where it is.
 

@@ -10,9 +10,10 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.answers import TopicView, refusal
 from penstock.sdk.sync.client import Client
-from penstock.sdk.topic_sizes import Extent
+from penstock.spark.connections import client_of
 from penstock.spark.options import SourceOptions
 from penstock.spark.places import Kind, Place, Places
+from penstock.spark.ranges import Reach
 
 SIZES_S = 30.0
 """How long an estimate of sizes holds."""
@@ -23,6 +24,25 @@ class Found(NamedTuple):
 
     ids: Mapping[str, UUID]
     places: Sequence[TopicPartition]
+
+
+def survey_of(options: SourceOptions) -> "Survey":
+    """The one for what is read: the topics alone, or an archive as well."""
+    client = client_of(options.bootstrap)
+    if options.archive is None:
+        return Survey(client, options)
+    from penstock.spark.archive.history import LongSurvey
+
+    return LongSurvey(client, options)
+
+
+def view_of(client: Client, topic: str) -> TopicView:
+    """The topic as it is now; UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+    view = client.metadata([topic]).topics.get(topic)
+    number = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number if view is None else view.error_number
+    if view is None or number:
+        raise refusal(number, f"topic {topic!r}")
+    return view
 
 
 class Survey:
@@ -65,13 +85,13 @@ class Survey:
                 raise refusal(number, f"topic {name!r}")
         return views
 
-    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Extent]:
+    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Reach]:
         """Where each of these begins and ends now."""
         if not places:
             return {}
         first = self._client.offsets(dict.fromkeys(places, "beginning"))
         last = self.ends(places)
-        return {where: Extent(first[where].offset, last[where]) for where in places}
+        return {where: Reach(first[where].offset, last[where]) for where in places}
 
     def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each of these ends now."""
@@ -80,7 +100,7 @@ class Survey:
         return {where: found.offset for where, found in self._client.offsets(dict.fromkeys(places, "latest")).items()}
 
     def offsets(
-        self, said: Places, extents: Mapping[TopicPartition, Extent], default: Place
+        self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place
     ) -> dict[TopicPartition, int]:
         """The offset of each place that was said; where no message is as late as a time, the end."""
         _check_named(said, extents)
@@ -112,7 +132,7 @@ class Survey:
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
 
-def _check_named(said: Places, extents: Mapping[TopicPartition, Extent]) -> None:
+def _check_named(said: Places, extents: Mapping[TopicPartition, Reach]) -> None:
     topics = {where.topic for where in extents}
     strange = [str(where) for where in said.partitions if where not in extents]
     strange += [topic for topic in said.topics if topic not in topics]

@@ -6,10 +6,9 @@ import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.topic_sizes import Extent
 from penstock.spark.options import DataLoss
 from penstock.spark.positions import TopicPosition
-from penstock.spark.ranges import between, still_there
+from penstock.spark.ranges import Reach, between, still_there
 
 WHERE = TopicPartition("orders", 0)
 OLD, NEW = UUID(int=1), UUID(int=2)
@@ -18,29 +17,29 @@ OTHERS = [DataLoss.EARLIEST, DataLoss.SKIP]
 
 @pytest.mark.parametrize("policy", DataLoss)
 def test_a_range_that_is_there_is_read_as_it_is(policy: DataLoss) -> None:
-    assert still_there(WHERE, 5, 9, Extent(5, 20), policy) == (5, 9)
+    assert still_there(WHERE, 5, 9, Reach(5, 20), policy) == (5, 9)
 
 
 @pytest.mark.parametrize("policy", DataLoss)
 def test_nothing_is_lost_of_an_empty_range(policy: DataLoss) -> None:
-    assert still_there(WHERE, 3, 3, Extent(5, 20), policy) == (3, 3)
+    assert still_there(WHERE, 3, 3, Reach(5, 20), policy) == (3, 3)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, (5, 9)), (DataLoss.SKIP, (9, 9))])
 def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
     policy: DataLoss, expected: tuple[int, int]
 ) -> None:
-    assert still_there(WHERE, 2, 9, Extent(5, 20), policy) == expected
+    assert still_there(WHERE, 2, 9, Reach(5, 20), policy) == expected
 
 
 def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
     with pytest.raises(PenstockError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
-        still_there(WHERE, 2, 9, Extent(5, 20), DataLoss.FAIL)
+        still_there(WHERE, 2, 9, Reach(5, 20), DataLoss.FAIL)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[tuple[int, int]]:
-    extents = {TopicPartition("orders", number): Extent(0, 100) for number in range(3)}
+    extents = {TopicPartition("orders", number): Reach(0, 100) for number in range(3)}
     found = between(before, after, extents, dict.fromkeys(extents, 2), policy)
     assert all(each.size_bytes == 2 * each.offsets for each in found)
     return [(each.start, each.end) for each in found]

@@ -1,0 +1,206 @@
+"""Whether an archive is whole, and has what the log has: each piece is read again and held against the topic."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.records.checksum import crc32c
+from penstock.spark.archive.files import SCHEMA, damaged, read_piece
+from penstock.spark.archive.pieces import Piece, StoredFile, misplaced
+from penstock.spark.archive.shelf import Shelf, topics_in
+from penstock.spark.archive.store import located
+from penstock.spark.connections import client_of
+from penstock.spark.fetching import fetch_records
+from penstock.spark.options import default_bootstrap
+from penstock.spark.planning import Range
+from penstock.spark.survey import view_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.sdk.sync.client import Client
+
+TASK_BYTES = 64 * 1024 * 1024
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one topic's archive. Without differences, it is what the log was."""
+
+    topic: str
+    pieces: int
+    rows: int
+    compared: int
+    """Messages that the log still has, and that are the same there; of the others, files are as they were written."""
+    lost: int
+    """Offsets that had gone from the log before they could be archived."""
+    behind: int | None
+    """Messages of the log that are not archived yet; None where there is no log to compare with."""
+    differences: Sequence[str] = field(default_factory=list)
+
+
+class Log(NamedTuple):
+    """The topic that an archive is held against."""
+
+    bootstrap: str
+    topic_id: UUID
+    is_compacted: bool
+
+
+def verify(
+    spark: "SparkSession", path: str, *, bootstrap: str | None = None, topic: str | None = None
+) -> list[Verdict]:
+    """Compare the archives in `path`, or one topic's, with the topics, which may be in use meanwhile.
+
+    Every file is read and its checksum compared; what the log still has is compared message by message. A message that
+    was compacted away since it was archived is no difference. RESOURCE_NOT_FOUND where there is no archive.
+    """
+    path = located(path)
+    topics = topics_in(path) if topic is None else [topic]
+    if not topics or any(Shelf(path, each).topic_id() is None for each in topics):
+        text = f"there is no archive in {path}" + (f" of topic {topic!r}" if topic else "")
+        raise PenstockError(ErrorCode.RESOURCE_NOT_FOUND, text)
+    return [_verdict(spark, Shelf(path, each), bootstrap or default_bootstrap()) for each in topics]
+
+
+def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str) -> Verdict:
+    files = set(shelf.store.below(shelf.data))  # Before the index: what is archived meanwhile is no surprise then.
+    pieces = shelf.pieces()
+    log = _log(shelf, bootstrap)
+    differences = misplaced(pieces)
+    known = {file.name for piece in pieces for file in piece.files}
+    differences += [f"{shelf.data}/{name} is in no commit" for name in sorted(files - known)]
+    stored = [piece for piece in pieces if not piece.is_lost]
+    behind = None
+    if log is not None:
+        behind = 0
+        ends = {piece.partition: piece.end for piece in pieces}
+        for where, end in _log_ends(shelf.topic, client_of(bootstrap)).items():
+            archived = ends.pop(where.partition, 0)
+            behind += max(0, end - archived)
+            if archived > end:
+                differences.append(f"partition {where.partition}: the archive ends at {archived}, the log at {end}")
+        differences += [f"partition {number}: the topic has no such partition" for number in ends]
+    found = _checked(spark, shelf, log, stored)
+    return Verdict(
+        shelf.topic,
+        pieces=len(stored),
+        rows=sum(piece.rows for piece in stored),
+        compared=sum(each.compared for each in found),
+        lost=sum(piece.end - piece.start for piece in pieces if piece.is_lost),
+        behind=behind,
+        differences=[*differences, *(text for each in found for text in each.differences)],
+    )
+
+
+def _log(shelf: Shelf, bootstrap: str) -> Log | None:
+    """None where the topic is gone, or another one by now: files can still be checked by themselves."""
+    client = client_of(bootstrap)
+    try:
+        view = view_of(client, shelf.topic)
+    except PenstockError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return None
+    if view.topic_id != shelf.topic_id():
+        return None
+    (policy,) = client.admin.describe_settings("topic", shelf.topic, ["cleanup.policy"])
+    return Log(bootstrap, view.topic_id, "compact" in (policy.value or ""))
+
+
+def _log_ends(topic: str, client: "Client") -> Mapping[TopicPartition, int]:
+    places = [TopicPartition(topic, row.number) for row in view_of(client, topic).partitions]
+    return {where: found.offset for where, found in client.offsets(dict.fromkeys(places, "latest")).items()}
+
+
+class Checked(NamedTuple):
+    compared: int
+    differences: Sequence[str]
+
+
+def _checked(spark: "SparkSession", shelf: Shelf, log: Log | None, pieces: Sequence[Piece]) -> list[Checked]:
+    if not pieces:
+        return []
+    context = spark.sparkContext
+    tasks = max(context.defaultParallelism, sum(piece.size_bytes for piece in pieces) // TASK_BYTES)
+    check = partial(check_piece, shelf.path, shelf.topic, log)
+    return list(context.parallelize(pieces, min(len(pieces), tasks)).map(check).collect())
+
+
+def check_piece(path: str, topic: str, log: Log | None, piece: Piece) -> Checked:
+    """On an executor."""
+    shelf = Shelf(path, topic)
+    try:
+        for file in piece.files:
+            _check_file(shelf, file)
+        archived = _table(read_piece(shelf, piece, piece.start, piece.end))
+        if archived.num_rows != piece.rows:
+            raise PenstockError(ErrorCode.CORRUPT_MESSAGE, f"{archived.num_rows} messages instead of {piece.rows}")
+    except PenstockError as error:
+        return Checked(0, [f"{_range(piece)}: {error.detail}"])
+    return Checked(0, []) if log is None else _compared(topic, log, piece, archived)
+
+
+def _range(piece: Piece) -> str:
+    return f"partition {piece.partition}, offsets {piece.start} to {piece.end - 1}"
+
+
+def _check_file(shelf: Shelf, file: StoredFile) -> None:
+    checksum = size_bytes = 0
+    try:
+        with shelf.open(file) as source:
+            while data := source.read(_CHUNK_BYTES):
+                checksum = crc32c(data, checksum)
+                size_bytes += len(data)
+    except OSError as error:
+        raise damaged(shelf, file, error) from None
+    if (size_bytes, checksum) != (file.size_bytes, file.checksum):
+        raise damaged(shelf, file, "its bytes are not those that were written")
+
+
+def _table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches([batch.select(SCHEMA.names) for batch in batches], SCHEMA)
+
+
+def _compared(topic: str, log: Log, piece: Piece, archived: pa.Table) -> Checked:
+    client = client_of(log.bootstrap)
+    where = TopicPartition(topic, piece.partition)
+    logged = _table(_logged(client, log, where, piece))
+    first = client.offsets({where: "beginning"})[where].offset  # What expires meanwhile is not held against anybody.
+    archived, logged = (table.filter(pc.field("offset") >= first) for table in (archived, logged))
+    if log.is_compacted:
+        archived = archived.filter(pc.is_in(archived.column("offset"), logged.column("offset")))
+    if archived.equals(logged):
+        return Checked(logged.num_rows, [])
+    return Checked(0, [f"{_range(piece)}: {_difference(archived, logged)}"])
+
+
+def _logged(client: "Client", log: Log, where: TopicPartition, piece: Piece) -> Iterator[pa.RecordBatch]:
+    first = client.offsets({where: "beginning"})[where].offset
+    last = client.offsets({where: "latest"})[where].offset
+    start, end = max(piece.start, first), min(piece.end, last)
+    if start < end:
+        wanted = Range(where.topic, log.topic_id, where.partition, start, end, piece.size_bytes)
+        yield from fetch_records(client, where.topic, [wanted], may_fail=False)
+
+
+def _difference(archived: pa.Table, logged: pa.Table) -> str:
+    """The first, in words."""
+    ours, theirs = ({row["offset"]: row for row in table.to_pylist()} for table in (archived, logged))
+    for offset in sorted(ours.keys() | theirs.keys()):
+        if offset not in ours:
+            return f"offset {offset} is in the log, but not in the archive"
+        if offset not in theirs:
+            return f"offset {offset} is in the archive, but not in the log"
+        for name in SCHEMA.names:
+            if ours[offset][name] != theirs[offset][name]:
+                return f"offset {offset} has another {name} in the log"
+    return "the order of messages is another one in the log"

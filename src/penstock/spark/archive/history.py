@@ -1,0 +1,183 @@
+"""An archive and its topic as one: what is archived is read from files, the rest from the log.
+
+Positions and plans know offsets alone, so they are the same however far the archive has got: where the seam is, a
+task decides when it reads, and a task that is repeated gives the same rows in the same order. Invariant: each
+offset of a range is read from one of the two, in order; where it is in neither, the data-loss policy has the word.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.spark.archive.files import SCHEMA, read_piece
+from penstock.spark.archive.pieces import Piece
+from penstock.spark.archive.segments import Extent
+from penstock.spark.archive.shelf import Shelf
+from penstock.spark.fetching import fetch_records
+from penstock.spark.options import DataLoss, SourceOptions
+from penstock.spark.places import Kind, Place, Places
+from penstock.spark.planning import Range
+from penstock.spark.ranges import Reach, holes
+from penstock.spark.survey import Found, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.sdk.sync.client import Client
+
+_log = logging.getLogger("penstock.spark")
+
+
+class LongSurvey(Survey):
+    """What the driver knows: topics reach back as far as their archives do."""
+
+    def __init__(self, client: "Client", options: SourceOptions) -> None:
+        super().__init__(client, options)
+        self._path = options.archive or ""
+        self._checked: dict[str, UUID] = {}
+        """Ids of topics whose archives are theirs."""
+
+    def find(self, known: "Iterable[str]" = ()) -> Found:
+        """RESOURCE_NOT_FOUND where a topic that was named has no archive; UNKNOWN_TOPIC_ID where it is another's."""
+        found = super().find(known)
+        for topic, topic_id in found.ids.items():
+            if self._checked.get(topic) != topic_id:
+                shelf = Shelf(self._path, topic)
+                archived_id = shelf.topic_id()
+                if archived_id is not None:
+                    shelf.check_topic(archived_id, topic_id)
+                    self._checked[topic] = topic_id
+                elif topic in self._options.topics:
+                    text = f"option archive={self._path!r}: there is no archive of topic {topic!r}"
+                    raise PenstockError(ErrorCode.RESOURCE_NOT_FOUND, text)
+        return found
+
+    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Reach]:
+        found = super().extents(places)
+        archived = self._archived(places)
+        return {where: _reach(log, archived[where]) if where in archived else log for where, log in found.items()}
+
+    def _archived(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Extent]:
+        extents = {topic: Shelf(self._path, topic).extents() for topic in {where.topic for where in places}}
+        return {
+            where: extents[where.topic][where.partition] for where in places if where.partition in extents[where.topic]
+        }
+
+    def offsets(
+        self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place
+    ) -> dict[TopicPartition, int]:
+        """A time is first looked for in the archive."""
+        found = super().offsets(said, extents, default)
+        for where in extents:
+            place = said.of(where, default)
+            if place.kind is Kind.TIME:
+                found[where] = min(found[where], self._first_at(where, place.number, found[where]))
+        return found
+
+    def _first_at(self, where: TopicPartition, time_ms: int, before: int) -> int:
+        """The first archived offset before this one whose message is as late; this one, where there is none."""
+        shelf = Shelf(self._path, where.topic)
+        for piece in shelf.pieces(where.partition, 0, before):
+            if any(file.latest_ms >= time_ms for file in piece.files):
+                for batch in read_piece(shelf, piece, piece.start, before, ["timestamp"]):
+                    late = batch.filter(pc.greater_equal(batch.column("timestamp").cast(pa.int64()), time_ms))
+                    if late.num_rows:
+                        offset: int = late.column("offset")[0].as_py()
+                        return offset
+        return before
+
+    def bytes_each(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, float]:
+        """Where the log has nothing any more, the archive knows."""
+        found = super().bytes_each(places)
+        for where, extent in self._archived(places).items():
+            found[where] = max(found[where], extent.size_bytes / max(1, extent.rows))
+        return found
+
+
+def _reach(log: Reach, archived: Extent) -> Reach:
+    intervals = [*archived.archived, (log.first, log.next)]
+    return Reach(min(start for start, _ in intervals), log.next, tuple(holes(intervals)))
+
+
+# On executors.
+
+
+def read_history(
+    client: "Client", topic: str, ranges: Sequence[Range], options: SourceOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The messages of these ranges of a topic, in order within each partition, of the archive only these columns.
+
+    OFFSET_OUT_OF_RANGE, under dataLoss=fail, for what is in neither.
+    """
+    shelf = Shelf(options.archive or "", topic)
+    archived = shelf.extents()
+    live = [each for each in ranges if not _touches(archived.get(each.partition), each)]
+    if len(live) > 1:  # Small ones: the tail of many partitions is fetched together.
+        try:
+            yield from list(fetch_records(client, topic, live, may_fail=True))
+        except PenstockError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            live = []
+    else:
+        live = []
+    for each in ranges:
+        if each not in live:
+            yield from _read_range(client, shelf, each, options.data_loss, names)
+
+
+def _touches(archived: Extent | None, wanted: Range) -> bool:
+    return archived is not None and any(start < wanted.end and end > wanted.start for start, end in archived.archived)
+
+
+def _read_range(
+    client: "Client", shelf: Shelf, wanted: Range, policy: DataLoss, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    position = wanted.start
+    while position < wanted.end:
+        pieces = _stored(shelf, wanted.partition, position, wanted.end)
+        if pieces and pieces[0].start <= position:
+            end = min(wanted.end, pieces[0].end)
+            yield from read_piece(shelf, pieces[0], position, end, names)
+            position = end
+            continue
+        end = min(wanted.end, pieces[0].start) if pieces else wanted.end
+        try:
+            for batch in fetch_records(client, shelf.topic, [wanted._replace(start=position, end=end)], may_fail=True):
+                yield batch
+                position = batch.column("offset")[batch.num_rows - 1].as_py() + 1
+            position = end
+        except PenstockError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            position = _behind_gone(client, shelf, wanted, position, end, policy, error)
+
+
+def _stored(shelf: Shelf, partition: int, start: int, end: int) -> list[Piece]:
+    return [piece for piece in shelf.pieces(partition, start, end) if not piece.is_lost]
+
+
+def _behind_gone(
+    client: "Client", shelf: Shelf, wanted: Range, position: int, end: int, policy: DataLoss, error: PenstockError
+) -> int:
+    """Where to go on when the log has no longer what begins here: it may have been archived since it was looked."""
+    if any(piece.start <= position for piece in _stored(shelf, wanted.partition, position, position + 1)):
+        return position
+    first = client.offsets({wanted.where: "beginning"})[wanted.where].offset
+    if policy is DataLoss.FAIL or first <= position:
+        text = f"{wanted.where}: offsets {position} to {min(first, end) - 1} are neither in the archive nor in the log"
+        raise PenstockError(error.code, text) from None
+    _log.warning("%s: offsets %d to %d are gone: going on", wanted.where, position, min(first, end) - 1)
+    return min(first, end)
+
+
+def columns_for(names: Sequence[str]) -> Sequence[str]:
+    """What of the archive's columns is needed for a schema with these; whatever is made of values needs them all."""
+    known = {"topic", "partition", *SCHEMA.names}
+    return names if known.issuperset(names) else SCHEMA.names

@@ -1,0 +1,155 @@
+"""The index of an archive, as files: each batch adds a small segment, and segments are merged into larger ones.
+
+A segment is a Parquet file, `<first>-<last>.parquet`, with the pieces that the commits of these numbers added. As soon
+as `FANOUT` segments of the same length are at the end, one takes their place; so a commit is written again as often as
+the logarithm of their number says, and a reader opens few files. A merged segment is there before those that it is made
+of go: where both are seen, the longer one counts.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.spark.archive.pieces import Interval, Piece, StoredFile, by_partition, merged
+
+FANOUT = 16
+_DIGITS = 12
+_SUFFIX = ".parquet"
+_GROUP_ROWS = 20_000
+"""Rows of a segment that are read together; with pieces in order, a reader skips the others."""
+
+_FILE = pa.struct(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in StoredFile._fields[1:]),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("is_lost", pa.bool_(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("files", pa.list_(pa.field("element", _FILE, nullable=False)), nullable=False),
+    ]
+)
+
+
+class Span(NamedTuple):
+    """The commits of a segment, both included."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.first:0{_DIGITS}}-{self.last:0{_DIGITS}}{_SUFFIX}"
+
+    @property
+    def length(self) -> int:
+        return self.last - self.first + 1
+
+    def holds(self, other: "Span") -> bool:
+        return self.first <= other.first and other.last <= self.last
+
+
+def span_of(name: str) -> Span | None:
+    """None for a name that no segment has."""
+    first, _, last = name.removesuffix(_SUFFIX).partition("-")
+    if not (first.isdecimal() and last.isdecimal()):
+        return None
+    span = Span(int(first), int(last))
+    return span if span.name == name else None
+
+
+def living(spans: Iterable[Span]) -> list[Span]:
+    """In order, without those that a longer one holds."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda each: (each.first, -each.last)):
+        if not found or not found[-1].holds(span):
+            found.append(span)
+    return found
+
+
+def due(spans: Sequence[Span]) -> Sequence[Span]:
+    """Those at the end that are to be merged into one; none, as long as they are too few."""
+    tail = spans[-FANOUT:]
+    return tail if len(tail) == FANOUT and len({each.length for each in tail}) == 1 else ()
+
+
+def encode(pieces: Iterable[Piece]) -> bytes:
+    """A segment's file."""
+    rows = [
+        {
+            **piece._asdict(),
+            "rows": piece.rows,
+            "size_bytes": piece.size_bytes,
+            "files": [each._asdict() for each in piece.files],
+        }
+        for line in by_partition(pieces).values()
+        for piece in line
+    ]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=_GROUP_ROWS, write_page_checksum=True)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def decode(file: pa.NativeFile, partition: int | None = None, start: int = 0, end: int = 2**63 - 1) -> list[Piece]:
+    """The pieces of a segment, or those with some of these offsets of a partition."""
+    wanted = (pc.field("start") < end) & (pc.field("end") > start)
+    if partition is not None:
+        wanted &= pc.field("partition") == partition
+    table = pq.read_table(file, columns=[*Piece._fields], filters=wanted, page_checksum_verification=True)
+    return [
+        Piece(
+            row["partition"],
+            row["start"],
+            row["end"],
+            row["is_lost"],
+            tuple(StoredFile(**each) for each in row["files"]),
+        )
+        for row in table.to_pylist()
+    ]
+
+
+class Extent(NamedTuple):
+    """How much of a partition there is."""
+
+    archived: Sequence[Interval] = ()
+    lost: Sequence[Interval] = ()
+    rows: int = 0
+    size_bytes: int = 0
+
+    @property
+    def end(self) -> int:
+        return max(end for _, end in (*self.archived, *self.lost))
+
+    def together(self, other: "Extent") -> "Extent":
+        return Extent(
+            merged((*self.archived, *other.archived)),
+            merged((*self.lost, *other.lost)),
+            self.rows + other.rows,
+            self.size_bytes + other.size_bytes,
+        )
+
+
+def extents(file: pa.NativeFile) -> dict[int, Extent]:
+    """Of the partitions in a segment; which files they are in is not looked at."""
+    names = [name for name in SCHEMA.names if name != "files"]
+    table = pq.read_table(file, columns=names, page_checksum_verification=True)
+    intervals: dict[int, tuple[list[Interval], list[Interval]]] = {}
+    sums: dict[int, tuple[int, int]] = {}
+    for partition, start, end, is_lost, rows, size_bytes in zip(
+        *(table.column(name).to_pylist() for name in names), strict=True
+    ):
+        intervals.setdefault(partition, ([], []))[is_lost].append((start, end))
+        before = sums.get(partition, (0, 0))
+        sums[partition] = (before[0] + rows, before[1] + size_bytes)
+    return {number: Extent(merged(found), merged(lost), *sums[number]) for number, (found, lost) in intervals.items()}

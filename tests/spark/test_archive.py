@@ -1,0 +1,198 @@
+"""A topic's archive: every message once, as it was, in files that anything reads, whatever becomes of the topic."""
+
+import shutil
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
+from penstock.spark.archive import Progress, Verdict, archive, verify
+from penstock.spark.archive.shelf import Shelf, kept
+from spark.site import Site, forget_last_commit, numbers
+
+
+def place(site: Site) -> Path:
+    return site.files / "archive"
+
+
+def archived(site: Site, *, data_loss: str = "fail", on_progress: Callable[[Progress], None] | None = None) -> Progress:
+    """Bring the topic's archive up to date."""
+    return archive(
+        site.spark,
+        site.topic,
+        str(place(site)),
+        bootstrap=site.broker.bootstrap,
+        once=True,
+        data_loss=data_loss,
+        on_progress=on_progress,
+    )
+
+
+def verified(site: Site) -> Verdict:
+    (verdict,) = verify(site.spark, str(place(site)), bootstrap=site.broker.bootstrap)
+    return verdict
+
+
+def values(site: Site) -> list[int]:
+    return numbers(site.spark.read.parquet(str(place(site) / "data")))
+
+
+def code_of(work: Callable[[], object]) -> tuple[ErrorCode, str]:
+    with pytest.raises(PenstockError) as caught:
+        work()
+    return caught.value.code, caught.value.detail
+
+
+def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partitions_that_come(site: Site) -> None:
+    site.client.create_topic(site.topic, partitions=2)
+    site.write(range(30), partition=0)
+    site.write(range(30, 40), partition=1)
+    told: list[Progress] = []
+    assert archived(site, on_progress=told.append).rows == 40
+    assert told[-1].behind == 0
+    assert archived(site) == Progress()
+    site.client.admin.create_partitions(site.topic, 3)
+    site.write(range(40, 45), partition=1)
+    site.write(range(45, 50), partition=2)
+    again = archived(site)
+    assert (again.rows, again.files, again.batches) == (10, 2, 1)
+    frame = site.spark.read.parquet(str(place(site) / "data"))
+    assert numbers(frame) == list(range(50))
+    assert {row.topic for row in frame.select("topic").collect()} == {site.topic}
+    assert verified(site) == Verdict(site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0)
+
+
+def test_messages_are_as_they_were_and_lie_by_the_day_of_their_time(site: Site) -> None:
+    site.client.create_topic(site.topic)
+    with site.client.producer() as producer:
+        producer.put(site.topic, None, key=b"", timestamp=0.0)
+        producer.put(site.topic, b"", key=None, timestamp=86_400.0, headers=[("a", None), ("b", b"")])
+        producer.put(site.topic, b"\xff", key=b"k", timestamp=1.5)
+    archived(site)
+    read = site.read(
+        "offset BIGINT, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, timestamp TIMESTAMP"
+    )
+    stored = site.spark.read.parquet(str(place(site) / "data"))
+    assert sorted(stored.select(*read.columns).collect()) == sorted(read.collect())
+    assert {row.date: row.n for row in stored.groupBy("date").count().withColumnRenamed("count", "n").collect()} == {
+        date(1970, 1, 1): 2,
+        date(1970, 1, 2): 1,
+    }
+    assert verified(site).compared == 3
+    assert [row.offset for row in site.read("offset BIGINT", archive=place(site)).collect()] == [0, 1, 2]
+
+
+def test_a_checkpoint_that_is_lost_makes_no_difference(site: Site) -> None:
+    site.client.create_topic(site.topic)
+    site.write(range(5))
+    archived(site)
+    shutil.rmtree(place(site) / "_penstock" / site.topic / "checkpoint")
+    site.write(range(5, 8))
+    assert archived(site).rows == 3
+    assert values(site) == list(range(8))
+
+
+def test_what_is_committed_is_not_archived_again_though_the_checkpoint_is_behind_and_the_log_has_lost_it(
+    site: Site,
+) -> None:
+    site.client.create_topic(site.topic)
+    site.write(range(5))
+    archived(site)
+    forget_last_commit(place(site) / "_penstock" / site.topic / "checkpoint")
+    site.client.admin.delete_records({TopicPartition(site.topic, 0): 5})
+    site.write(range(5, 7))
+    assert archived(site).rows == 2
+    assert values(site) == list(range(7))
+    verdict = verified(site)
+    assert (verdict.rows, verdict.compared, verdict.differences) == (7, 2, [])
+
+
+def test_messages_that_expired_first_are_a_failure_or_a_hole_that_is_remembered(site: Site) -> None:
+    site.client.create_topic(site.topic)
+    site.write(range(5))
+    archived(site)
+    site.write(range(5, 10))
+    site.client.admin.delete_records({TopicPartition(site.topic, 0): 8})
+    code, text = code_of(lambda: archived(site))
+    assert code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert f"{site.topic}-0: offsets 5 to 7 were to be read, but are gone" in text
+    told = archived(site, data_loss="earliest")
+    assert (told.rows, told.lost) == (2, 3)
+    assert values(site) == [*range(5), 8, 9]
+    verdict = verified(site)
+    assert (verdict.rows, verdict.lost, verdict.differences) == (7, 3, [])
+
+
+def test_a_topic_that_was_made_anew_needs_another_archive(site: Site) -> None:
+    site.client.create_topic(site.topic)
+    site.write(range(5))
+    archived(site)
+    site.client.delete_topic(site.topic)
+    assert verified(site).behind is None
+    site.client.create_topic(site.topic)
+    for work in (lambda: archived(site, data_loss="earliest"), lambda: site.values(archive=place(site))):
+        with pytest.raises(Exception, match=f"topic '{site.topic}' was deleted and made anew: its id is"):
+            work()
+    verdict = verified(site)
+    assert (verdict.rows, verdict.compared, verdict.behind, verdict.differences) == (5, 0, None, [])
+
+
+def test_what_cannot_be_archived_is_said_in_words(site: Site) -> None:
+    assert code_of(lambda: archived(site))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    site.client.create_topic(site.topic)
+    place(site).write_bytes(b"a file")
+    code, text = code_of(lambda: archived(site))
+    assert code is ErrorCode.INVALID_SETTING
+    assert f"an archive cannot be made in {place(site)}: " in text
+    assert code_of(lambda: archived(site, data_loss="skip"))[0] is ErrorCode.INVALID_SETTING
+    place(site).unlink()
+    assert code_of(lambda: verified(site))[0] is ErrorCode.RESOURCE_NOT_FOUND
+    archived(site)
+    with kept(Shelf(str(place(site)), site.topic)):
+        assert code_of(lambda: archived(site))[0] is ErrorCode.DATA_DIRECTORY_IN_USE
+
+
+def test_what_is_compacted_away_stays_in_the_archive_and_is_no_difference(site: Site) -> None:
+    settings = {"cleanup.policy": "compact", "segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01"}
+    site.client.create_topic(site.topic, settings=settings)
+    with site.client.producer() as producer:
+        for number in range(40):  # Each in a batch of its own, so that segments are closed.
+            producer.put(site.topic, b"%02d" % number * 1000, key=b"%d" % (number % 3)).result()
+    archived(site)
+    while site.read("offset BIGINT").count() == 40:
+        site.broker.clock.advance(30)
+    verdict = verified(site)
+    assert (verdict.rows, verdict.differences) == (40, [])
+    assert 0 < verdict.compared < 40
+    with site.client.producer() as producer:
+        producer.put(site.topic, b"new", key=b"4")
+    assert archived(site).rows == 1
+    shutil.rmtree(place(site))
+    assert 0 < archived(site).rows < 40
+    assert verified(site).differences == []
+
+
+def test_differences_are_found_and_named(site: Site) -> None:
+    site.client.create_topic(site.topic, partitions=5)
+    for partition in range(5):
+        site.write(range(3), partition=partition)
+    archived(site)
+    files = {int(path.parent.name[-1]): path for path in (place(site) / "data").rglob("*.parquet")}
+    table = pq.read_table(files[0], partitioning=None)
+    pq.write_table(table.slice(0, 2), files[0])
+    files[1].unlink()
+    data = bytearray(files[2].read_bytes())
+    data[len(data) // 2] ^= 1
+    files[2].write_bytes(data)
+    shutil.copy(files[3], files[3].with_name("strange.parquet"))
+    told = sorted(verified(site).differences)
+    assert len(told) == 4
+    assert told[0].endswith("strange.parquet is in no commit")
+    assert told[1].startswith("partition 0, offsets 0 to 2: ")
+    assert "its bytes are not those that were written" in told[1]
+    assert "cannot be read" in told[2]
+    assert "its bytes are not those that were written" in told[3]

@@ -1,0 +1,83 @@
+"""The index as files: nothing is lost by merging, and there are never many of them."""
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.archive.pieces import Piece, StoredFile
+from penstock.spark.archive.segments import FANOUT, Extent, Span, decode, due, encode, extents, living, span_of
+
+BIG = 2**62
+files = st.builds(
+    StoredFile,
+    st.text("abc=/", min_size=1, max_size=20),
+    *(st.integers(0, BIG) for _ in range(5)),
+    st.integers(-BIG, BIG),
+    st.integers(-BIG, BIG),
+)
+pieces = st.builds(
+    Piece,
+    st.integers(0, 3),
+    st.integers(0, 100),
+    st.integers(101, 200),
+    st.booleans(),
+    st.lists(files, max_size=2).map(tuple),
+)
+
+
+def after(commits: int) -> list[Span]:
+    spans: list[Span] = []
+    for number in range(commits):
+        spans.append(Span(number, number))
+        while parts := due(spans):
+            spans[-len(parts) :] = [Span(parts[0].first, parts[-1].last)]
+    return spans
+
+
+@given(st.integers(1, 5000))
+def test_every_commit_is_in_one_segment_and_segments_are_few(commits: int) -> None:
+    spans = after(commits)
+    assert [number for span in spans for number in range(span.first, span.last + 1)] == list(range(commits))
+    assert len(spans) <= (FANOUT - 1) * (1 + math.log(commits, FANOUT))
+
+
+@given(st.integers(1, 600), st.data())
+def test_segments_that_a_merged_one_holds_are_left_out_whichever_of_them_are_still_there(
+    commits: int, data: st.DataObject
+) -> None:
+    spans = after(commits)
+    parts = [Span(number, number) for number in data.draw(st.lists(st.integers(0, commits - 1)))]
+    assert living(data.draw(st.permutations([*spans, *parts]))) == spans
+
+
+@given(st.integers(0, 10**11), st.integers(0, 10**11))
+def test_a_segments_name_tells_its_commits(first: int, length: int) -> None:
+    span = Span(first, first + length)
+    assert span_of(span.name) == span
+
+
+@pytest.mark.parametrize("name", ["", "-.parquet", "1-2.parquet", "x.parquet", "000000000001-000000000002.crc"])
+def test_other_files_are_no_segments(name: str) -> None:
+    assert span_of(name) is None
+
+
+@given(st.lists(pieces, max_size=8))
+def test_pieces_come_back_as_they_were(given_pieces: list[Piece]) -> None:
+    data = encode(given_pieces)
+    assert sorted(decode(pa.BufferReader(data))) == sorted(given_pieces)
+    wanted = [piece for piece in given_pieces if piece.partition == 1 and piece.start < 60 and piece.end > 150]
+    assert sorted(decode(pa.BufferReader(data), 1, 150, 60)) == sorted(wanted)
+
+
+def test_extents_add_up_whatever_segments_they_are_in() -> None:
+    file = StoredFile("name", 0, 4, 5, 100, 0, 0, 0)
+    first = [Piece(0, 0, 5, files=(file,)), Piece(0, 5, 7, is_lost=True), Piece(1, 2, 3)]
+    second = [Piece(0, 7, 9, files=(file, file))]
+    whole = extents(pa.BufferReader(encode([*first, *second])))
+    assert whole == {0: Extent([(0, 5), (7, 9)], [(5, 7)], 15, 300), 1: Extent([(2, 3)], [])}
+    parts = [extents(pa.BufferReader(encode(each)))[0] for each in (first, second)]
+    assert parts[0].together(parts[1]) == whole[0]
+    assert whole[0].end == 9

@@ -1,0 +1,181 @@
+"""An archive survives whatever becomes of the one who writes it: a batch is part of it whole or not at all."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.consuming.arrow import SCHEMA
+from penstock.spark.archive.files import PieceWriter, read_piece
+from penstock.spark.archive.pieces import Piece
+from penstock.spark.archive.segments import FANOUT
+from penstock.spark.archive.shelf import Keeper, Shelf, kept
+from penstock.spark.archive.store import Store, store_of
+
+ID = UUID(int=7)
+DAY_MS = 86_400_000
+ROWS = 4
+"""Offsets of each piece."""
+
+
+def messages(
+    partition: int, start: int, end: int, time_ms: Callable[[int], int] = lambda offset: offset
+) -> pa.RecordBatch:
+    offsets = range(start, end)
+    rows = [
+        {
+            "topic": "orders",
+            "partition": partition,
+            "offset": offset,
+            "timestamp": time_ms(offset),
+            "key": None if offset % 2 else b"",
+            "value": b"%d" % offset if offset % 3 else None,
+            "headers": [{"key": "h", "value": None}] if offset % 5 == 0 else [],
+        }
+        for offset in offsets
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def written(shelf: Shelf, batch: pa.RecordBatch, start: int, end: int) -> Piece:
+    writer = PieceWriter(shelf, batch.column("partition")[0].as_py())
+    writer.write(batch)
+    return writer.finish(start, end)
+
+
+def batch_of(shelf: Shelf, number: int) -> list[Piece]:
+    start, end = number * ROWS, (number + 1) * ROWS
+    return [written(shelf, messages(partition, start, end), start, end) for partition in range(2)]
+
+
+def made(path: Path) -> Shelf:
+    shelf = Shelf(str(path), "orders")
+    shelf.begin(ID)
+    return shelf
+
+
+def offsets(shelf: Shelf, partition: int) -> list[int]:
+    found: list[int] = []
+    for piece in shelf.pieces(partition):
+        for batch in read_piece(shelf, piece, piece.start, piece.end, ["value"]):
+            found += batch.column("offset").to_pylist()
+    return found
+
+
+def files_under(path: Path) -> set[str]:
+    return {str(each.relative_to(path)) for each in path.rglob("*") if each.is_file()}
+
+
+def test_after_many_batches_the_index_has_few_files_and_every_piece(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    commits = 2 * FANOUT + 3
+    with kept(shelf) as keeper:
+        for number in range(commits):
+            assert len(keeper.commit(batch_of(shelf, number))) == 2
+            assert keeper.commit(batch_of(shelf, number)) == []
+    assert len(shelf.spans()) == 2 + 3
+    assert len(files_under(tmp_path / "_penstock" / "orders" / "index")) == 2 + 3
+    assert offsets(shelf, 1) == list(range(commits * ROWS))
+    assert keeper.ends == {0: commits * ROWS, 1: commits * ROWS}
+    assert not files_under(tmp_path / "_penstock" / "orders" / "staged")
+
+
+class KilledError(BaseException):
+    """As if the process ended there."""
+
+
+class Mortal(Store):
+    """Does so many more things, and then none."""
+
+    def __init__(self, store: Store, left: Iterator[int]) -> None:
+        super().__init__(store.filesystem, store.root)
+        self._left = left
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name in ("create", "move", "delete", "make_directory", "keep", "open_output"):
+            return partial(self._do, found)
+        return found
+
+    def _do(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        if next(self._left, None) is None:
+            raise KilledError
+        return work(*arguments)
+
+
+def work(path: Path, batches: int) -> None:
+    """As a start of the archive does: what is left over is put right, then come the batches that are missing."""
+    shelf = made(path)
+    with kept(shelf) as keeper:
+        keeper.recover()
+        for number in range(keeper.ends.get(0, 0) // ROWS, batches):
+            keeper.commit(batch_of(shelf, number))
+
+
+def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 3)
+    batches = 4
+    for lives in count():
+        path = tmp_path / str(lives)
+        path.mkdir()
+        with monkeypatch.context() as patched:
+            left = iter(range(lives))
+            patched.setattr("penstock.spark.archive.shelf.store_of", lambda path: Mortal(store_of(path), left))  # noqa: B023
+            try:
+                work(path, batches)
+                break
+            except KilledError:
+                pass
+        half = Shelf(str(path), "orders")
+        reached = {partition: extent.end for partition, extent in half.extents().items()}
+        assert [offsets(half, partition) for partition in reached] == [list(range(end)) for end in reached.values()]
+        known = {half.place(file) for piece in half.pieces() for file in piece.files}
+        assert {f"data/{name}" for name in files_under(path / "data")} <= known
+        work(path, batches)
+        whole = Shelf(str(path), "orders")
+        assert [offsets(whole, partition) for partition in range(2)] == [list(range(batches * ROWS))] * 2
+        known = {whole.place(file) for piece in whole.pieces() for file in piece.files}
+        assert {f"data/{name}" for name in files_under(path / "data")} == known
+        assert not files_under(path / "_penstock" / "orders" / "staged")
+    assert lives > 40
+
+
+def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    with kept(shelf):
+        with pytest.raises(PenstockError, match="it holds the lock") as caught, kept(shelf):
+            pass
+        assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+    stale, other = Keeper(shelf), Keeper(shelf)
+    other.commit(batch_of(shelf, 0))
+    with pytest.raises(PenstockError, match="the commit 0 is there already"):
+        stale.commit(batch_of(shelf, 0))
+
+
+def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    with pytest.raises(PenstockError, match="each has to have an archive of its own"):
+        shelf.begin(UUID(int=8))
+    manifest = tmp_path / "_penstock" / "orders" / "archive.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(PenstockError, match="has format 2, and this version knows 1"):
+        shelf.begin(ID)
+
+
+def test_a_damaged_index_is_told_as_such(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    with kept(shelf) as keeper:
+        keeper.commit(batch_of(shelf, 0))
+    (segment,) = (tmp_path / "_penstock" / "orders" / "index").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-3])
+    for read in (shelf.extents, shelf.pieces):
+        with pytest.raises(PenstockError, match=r"the index of the archive of 'orders' .* is damaged"):
+            read()
