@@ -1,0 +1,47 @@
+"""What a query's checkpoint says: which batches were planned, which are done, and what each of them reads."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+Offsets = dict[int, int]
+"""By partition, of the one topic that is read."""
+
+
+class Batch(NamedTuple):
+    start: Offsets
+    end: Offsets
+
+
+class Checkpoint:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def planned(self) -> int:
+        """The last batch whose end is decided; -1 for none."""
+        return self._last("offsets")
+
+    def done(self) -> int:
+        """The last batch that is done."""
+        return self._last("commits")
+
+    def end(self) -> Offsets:
+        """Where the last batch ends that is done."""
+        return self._offsets(self.done())
+
+    def batches(self) -> list[Batch]:
+        ends = [self._offsets(number) for number in range(self.done() + 1)]
+        return [Batch(start, end) for start, end in zip([dict[int, int](), *ends], ends, strict=False)]
+
+    def _offsets(self, number: int) -> Offsets:
+        if number < 0:
+            return {}
+        text = (self._directory / "offsets" / str(number)).read_text().splitlines()[-1]
+        (position,) = json.loads(text).values()
+        return {int(partition): offset for partition, offset in position["offsets"].items()}
+
+    def _last(self, kind: str) -> int:
+        directory = self._directory / kind
+        if not directory.is_dir():
+            return -1
+        return max((int(each.name) for each in directory.iterdir() if each.name.isdecimal()), default=-1)

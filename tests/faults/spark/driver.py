@@ -1,0 +1,111 @@
+"""The processes of a driver of Spark, each of which can be killed: Python, the JVM, and the workers of its tasks."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from faults.spark.job import FAILED
+
+END_S = 120
+_TESTS = Path(__file__).parents[2]
+_WORKERS = b"pyspark.daemon\0pyspark.worker\0"
+
+
+class Process(NamedTuple):
+    id: int
+    parent: int
+    command: bytes
+
+
+class Driver:
+    """One after the other with the same arguments but for the last; their standard errors go to one file."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sessions: set[int] = set()
+        """Each driver's processes are in a session of their own."""
+
+    def start(self, rows_per_batch: int) -> None:
+        path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
+        command = [sys.executable, "-m", "faults.spark.job", *self._arguments, str(rows_per_batch)]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=os.environ | {"PYTHONPATH": path},
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        self._sessions.add(self._process.pid)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def failures(self) -> list[str]:
+        """What queries have failed of so far."""
+        return [line for line in self.said().splitlines() if line.startswith(FAILED)]
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def workers(self) -> list[int]:
+        """Which processes run the Python part of tasks; those are forked from one that does nothing else."""
+        found = [each for each in self._processes() if _WORKERS in each.command]
+        ids = {each.id for each in found}
+        return [each.id for each in found if each.parent in ids]
+
+    def kill(self, part: str) -> None:
+        """Without a warning: `all`, or only `java`, or only `python`, whereupon the others are left to find out."""
+        assert self._process is not None
+        for each in self._processes():
+            if part == "all" or (b"/java\0" in each.command if part == "java" else each.id == self._process.pid):
+                kill(each.id)
+        self._release()
+
+    def end(self) -> None:
+        """Let it stop its queries."""
+        self._release()
+
+    def _release(self) -> None:
+        assert self._process is not None
+        self._process.communicate(timeout=END_S)
+
+    def close(self) -> None:
+        """Make sure that nothing is left of any of them."""
+        for session in self._sessions:
+            for each in _processes(session):
+                kill(each.id)
+        if self._process is not None:
+            self._release()
+
+    def _processes(self) -> list[Process]:
+        assert self._process is not None
+        return _processes(self._process.pid)
+
+
+def _processes(session: int) -> list[Process]:
+    entries = (each for each in Path("/proc").iterdir() if each.name.isdecimal())
+    return [found for each in entries if (found := _look(each, session))]
+
+
+def kill(process_id: int) -> None:
+    try:
+        os.kill(process_id, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _look(directory: Path, session: int) -> Process | None:
+    try:
+        fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+        command = (directory / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return Process(int(directory.name), int(fields[1]), command) if int(fields[3]) == session else None

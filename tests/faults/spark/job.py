@@ -1,0 +1,87 @@
+"""A driver to be killed: of one topic, one query counts the messages by key, another changes each of them.
+
+python -m faults.spark.job MASTER BOOTSTRAP SOURCE COUNTS COPIES CHECKPOINTS ROWS_PER_BATCH
+
+Goes on until its standard input ends. A query that fails is started again, and one whose checkpoint another driver has
+still locked is tried again; its standard error says so.
+"""
+
+import select
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.spark import session
+from penstock.spark.checkpoints import CheckpointInUseError
+from spark.site import SETTINGS
+
+TASKS = 3
+MORE_SETTINGS = {"spark.sql.streaming.minBatchesToRetain": "1000000"}
+"""What each batch read is looked at in the end."""
+FAILED = "a query failed"
+
+
+@dataclass(frozen=True)
+class Job:
+    spark: SparkSession
+    bootstrap: str
+    source: str
+    counts: str
+    copies: str
+    checkpoints: str
+    rows_per_batch: str
+
+    def rows(self) -> DataFrame:
+        reader = self.spark.readStream.format("penstock").option("bootstrap", self.bootstrap)
+        reader = reader.option("topic", self.source).option("startingOffsets", "earliest")
+        return reader.option("maxRowsPerTrigger", self.rows_per_batch).option("minPartitions", TASKS).load()
+
+    def count(self) -> StreamingQuery:
+        counted = self.rows().groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+        return self._written(counted, self.counts, "update")
+
+    def copy(self) -> StreamingQuery:
+        changed = self.rows().selectExpr("key", "upper(CAST(value AS STRING)) AS value")
+        return self._written(changed, self.copies, "append")
+
+    def _written(self, rows: DataFrame, topic: str, mode: str) -> StreamingQuery:
+        writer = rows.writeStream.format("penstock").option("bootstrap", self.bootstrap).option("topic", topic)
+        return writer.outputMode(mode).option("checkpointLocation", f"{self.checkpoints}/{topic}").start()
+
+
+def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    while True:
+        try:
+            return start()
+        except CheckpointInUseError as error:
+            say(str(error))
+            time.sleep(0.1)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main(master: str, *arguments: str) -> None:
+    spark = session("killed", master=master, java="bundled", settings=SETTINGS | MORE_SETTINGS)
+    spark.sparkContext.setLogLevel("OFF")
+    job = Job(spark, *arguments)
+    starts = [partial(started, job.count), partial(started, job.copy)]
+    queries = [start() for start in starts]
+    while not select.select([sys.stdin], [], [], 0.2)[0]:
+        for number, query in enumerate(queries):
+            if not query.isActive:
+                say(f"{FAILED}: {query.exception()}")
+                queries[number] = starts[number]()
+    for query in queries:
+        query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
