@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from penstock.sdk.sync.client import Client
+
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
@@ -34,8 +36,16 @@ def target_of(options: SinkOptions, schema: "StructType") -> Target:
     check_columns(schema, has_topic=options.topic is not None)
     partitions = None
     if options.topic is not None:
-        partitions = len(client_of(options.bootstrap).describe_topic(options.topic, auto_create=True).partitions)
+        partitions = _partitions(client_of(options.bootstrap), options.topic)
     return Target(options.topic, partitions, options.compression, options.row_order is RowOrder.SORTED)
+
+
+def _partitions(client: "Client", topic: str) -> int:
+    """How many there are now; a client that has written before remembers how many there were then."""
+    view = client.metadata(topic).topics.get(topic)
+    if view is None or view.error_number:
+        view = client.describe_topic(topic, auto_create=True)
+    return len(view.partitions)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
