@@ -6,6 +6,9 @@ Spark compares these as text, so the same position is always the same text: name
 tells a topic from another of the same name that was made later, whose offsets mean something else. `bytes` is about
 what a message took when a batch was made to end there: a batch that is repeated is divided among tasks as it was
 before, however the topic has grown, and each task has the same rows again.
+
+Spark keeps where each batch ends, but not where the first begins: it asks for that again. So `began` is the beginning
+of the stream, in the position that it begins with and in the one that its first batch ends with; later ones have none.
 """
 
 from collections.abc import Mapping
@@ -20,6 +23,12 @@ class TopicPosition(NamedTuple):
     topic_id: UUID
     offsets: Mapping[int, int]
     bytes_each: Mapping[int, int] = {}
+    began: Mapping[int, int] | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was read before it."""
+        return self.began == self.offsets
 
 
 Positions = Mapping[str, TopicPosition]
@@ -27,14 +36,17 @@ Positions = Mapping[str, TopicPosition]
 
 def to_json(positions: Positions) -> dict[str, Any]:
     """As values of JSON, in their one order."""
-    return {
-        topic: {
-            "id": str(positions[topic].topic_id),
-            "offsets": {str(number): offset for number, offset in sorted(positions[topic].offsets.items())},
-            "bytes": {str(number): each for number, each in sorted(positions[topic].bytes_each.items())},
-        }
-        for topic in sorted(positions)
-    }
+    said: dict[str, Any] = {}
+    for topic in sorted(positions):
+        each = positions[topic]
+        said[topic] = {"id": str(each.topic_id), "offsets": _said(each.offsets), "bytes": _said(each.bytes_each)}
+        if each.began is not None:
+            said[topic]["began"] = _said(each.began)
+    return said
+
+
+def _said(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): number for partition, number in sorted(numbers.items())}
 
 
 def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
@@ -43,14 +55,19 @@ def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
         return {
             topic: TopicPosition(
                 UUID(each["id"]),
-                {int(number): int(offset) for number, offset in each["offsets"].items()},
-                {int(number): int(size) for number, size in each["bytes"].items()},
+                _numbers(each["offsets"]),
+                _numbers(each["bytes"]),
+                _numbers(each["began"]) if "began" in each else None,
             )
             for topic, each in said.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         text = f"the position {said!r} is not one of a stream of the format penstock; is the checkpoint another's?"
         raise PenstockError(ErrorCode.INVALID_REQUEST, text) from None
+
+
+def _numbers(said: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(number) for partition, number in said.items()}
 
 
 def positions_of(
@@ -66,6 +83,32 @@ def positions_of(
     for where, size in (bytes_each or {}).items():
         sizes[where.topic][where.partition] = size
     return {topic: TopicPosition(ids[topic], each, sizes[topic]) for topic, each in found.items()}
+
+
+def beginning(positions: Positions) -> dict[str, TopicPosition]:
+    """The same, as where the stream begins."""
+    return {topic: each._replace(began=each.offsets) for topic, each in positions.items()}
+
+
+def following(before: Positions, after: Positions) -> dict[str, TopicPosition]:
+    """The position `after` a batch, which keeps where the batch began if that was the stream's beginning. Where a batch
+    reads nothing, it is the same as before."""
+    found = dict(after)
+    for topic, old in before.items():
+        new = after.get(topic)
+        if new is not None and new.topic_id == old.topic_id and (old.is_first or new.offsets == old.offsets):
+            found[topic] = new._replace(began=old.began)
+    return found
+
+
+def begun(start: Positions, end: Positions) -> dict[str, TopicPosition]:
+    """Where a batch to `end` begins: at `start`, or, if that is the stream's beginning, at what was that before."""
+    found = dict(start)
+    for topic, each in start.items():
+        began = end[topic].began if topic in end else None
+        if each.is_first and began is not None:
+            found[topic] = TopicPosition(end[topic].topic_id, began)
+    return found
 
 
 def offsets_of(positions: Positions) -> dict[TopicPartition, int]:

@@ -26,7 +26,17 @@ from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, SourceOptions
 from penstock.spark.places import Place
 from penstock.spark.planning import admit, plan
-from penstock.spark.positions import TopicPosition, bytes_of, from_json, offsets_of, positions_of, to_json
+from penstock.spark.positions import (
+    TopicPosition,
+    beginning,
+    begun,
+    bytes_of,
+    following,
+    from_json,
+    offsets_of,
+    positions_of,
+    to_json,
+)
 from penstock.spark.ranges import between, recreated, still_there
 from penstock.spark.reader import Task, read_task
 from penstock.spark.survey import Survey, survey_of
@@ -47,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the stream ends, once that is known: the option says so, or Spark wants what is there now."""
         self._seen: dict[str, Any] | None = None
         self._is_now = False
+        self._told: dict[TopicPartition, int] = {}
 
     @cached_property
     def _survey(self) -> Survey:
@@ -63,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 text = f"{where}: startingOffsets says {starts[where]}, but it ends at {extent.next}"
                 raise PenstockError(ErrorCode.INVALID_SETTING, text)
             starts[where], _ = still_there(where, starts[where], extent.next, extent, self._options.data_loss)
-        return to_json(positions_of(starts, found.ids))
+        return to_json(beginning(positions_of(starts, found.ids)))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_rows is not None:
@@ -81,9 +92,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         before = from_json(start)
         after = self._reached(before, limit)
-        if after == before and not self._is_over(before):
-            self._wait(before)
-            after = self._reached(before, limit)
+        if after == before:
+            self._tell(before)
+            if not self._is_over(before):
+                self._wait(before)
+                after = self._reached(before, limit)
         return to_json(after)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -113,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sizes = {where: size for where, size in bytes_of(before).items() if where in after}
         # About what a message takes: as it is now where something is read, else as it was said.
         sizes |= {where: round(size) for where, size in self._survey.bytes_each(changed).items()}
-        return {**before, **positions_of(after, found.ids, sizes)}
+        return {**before, **following(before, positions_of(after, found.ids, sizes))}
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:
@@ -165,7 +178,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What a batch reads.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        before, after = from_json(start), from_json(end)
+        after = from_json(end)
+        before = begun(from_json(start), after)
         extents = self._survey.extents(_changed(before, after))
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks)]
@@ -174,9 +188,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done; where there is a group, it is told how far that is."""
-        if self._options.group is not None:
-            client_of(self._options.bootstrap).groups.commit(self._options.group, offsets_of(from_json(end)))
+        """A batch is done. Spark says so when it has planned the next; while there is none, `latestOffset` tells of it:
+        where that is asked for, all before is done."""
+        self._tell(from_json(end))
+
+    def _tell(self, done: dict[str, TopicPosition]) -> None:
+        """Where there is a group, it is told how far the query is."""
+        offsets = offsets_of(done)
+        if self._options.group is not None and offsets != self._told:
+            client_of(self._options.bootstrap).groups.commit(self._options.group, offsets)
+            self._told = offsets
 
 
 def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[TopicPartition]:

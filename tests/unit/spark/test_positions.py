@@ -7,7 +7,17 @@ import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.spark.positions import bytes_of, from_json, offsets_of, positions_of, to_json
+from penstock.spark.positions import (
+    TopicPosition,
+    beginning,
+    begun,
+    bytes_of,
+    following,
+    from_json,
+    offsets_of,
+    positions_of,
+    to_json,
+)
 
 ID = UUID(int=7)
 PLACES = {TopicPartition("b", 10): 5, TopicPartition("b", 9): 4, TopicPartition("a", 0): 0}
@@ -30,6 +40,30 @@ def test_a_position_comes_back_as_it_was() -> None:
     assert from_json(json.loads(json.dumps(to_json(positions)))) == positions
     assert offsets_of(positions) == PLACES
     assert bytes_of(positions) == SIZES
+    assert from_json(to_json(beginning(positions))) == beginning(positions)
+
+
+def test_a_first_batch_that_is_repeated_begins_where_it_did_although_the_stream_would_begin_elsewhere_now() -> None:
+    first = beginning({"a": TopicPosition(ID, {0: 5, 1: 0})})
+    end = following(first, {"a": TopicPosition(ID, {0: 9, 1: 0})})
+    later = beginning({"a": TopicPosition(ID, {0: 12, 1: 3})})
+    assert offsets_of(begun(later, end)) == offsets_of(begun(first, end)) == offsets_of(first)
+
+
+def test_later_batches_begin_where_the_last_one_ended() -> None:
+    first = beginning({"a": TopicPosition(ID, {0: 5})})
+    assert following(first, {"a": TopicPosition(ID, {0: 5})}) == first
+    second = following(first, {"a": TopicPosition(ID, {0: 9})})
+    assert following(second, {"a": TopicPosition(ID, {0: 9})}) == second
+    third = following(second, {"a": TopicPosition(ID, {0: 10})})
+    assert third == {"a": TopicPosition(ID, {0: 10})}
+    assert begun(second, third) == second
+
+
+def test_a_topic_that_was_made_anew_begins_by_itself() -> None:
+    first = beginning({"a": TopicPosition(ID, {0: 5})})
+    anew = {"a": TopicPosition(UUID(int=8), {0: 5})}
+    assert following(first, anew) == anew
 
 
 @pytest.mark.parametrize(
