@@ -32,10 +32,9 @@ class Driver:
 
     def start(self, rows_per_batch: int) -> None:
         path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
-        command = [sys.executable, "-m", "faults.spark.job", *self._arguments, str(rows_per_batch)]
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "faults.spark.job", *self._arguments, str(rows_per_batch)],
                 env=os.environ | {"PYTHONPATH": path},
                 start_new_session=True,
                 stdin=subprocess.PIPE,
