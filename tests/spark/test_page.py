@@ -25,7 +25,7 @@ class Page:
         for word in ("checkpoints", "files"):
             block = block.replace(f'"{word}/', f'"{self._site.files}/{word}/')
         block = block.replace("localhost:9092", self._site.broker.bootstrap)
-        for topic in ("orders", "counts", "counts-by-hand", "loud-orders"):
+        for topic in ("orders", "counts", "counts-by-hand", "loud-orders", "prices"):
             block = block.replace(f'"{topic}"', f'"{self._site.topic}-{topic}"')
         exec(block, self.names)
         if "query" in self.names:
@@ -45,6 +45,8 @@ def page(site: Site, monkeypatch: pytest.MonkeyPatch) -> Page:
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, site.broker.bootstrap)
     site.client.create_topic(f"{site.topic}-orders", partitions=2)
     sell(site, 100)
+    site.client.create_topic(f"{site.topic}-prices")
+    site.write(['{"item": "tea", "price": 2.5, "seen": "2026-01-31T12:00:00Z"}'], topic=f"{site.topic}-prices")
     return Page(site)
 
 

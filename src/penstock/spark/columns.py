@@ -1,6 +1,7 @@
 """The columns of a topic: as Spark knows them, and as Arrow, in exactly the types that Spark expects of a source.
 
-A schema of the user's chooses among them, and what it leaves out is not sent to Spark.
+A schema of the user's chooses among them, and what it leaves out is not sent to Spark. Where values have types, their
+fields are columns beside the topic's own, or parts of the column `value`.
 """
 
 from functools import lru_cache
@@ -9,10 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.options import ValueFormat
+from penstock.spark.values.ddl import column_names
+from penstock.spark.values.decoding import decode
+from penstock.spark.values.options import ValueFormat, ValueOptions, ValueShape
+from penstock.spark.values.schemas import Sample, check_fields, decoder_of, fields_of
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 COLUMNS = {
     "key": "binary",
@@ -24,43 +28,131 @@ COLUMNS = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 """Types by name, in their order; a key may also be read as a string."""
+_PLACE = ("topic", "partition", "offset")
+_ARROW = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
 
 
-def source_schema(value_format: ValueFormat, *, headers: bool) -> str:
-    """All columns, as Spark's SQL writes them."""
-    types = COLUMNS | {"value": value_format.value}
-    return ", ".join(f"{name} {kind}" for name, kind in types.items() if headers or name != "headers")
+def source_schema(values: ValueOptions, sample: Sample, *, headers: bool) -> "str | StructType":
+    """All columns, those of values last: as Spark's SQL writes them where they were said so, else as their types."""
+    own = {name: kind for name, kind in COLUMNS.items() if headers or name != "headers"}
+    if not values.format.is_typed:
+        return _ddl(own | {"value": values.format.value})
+    del own["value"]
+    if values.schema is not None and values.format is not ValueFormat.AVRO:
+        if values.shape is ValueShape.STRUCT:
+            return f"{_ddl(own)}, value struct<{values.schema}>"
+        _check_apart(column_names(values.schema))
+        return f"{_ddl(own)}, {values.schema}"
+    return _own_types(own, fields_of(values, sample), values.shape)
 
 
-def check_schema(schema: "StructType", value_format: ValueFormat) -> None:
-    """INVALID_SETTING, naming the column, for a schema with something that topics do not have."""
+def _ddl(types: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
+
+
+def _own_types(own: dict[str, str], fields: "StructType", shape: ValueShape) -> "StructType":
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    found = from_arrow_schema(pa.schema([(name, _ARROW[kind]) for name, kind in own.items()]))
+    if shape is ValueShape.STRUCT:
+        return found.add("value", fields)
+    _check_apart([field.name for field in fields.fields])
+    return StructType([*found.fields, *fields.fields])
+
+
+def _check_apart(names: list[str]) -> None:
+    for name in names:
+        if name.lower() in COLUMNS:
+            text = (
+                f"values have a field {name}, which is also a column of topics; valueShape=struct puts the fields into "
+                "the column value, where they are value.*, or leave it out of valueSchema"
+            )
+            raise PenstockError(ErrorCode.INVALID_SETTING, text)
+
+
+def check_schema(schema: "StructType", values: ValueOptions) -> None:
+    """INVALID_SETTING, naming the column, for a schema with something that topics or their values do not have."""
     for field in schema.fields:
-        allowed = {COLUMNS.get(field.name, "")}
-        if field.name == "key":
-            allowed.add("string")
-        elif field.name == "value":
-            allowed = {value_format.value}
-        kind = field.dataType.simpleString()
-        if field.name not in COLUMNS:
+        if field.name in COLUMNS:
+            _check_own(field, values)
+        elif _fields_in(values) is not ValueShape.COLUMNS:
             text = f"the schema has a column {field.name}; the columns of topics are {', '.join(COLUMNS)}"
             raise PenstockError(ErrorCode.INVALID_SETTING, text)
-        if kind not in allowed:
-            text = f"the schema has a column {field.name} of type {kind}; its type is {' or '.join(sorted(allowed))}"
-            if field.name == "value":
-                text += " (the option valueFormat chooses)"
-            raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    if values.format.is_typed:
+        check_fields(_fields(schema, values), values)
+
+
+def _fields_in(values: ValueOptions) -> ValueShape | None:
+    return values.shape if values.format.is_typed else None
+
+
+def _check_own(field: "StructField", values: ValueOptions) -> None:
+    kind = field.dataType.simpleString()
+    allowed = {COLUMNS[field.name]}
+    if field.name == "key":
+        allowed.add("string")
+    elif field.name == "value" and _fields_in(values) is ValueShape.STRUCT:
+        allowed = {kind} if kind.startswith("struct<") else {"a struct of fields"}
+    elif field.name == "value" and not values.format.is_typed:
+        allowed = {values.format.value}
+    if kind not in allowed:
+        text = f"the schema has a column {field.name} of type {kind}; its type is {' or '.join(sorted(allowed))}"
+        if field.name == "value":
+            text += " (the option valueFormat chooses)"
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
+
+
+def _fields(schema: "StructType", values: ValueOptions) -> "StructType":
+    """Those of values."""
+    from pyspark.sql.types import StructType
+
+    if values.shape is ValueShape.COLUMNS:
+        return StructType([field for field in schema.fields if field.name not in COLUMNS])
+    for field in schema.fields:
+        if field.name == "value" and isinstance(field.dataType, StructType):
+            return field.dataType
+    return StructType([])
 
 
 class ArrowColumns:
-    """Makes of the SDK's record batches those that Spark takes for a schema; no row is looked at."""
+    """Makes of the SDK's record batches those that Spark takes for a schema; no row is looked at, except for values
+    in formats that cannot be read otherwise."""
 
-    def __init__(self, schema: "StructType") -> None:
+    def __init__(self, schema: "StructType", values: ValueOptions) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._values = values
+        self._fields: list[str] = []
+        if values.format.is_typed and (fields := _fields(schema, values)).fields:
+            wanted = pa.struct(list(to_arrow_schema(fields, timezone="UTC")))
+            self._fields = wanted.names
+            self._decoder = decoder_of(values, wanted)
+
+    @property
+    def needs(self) -> list[str]:
+        """Which columns of the SDK's it looks at; for values with types their place too, should they be bad."""
+        own = [name for name in self._schema.names if name in COLUMNS]
+        return [*own, *(name for name in ("value", *_PLACE) if self._fields and name not in own)]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [_column(batch, field) for field in self._schema]
+        decoded: dict[str, pa.Array] = {}
+        if self._fields:
+            rows = decode(self._decoder, batch, self._values.bad)
+            batch = batch if rows.of is None else batch.take(rows.of)
+            is_struct = self._values.shape is ValueShape.STRUCT
+            decoded = (
+                {"value": rows.fields} if is_struct else dict(zip(self._fields, rows.fields.flatten(), strict=True))
+            )
+        arrays = [decoded[field.name] if field.name in decoded else _column(batch, field) for field in self._schema]
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

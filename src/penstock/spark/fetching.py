@@ -30,9 +30,9 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
     OFFSET_OUT_OF_RANGE, under dataLoss=fail, when some have gone since the driver looked; UNKNOWN_TOPIC_ID when the
     topic is another one; REQUEST_TIMED_OUT when nothing comes any more.
     """
-    columns = ArrowColumns(schema)
+    columns = ArrowColumns(schema, options.values)
     for topic, some in groupby(sorted(ranges), attrgetter("topic")):
-        batches = _fetch_topic(topic, found := list(some), options, schema.names)
+        batches = _fetch_topic(topic, found := list(some), options, columns.needs)
         for batch in batches if len(found) == 1 else sorted(batches, key=_partition):
             yield columns.of(batch)
 
@@ -43,9 +43,9 @@ def _fetch_topic(
     client = client_of(options.bootstrap)
     if options.archive is None:
         return fetch_records(client, topic, ranges, may_fail=options.data_loss is DataLoss.FAIL)
-    from penstock.spark.archive.history import columns_for, read_history
+    from penstock.spark.archive.history import read_history
 
-    return read_history(client, topic, ranges, options, columns_for(names))
+    return read_history(client, topic, ranges, options, names)
 
 
 def _partition(batch: pa.RecordBatch) -> int:

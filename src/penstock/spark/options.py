@@ -17,6 +17,14 @@ from penstock.model.names import check_topic_name
 from penstock.records.compression import Compression
 from penstock.sdk.address import parse_bootstrap
 from penstock.spark.places import Place, Places, offset_places, time_places
+from penstock.spark.values.options import (
+    AvroFraming,
+    BadValues,
+    ValueFormat,
+    ValueOptions,
+    ValueShape,
+    value_options,
+)
 
 
 class DataLoss(StrEnum):
@@ -27,13 +35,6 @@ class DataLoss(StrEnum):
     """Read what is still there."""
     SKIP = "skip"
     """Leave out what lies between, whole, and go on with what comes."""
-
-
-class ValueFormat(StrEnum):
-    """As what type values come."""
-
-    BINARY = "binary"
-    STRING = "string"
 
 
 class RowOrder(StrEnum):
@@ -139,6 +140,10 @@ TABLE = (
     Option("dataLoss", _one_of(DataLoss), DataLoss.FAIL),
     Option("includeHeaders", _flag, False),
     Option("valueFormat", _one_of(ValueFormat), ValueFormat.BINARY),
+    Option("valueSchema", _text),
+    Option("valueShape", _one_of(ValueShape), ValueShape.COLUMNS),
+    Option("badValues", _one_of(BadValues), BadValues.FAIL),
+    Option("avroFraming", _one_of(AvroFraming), AvroFraming.PLAIN),
     Option("group", _text),
     Option("archive", _path),
     Option("txnId", _text),
@@ -219,7 +224,7 @@ class SourceOptions:
     max_rows: int | None
     max_bytes: int | None
     data_loss: DataLoss
-    value_format: ValueFormat
+    values: ValueOptions
     group: str | None
     archive: str | None = None
 
@@ -249,7 +254,7 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
         max_rows=chosen["maxRowsPerTrigger"],
         max_bytes=chosen["maxBytesPerTrigger"],
         data_loss=chosen["dataLoss"],
-        value_format=chosen["valueFormat"],
+        values=value_options(chosen),
         group=chosen["group"],
         archive=chosen["archive"],
     )

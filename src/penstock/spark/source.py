@@ -2,12 +2,13 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.options import RowOrder, parse_options, sink_options, source_options
+from penstock.spark.options import RowOrder, SourceOptions, parse_options, sink_options, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -33,25 +34,27 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> str:
+    def schema(self) -> "str | StructType":
         from penstock.spark.columns import source_schema
 
-        return source_schema(self._chosen["valueFormat"], headers=self._chosen["includeHeaders"])
+        options = source_options(self._chosen, streaming=True)  # It is not known yet; more is allowed to streams.
+        return source_schema(options.values, partial(_sample, options), headers=self._chosen["includeHeaders"])
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from penstock.spark.columns import check_schema
         from penstock.spark.reader import BatchReader, PushingReader
 
-        check_schema(schema, self._chosen["valueFormat"])
         options = source_options(self._chosen, streaming=False)
+        check_schema(schema, options.values)
         return PushingReader(options, schema) if _PUSHING in sys.modules else BatchReader(options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802  # Spark's name
         from penstock.spark.columns import check_schema
         from penstock.spark.stream_reader import StreamReader
 
-        check_schema(schema, self._chosen["valueFormat"])
-        return StreamReader(source_options(self._chosen, streaming=True), schema)
+        options = source_options(self._chosen, streaming=True)
+        check_schema(schema, options.values)
+        return StreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         from penstock.spark.sink import BatchSink
@@ -66,6 +69,13 @@ class PenstockSource(DataSource):
         if overwrite and options.row_order is None:  # Mode complete: these are aggregates, which were shuffled.
             options = replace(options, row_order=RowOrder.SORTED)
         return StreamSink(options, schema)
+
+
+def _sample(options: SourceOptions) -> list[bytes]:
+    from penstock.spark.connections import client_of
+    from penstock.spark.values.sampling import sample
+
+    return sample(client_of(options.bootstrap), options)
 
 
 def _only_append(overwrite: bool) -> None:

@@ -78,6 +78,10 @@ def test_every_policy_for_lost_data_is_understood(policy: DataLoss) -> None:
         ("dataLoss", "ignore"),
         ("includeHeaders", "yes"),
         ("valueFormat", "xml"),
+        ("valueSchema", " "),
+        ("valueShape", "map"),
+        ("badValues", "skip"),
+        ("avroFraming", "none"),
         ("group", ""),
     ],
 )
@@ -122,6 +126,11 @@ def test_sparks_own_options_are_not_looked_at() -> None:
         ({**LEAST, "startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
         ({**LEAST, "maxRowsPerTrigger": "5"}, "for streams"),
         ({**LEAST, "group": "g"}, "for streams"),
+        ({**LEAST, "valueSchema": "a INT"}, "valueSchema is for values with types"),
+        ({**LEAST, "valueFormat": "string", "badValues": "null"}, "badValues is for values with types"),
+        ({**LEAST, "valueShape": "struct"}, "valueShape is for values with types"),
+        ({**LEAST, "valueFormat": "json", "avroFraming": "confluent"}, "avroFraming is for valueFormat=avro"),
+        ({**LEAST, "valueFormat": "avro"}, "needs the option valueSchema"),
     ],
 )
 def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], said: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.spark.archive.files import SCHEMA, read_piece
+from penstock.spark.archive.files import read_piece
 from penstock.spark.archive.pieces import Piece
 from penstock.spark.archive.segments import Extent
 from penstock.spark.archive.shelf import Shelf
@@ -175,9 +175,3 @@ def _behind_gone(
         raise PenstockError(error.code, text) from None
     _log.warning("%s: offsets %d to %d are gone: going on", wanted.where, position, min(first, end) - 1)
     return min(first, end)
-
-
-def columns_for(names: Sequence[str]) -> Sequence[str]:
-    """What of the archive's columns is needed for a schema with these; whatever is made of values needs them all."""
-    known = {"topic", "partition", *SCHEMA.names}
-    return names if known.issuperset(names) else SCHEMA.names

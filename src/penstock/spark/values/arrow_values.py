@@ -1,0 +1,53 @@
+"""Values in Arrow: each is a stream or a file of Arrow's own, with its schema, and every row in it makes one."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+_FILE = b"ARROW1"
+
+
+class ArrowDecoder:
+    """Columns are found by name, and cast where nothing gets lost by it; what is not there is null."""
+
+    def __init__(self, wanted: pa.StructType) -> None:
+        self.type = wanted
+
+    def decode(self, values: pa.Array) -> tuple[pa.StructArray, list[int]]:
+        found = [pa.nulls(1, self.type) if value is None else self._rows(value) for value in values.to_pylist()]
+        return pa.concat_arrays(found), [len(each) for each in found]
+
+    def _rows(self, value: bytes) -> pa.StructArray:
+        table = _table(value)
+        columns = [self._column(table, field) for field in self.type]
+        return pa.StructArray.from_arrays(columns, fields=list(self.type))
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        if field.name not in table.column_names:
+            return pa.nulls(table.num_rows, field.type)
+        try:
+            return table.column(field.name).combine_chunks().cast(field.type)
+        except (KeyError, pa.ArrowException) as error:
+            raise ValueError(f"its column {field.name} cannot be read as {field.type}: {error}") from None
+
+
+def infer_arrow(values: Sequence[bytes]) -> pa.StructType:
+    """The columns of the last of these that can be read. ValueError where none can."""
+    problem: ValueError | None = None
+    for value in reversed(values):
+        try:
+            return pa.struct(list(_table(value).schema))
+        except ValueError as error:
+            problem = error
+    raise problem or ValueError("there are none")
+
+
+def _table(value: bytes) -> pa.Table:
+    try:
+        source = pa.BufferReader(value)
+        reader = pa.ipc.open_file(source) if value.startswith(_FILE) else pa.ipc.open_stream(source)
+        table = reader.read_all()
+        table.validate(full=True)
+    except (EOFError, OSError, pa.ArrowException) as error:
+        raise ValueError(f"it is no stream of Arrow: {error}") from None
+    return table

@@ -1,0 +1,134 @@
+"""Avro as columns: every type of its, in each of the frames that messages have."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.spark.values.avro_values import AvroDecoder, AvroSchema
+from penstock.spark.values.options import AvroFraming
+
+ORDER = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "DONE"]}},
+        {"name": "before", "type": ["null", "State"]},
+        {"name": "parts", "type": {"type": "array", "items": ["int", "long"]}},
+        {"name": "marks", "type": {"type": "map", "values": "double"}},
+    ],
+}
+ROW = {
+    "id": 7,
+    "name": None,
+    "at": datetime(2026, 1, 31, 12, tzinfo=UTC),
+    "day": date(2026, 1, 31),
+    "price": Decimal("12.50"),
+    "state": "DONE",
+    "before": "OPEN",
+    "parts": [1, 2**40],
+    "marks": {"a": 1.5},
+}
+SCHEMA = AvroSchema(json.dumps(ORDER))
+FINGERPRINT = bytes.fromhex("c301") + SCHEMA.fingerprint
+
+
+def datum(row: dict[str, Any]) -> bytes:
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER), row)
+    return stream.getvalue()
+
+
+def read(value: bytes | None, framing: AvroFraming = AvroFraming.PLAIN, wanted: pa.StructType | None = None) -> Any:
+    found, _ = AvroDecoder(SCHEMA, wanted or SCHEMA.type, framing).decode(pa.array([value], pa.binary()))
+    return found.to_pylist()[0]
+
+
+@pytest.mark.parametrize(
+    ("framing", "header"),
+    [
+        (AvroFraming.PLAIN, b""),
+        (AvroFraming.SINGLE_OBJECT, FINGERPRINT),
+        (AvroFraming.CONFLUENT, b"\0\0\0\0\x05"),
+    ],
+)
+def test_a_datum_is_read_in_each_frame(framing: AvroFraming, header: bytes) -> None:
+    assert read(header + datum(ROW), framing) == ROW | {"marks": [("a", 1.5)]}
+    assert read(None, framing) is None
+
+
+def test_only_what_is_wanted_is_given_in_the_type_that_is_wanted() -> None:
+    wanted = pa.struct([("at", pa.timestamp("us", "UTC")), ("id", pa.int64())])
+    found, _ = AvroDecoder(SCHEMA, wanted, AvroFraming.PLAIN).decode(pa.array([datum(ROW)]))
+    assert found.type == wanted
+    assert found.to_pylist() == [{"at": ROW["at"], "id": 7}]
+
+
+def test_the_fingerprint_is_that_of_avros_specification() -> None:
+    schema = AvroSchema('{"type": "record", "name": "R", "fields": [], "doc": "not a part of it"}')
+    assert schema.fingerprint == AvroSchema('{"fields": [], "name": "R", "type": "record"}').fingerprint
+    assert len(schema.fingerprint) == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "framing", "says"),
+    [
+        (datum(ROW)[:-1], AvroFraming.PLAIN, "ends too early"),
+        (datum(ROW) + b"x", AvroFraming.PLAIN, "1 bytes are left"),
+        (b"", AvroFraming.PLAIN, "no datum"),
+        (b"", AvroFraming.CONFLUENT, "begins with nothing and not with 00"),
+        (b"\0\0", AvroFraming.CONFLUENT, "no datum"),
+        (b"\xc3\x01" + bytes(8) + datum(ROW), AvroFraming.SINGLE_OBJECT, "begins with c3 01 00 .* and not with c3 01"),
+    ],
+)
+def test_what_cannot_be_read_says_why(value: bytes, framing: AvroFraming, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read(value, framing)
+
+
+@given(st.binary(max_size=60))
+def test_whatever_bytes_come_they_are_a_datum_or_bad(value: bytes) -> None:
+    try:
+        assert read(value).keys() == ROW.keys()
+    except ValueError:
+        pass
+
+
+def record(kind: str) -> str:
+    return f'{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": {kind}}}]}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no schema of Avro"),
+        ('{"type": "recor"}', "no schema of Avro"),
+        ('"string"', "values are no records of Avro but string"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Foo"}]}', "no schema of Avro: .*Foo"),
+        (
+            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["string", "int"]}]}',
+            "a union of string, int",
+        ),
+        (
+            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}',
+            "R is a type within itself",
+        ),
+    ],
+)
+def test_a_schema_that_makes_no_columns_is_refused(text: str, says: str) -> None:
+    with pytest.raises(PenstockError, match=f"option valueSchema: .*{says}") as caught:
+        AvroSchema(text)
+    assert caught.value.code is ErrorCode.INVALID_SETTING

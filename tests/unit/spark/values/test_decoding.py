@@ -1,0 +1,29 @@
+"""Bad values among good ones."""
+
+import pyarrow as pa
+import pytest
+
+from builders.value_batches import value_batch
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.spark.values.decoding import decode
+from penstock.spark.values.json_values import JsonDecoder
+from penstock.spark.values.options import BadValues
+
+DECODER = JsonDecoder(pa.struct([("a", pa.int64())]))
+VALUES = [b'{"a": 1}', b"{", None, b'{"a": 2}', b'{"a": "x"}', b'{"a": 3}']
+
+
+def test_the_first_bad_value_is_named_by_its_place() -> None:
+    with pytest.raises(PenstockError, match=r"orders-3 at offset 101 is not .*; badValues=null reads") as caught:
+        decode(DECODER, value_batch(VALUES), BadValues.FAIL)
+    assert caught.value.code is ErrorCode.UNDECODABLE_VALUE
+
+
+def test_bad_values_are_null_and_the_others_what_they_are() -> None:
+    found = decode(DECODER, value_batch(VALUES), BadValues.NULL)
+    assert found.fields.to_pylist() == [{"a": 1}, None, None, {"a": 2}, None, {"a": 3}]
+    assert found.of is None
+
+
+def test_of_no_messages_there_are_no_rows() -> None:
+    assert decode(DECODER, value_batch([]), BadValues.FAIL).fields.type == DECODER.type

@@ -1,0 +1,92 @@
+"""JSON as columns: what is read of it, and that no value is ever taken for another's."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.value_batches import value_batch
+from penstock.spark.values.decoding import decode
+from penstock.spark.values.json_values import JsonDecoder, infer_json
+from penstock.spark.values.options import BadValues
+
+NUMBERS = JsonDecoder(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]))
+
+_good = st.fixed_dictionaries(
+    {}, optional={"a": st.integers(-(2**63), 2**63 - 1) | st.none(), "b": st.lists(st.text()), "c": st.text()}
+)
+_indents = st.none() | st.integers(0, 2)
+_written = st.builds(lambda value, indent: json.dumps(value, indent=indent).encode(), _good, _indents)
+_pieces = st.lists(st.sampled_from([b'{"a":1}', b"}", b"\n", b'{"v":', b'{"a":', b'"', b"]", b",", b"1", b"\\"]))
+_broken = _pieces.map(b"".join) | st.binary()
+
+
+def one(value: bytes | None) -> Any:
+    """What a value is when it is alone."""
+    (found,) = decode(NUMBERS, value_batch([value]), BadValues.NULL).fields.to_pylist()
+    return found
+
+
+@given(st.lists(_written | _broken | st.none(), max_size=12))
+def test_every_value_is_read_as_if_it_were_alone(values: list[bytes | None]) -> None:
+    assert decode(NUMBERS, value_batch(values), BadValues.NULL).fields.to_pylist() == [one(value) for value in values]
+
+
+@given(_good, _indents)
+def test_what_json_says_is_what_is_read(value: dict[str, Any], indent: int | None) -> None:
+    assert one(json.dumps(value, indent=indent).encode()) == {"a": value.get("a"), "b": value.get("b")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (pa.int8(), b"-7", -7),
+        (pa.float32(), b"1.5e1", 15.0),
+        (pa.decimal128(10, 2), b"1.25", Decimal("1.25")),
+        (pa.bool_(), b"true", True),
+        (pa.string(), b'"gr\\u00fcn\\n"', "grün\n"),
+        (pa.date32(), b'"2026-01-31"', date(2026, 1, 31)),
+        (pa.timestamp("us", "UTC"), b'"2026-01-31T13:00:00.5+01:00"', datetime(2026, 1, 31, 12, 0, 0, 500_000, UTC)),
+        (pa.list_(pa.struct([("d", pa.date32())])), b'[{"d": null}, {}]', [{"d": None}, {"d": None}]),
+    ],
+)
+def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> None:
+    found, _ = JsonDecoder(pa.struct([("a", kind)])).decode(pa.array([b'{"a":' + text + b"}"]))
+    assert found.type == pa.struct([("a", kind)])
+    assert found.to_pylist() == [{"a": expected}]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "Invalid value"),
+        (b"5", "changed from object to number"),
+        (b'{"a": 1.5}', "couldn't parse:1.5"),
+        (b'{"a": "1"}', r"Column\(/a\) changed from number to string$"),
+        (b'{"a": 9223372036854775808}', "couldn't parse"),
+        (b'{"a": 1}}\n{"v":{"a":2}', "more than one value"),
+        (b'{"a": 1, "a": 2}', "twice"),
+    ],
+)
+def test_what_cannot_be_read_says_why(text: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        NUMBERS.decode(pa.array([text]))
+
+
+def test_types_are_found_out_from_values() -> None:
+    values = [b'{"a": 1, "b": null, "c": "2026-01-31 12:00:00", "d": {}}', b'{"a": 1.5, "e": [{"f": true, "g": []}]}']
+    expected = {"a": pa.float64(), "b": pa.string(), "c": pa.string()}
+    inner = pa.struct([("f", pa.bool_()), ("g", pa.list_(pa.string()))])
+    assert infer_json(values, is_strict=True) == pa.struct([*expected.items(), ("e", pa.list_(inner))])
+    assert infer_json([b"{", b"7", *values], is_strict=False) == infer_json(values, is_strict=True)
+
+
+@pytest.mark.parametrize("values", [[b'{"a": 1}', b'{"a": "x"}'], [b"{"], [b"5"], [b"[1]"]])
+def test_values_without_common_types_are_not_guessed_at(values: list[bytes]) -> None:
+    with pytest.raises(ValueError, match=r"JSON|objects"):
+        infer_json(values, is_strict=True)
