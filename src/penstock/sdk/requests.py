@@ -143,6 +143,34 @@ def puts(
     return Request(PUTS, encode, decode, answered=acks != 0)
 
 
+_ACKS_ALL = -1
+
+PutResults = dict[TopicPartition, Produced | PenstockError]
+
+
+def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) -> Request[PutResults]:
+    """Append a batch to each of some partitions with the same leader; their messages have no ids of their own."""
+    topics: dict[str, list[tuple[int, int, Buffer, None]]] = {}
+    for (topic, partition), batch in batches.items():
+        topics.setdefault(topic, []).append((partition, 0, batch, None))
+
+    def encode(version: int) -> list[Buffer]:
+        return write_puts_request(list(topics.items()), acks=_ACKS_ALL, timeout_ms=timeout_ms)
+
+    def decode(version: int, frame: memoryview, start: int) -> PutResults:
+        found: PutResults = {}
+        for topic, rows in parse_puts_response(frame, start):
+            for row in rows:
+                where = TopicPartition(topic, row.partition)
+                produced = Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
+                found[where] = refusal(row.error, f"writing to {where}", row.message) if row.error else produced
+        if found.keys() != batches.keys():
+            raise ValueError("the answer is about other partitions")
+        return found
+
+    return Request(PUTS, encode, decode)
+
+
 def fetch(
     where: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, min_bytes: int = 1
 ) -> Request[FetchedBatches]:

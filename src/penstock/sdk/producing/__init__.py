@@ -8,6 +8,7 @@ From what is needed by every message to what is needed once:
 - `batches`: a batch is encoded once, and given its number, and again if need be, without being opened;
 - `packing`: what is to be compressed is encoded in workers;
 - `line`: batches of one partition, each stored once and in order;
+- `posting`: batches to one broker, sent together;
 - `engine`: the loop's side: takes chunks, shares them out, flushes, closes.
 
 `_chunk` and `_sharing` have one source that runs compiled or plain, as the record codec.

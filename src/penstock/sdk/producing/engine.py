@@ -25,6 +25,7 @@ from penstock.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
 from penstock.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
 from penstock.sdk.producing.options import Options
 from penstock.sdk.producing.packing import Packing
+from penstock.sdk.producing.posting import Posting
 from penstock.sdk.producing.route import LeaderRoute, ask_identity
 from penstock.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
 from penstock.sdk.retry import Deadline
@@ -67,6 +68,7 @@ class Engine:
         )
         self._identities = Identities(lambda deadline: ask_identity(asking, deadline))
         self._packing = Packing(asking.workers)
+        self._posting = Posting()
         self._flows: dict[str, _Flow] = {}
         self._lines: dict[TopicPartition, Line] = {}
         self._unsettled: dict[Chunk, None] = {}
@@ -212,7 +214,7 @@ class Engine:
     def _line(self, where: TopicPartition) -> Line:
         line = self._lines.get(where)
         if line is None:
-            route = LeaderRoute(self._asking, where)
+            route = LeaderRoute(self._asking, where, self._posting)
             line = Line(where, route, self._identities, self._asking.entropy, self._settled, self._move, self._packing)
             self._lines[where] = line
         return line

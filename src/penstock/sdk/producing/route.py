@@ -12,14 +12,16 @@ from penstock.sdk.core import Request
 from penstock.sdk.producing._chunk import Batch
 from penstock.sdk.producing.batches import mark
 from penstock.sdk.producing.line import Answer, Posted
+from penstock.sdk.producing.posting import Posting
 from penstock.sdk.retry import Deadline
 
 
 class LeaderRoute:
     """To one partition's leader, whoever that is by then."""
 
-    def __init__(self, asking: Asking, where: TopicPartition) -> None:
+    def __init__(self, asking: Asking, where: TopicPartition, posting: Posting) -> None:
         self._asking = asking
+        self._posting = posting
         self._cluster = asking.cluster
         self._where = where
         self.keeps_ids = True
@@ -48,10 +50,17 @@ class LeaderRoute:
         if connection.room is not None:
             connection.room.add_done_callback(lambda _: when_room())
             return None
-        deadline: Deadline = batch.chunk.deadline
-        answer = connection.post(self._request(connection, batch), self._cluster.timeout_s(deadline))
+        answer = self._answer(connection, batch)
         answer.add_done_callback(self._forget_if_failed)
         return Posted(connection, answer)
+
+    def _answer(self, connection: Connection, batch: Batch) -> Answer:
+        deadline: Deadline = batch.chunk.deadline
+        timeout_s, request = self._cluster.timeout_s(deadline), self._request(connection, batch)
+        if not self.keeps_ids:
+            return connection.post(request, timeout_s)
+        timeout_ms = self._cluster.broker_timeout_ms(deadline)
+        return self._posting.post(connection, self._where, batch.encoded, timeout_s, timeout_ms)
 
     def _forget_if_failed(self, answer: Answer) -> None:
         if answer.exception() is not None or isinstance(answer.result(), PenstockError):

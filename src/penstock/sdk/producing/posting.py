@@ -1,0 +1,100 @@
+"""Batches that go to one broker in the same turn of the event loop travel in one request.
+
+A producer that writes to many partitions has a batch for each of them at once, and a request costs both ends more than
+a small batch does. Invariants: requests go out in the order in which their batches came, at the end of the turn at the
+latest; a request has one batch of a partition, so that none is looked at before the one it follows has its answer.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from penstock.model.errors import PenstockError
+from penstock.model.names import TopicPartition
+from penstock.sdk import requests
+from penstock.sdk.answers import Produced
+from penstock.sdk.connection import Connection
+from penstock.sdk.core import Request
+from penstock.sdk.unexpected import client_failed
+from penstock.wire.framing import Buffer
+
+TOGETHER_BYTES = 1024 * 1024
+"""As much as clients mostly send at a time: brokers have more room for requests of that size than for larger ones."""
+
+_ALIKE_S = 0.05
+"""How far the times may be apart by which batches of one request are to be answered."""
+
+log = logging.getLogger("penstock.sdk.producer")
+
+Answer = asyncio.Future[Produced | PenstockError]
+
+
+class _Letter(NamedTuple):
+    """What is to be sent to one broker: batches by their partitions, and where their answers go."""
+
+    timeout_s: float
+    timeout_ms: int
+    batches: dict[TopicPartition, Buffer]
+    answers: dict[TopicPartition, Answer]
+
+
+class Posting:
+    """One producer's; used on its event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[Connection, _Letter] = {}
+
+    def post(
+        self, connection: Connection, where: TopicPartition, batch: Buffer, timeout_s: float, timeout_ms: int
+    ) -> Answer:
+        """Send a batch, which has no ids and of which an answer is wanted (acks=all), within this turn."""
+        letter = self._open.get(connection)
+        if letter is not None and (
+            where in letter.batches
+            or abs(letter.timeout_s - timeout_s) > _ALIKE_S
+            or sum(map(len, letter.batches.values())) + len(batch) > TOGETHER_BYTES
+        ):
+            self._send(connection, letter)
+            letter = None
+        if letter is None:
+            letter = self._open[connection] = _Letter(timeout_s, timeout_ms, {}, {})
+            self._loop.call_soon(self._send, connection, letter)
+        letter.batches[where] = batch
+        answer = letter.answers[where] = self._loop.create_future()
+        return answer
+
+    def _send(self, connection: Connection, letter: _Letter) -> None:
+        if self._open.get(connection) is not letter:
+            return
+        del self._open[connection]
+        try:
+            posted = connection.post(_request(letter), letter.timeout_s)
+        except PenstockError as error:
+            _answer(letter, error)
+        except Exception as error:
+            _answer(letter, client_failed(log, "sending", error))
+        else:
+            posted.add_done_callback(lambda answer: _pass_on(letter, answer))
+
+
+def _request(letter: _Letter) -> Request[requests.PutResults]:
+    return requests.puts_together(letter.batches, timeout_ms=letter.timeout_ms)
+
+
+def _answer(letter: _Letter, error: PenstockError) -> None:
+    for answer in letter.answers.values():
+        if not answer.done():
+            answer.set_result(error)
+
+
+def _pass_on(letter: _Letter, posted: "asyncio.Future[requests.PutResults | PenstockError]") -> None:
+    failure = posted.exception()
+    for where, answer in letter.answers.items():
+        if answer.done():
+            continue
+        if failure is not None:
+            answer.set_exception(failure)
+        else:
+            found = posted.result()
+            answer.set_result(found if isinstance(found, PenstockError) else found[where])
