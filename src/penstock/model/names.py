@@ -35,8 +35,8 @@ def check_topic_name(name: object) -> None:
     """Raise INVALID_TOPIC, saying what is wrong, unless `name` may be a topic's name."""
     problem = None
     if not isinstance(name, str):
-        name, problem = repr(name), "it must be str"
-    elif not name:
+        raise PenstockError(ErrorCode.INVALID_TOPIC, f"bad topic name {name!r:.60}: it must be str")
+    if not name:
         problem = "it is empty"
     elif len(name) > TOPIC_NAME_MAX:
         problem = f"it has {len(name)} characters, {TOPIC_NAME_MAX} are allowed"

@@ -20,7 +20,7 @@ from penstock.sdk.drift import DriftWatch
 from penstock.sdk.greeting import Greeting, Part
 from penstock.sdk.idle import Idle
 from penstock.sdk.life import Life
-from penstock.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics
+from penstock.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
 
 if TYPE_CHECKING:
     from penstock.sdk.watching.engine import Watching
@@ -48,6 +48,7 @@ class Home:
         version: str = __version__,
     ) -> None:
         check_text("client_id", settings.client_id, 0, CLIENT_ID_MAX)
+        check_metrics(metrics)
         self.seeds = tuple(seeds)
         self.clock = clock
         self.settings = settings

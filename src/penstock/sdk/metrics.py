@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from penstock.sdk.arguments import wrong
+
 _log = logging.getLogger("penstock.sdk.metrics")
 
 
@@ -33,6 +35,12 @@ class NoMetrics:
 
 
 NO_METRICS = NoMetrics()
+
+
+def check_metrics(given: object) -> None:
+    """INVALID_SETTING for what cannot be told; None is nobody."""
+    if given is not None and not all(callable(getattr(given, name, None)) for name in ("count", "observe")):
+        raise wrong("metrics", given, "an object with the methods count and observe is expected")
 
 
 class GuardedMetrics:

@@ -41,6 +41,8 @@ def connect(scene: Scene) -> Any:
         ("batch_count", 2**70),
         ("max_bytes", 2**70),
         ("group", 5),
+        ("compression_level", 1),
+        ("compression_level", True),
     ],
 )
 def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> None:
@@ -48,6 +50,15 @@ def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> No
         async with connect(scene) as client:
             with pytest.raises(PenstockError, match=f"INVALID_SETTING: {name}={wrong!r}: "):
                 client.producer(**{name: wrong})
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", [5, "x", object])
+def test_metrics_are_told_to_what_can_hear_of_them(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        with pytest.raises(PenstockError, match="INVALID_SETTING: metrics="):
+            await penstock.connect_async("broker1:9092", network=scene.network.host("client"), metrics=wrong)
 
     play(body)
 

@@ -50,4 +50,4 @@ class Options:
             raise wrong("compression", self.compression, str(error)) from None
         is_number = isinstance(self.level, int) and not isinstance(self.level, bool)
         if self.level is not None and not (is_number and self.level in LEVELS.get(self.compression, ())):
-            raise wrong("level", self.level, f"compression {self.compression!r} has no such level")
+            raise wrong("compression_level", self.level, f"compression {self.compression!r} has no such level")
