@@ -2,12 +2,12 @@
 
 A producer that writes to many partitions has a batch for each of them at once, and a request costs both ends more than
 a small batch does. Invariants: requests go out in the order in which their batches came, at the end of the turn at the
-latest; a request has one batch of a partition, so that none is looked at before the one it follows has its answer.
+latest; a request has no more than one batch of a partition, which is what its answer tells them apart by.
 """
 
 import asyncio
 import logging
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
@@ -21,6 +21,9 @@ from penstock.wire.framing import Buffer
 TOGETHER_BYTES = 1024 * 1024
 """As much as clients mostly send at a time: brokers have more room for requests of that size than for larger ones."""
 
+TOGETHER_MAX = 1_000
+"""Batches of one request: others at the broker have their turn after as many."""
+
 _ALIKE_S = 0.05
 """How far the times may be apart by which batches of one request are to be answered."""
 
@@ -29,13 +32,24 @@ log = logging.getLogger("penstock.sdk.producer")
 Answer = asyncio.Future[Produced | PenstockError]
 
 
-class _Letter(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Letter:
     """What is to be sent to one broker: batches by their partitions, and where their answers go."""
 
     timeout_s: float
     timeout_ms: int
-    batches: dict[TopicPartition, Buffer]
-    answers: dict[TopicPartition, Answer]
+    size_bytes: int = 0
+    batches: dict[TopicPartition, Buffer] = field(default_factory=dict)
+    answers: dict[TopicPartition, Answer] = field(default_factory=dict)
+
+    def takes(self, where: TopicPartition, batch: Buffer, timeout_s: float) -> bool:
+        """Whether a batch may travel with those that are in it."""
+        return (
+            where not in self.batches
+            and len(self.batches) < TOGETHER_MAX
+            and self.size_bytes + len(batch) <= TOGETHER_BYTES
+            and abs(self.timeout_s - timeout_s) <= _ALIKE_S
+        )
 
 
 class Posting:
@@ -50,16 +64,13 @@ class Posting:
     ) -> Answer:
         """Send a batch, which has no ids and of which an answer is wanted (acks=all), within this turn."""
         letter = self._open.get(connection)
-        if letter is not None and (
-            where in letter.batches
-            or abs(letter.timeout_s - timeout_s) > _ALIKE_S
-            or sum(map(len, letter.batches.values())) + len(batch) > TOGETHER_BYTES
-        ):
+        if letter is not None and not letter.takes(where, batch, timeout_s):
             self._send(connection, letter)
             letter = None
         if letter is None:
-            letter = self._open[connection] = _Letter(timeout_s, timeout_ms, {}, {})
+            letter = self._open[connection] = _Letter(timeout_s, timeout_ms)
             self._loop.call_soon(self._send, connection, letter)
+        letter.size_bytes += len(batch)
         letter.batches[where] = batch
         answer = letter.answers[where] = self._loop.create_future()
         return answer
