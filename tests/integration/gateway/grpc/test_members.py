@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
-from penstock.gateway.clusters import DEFAULT, Clusters
+from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
 from penstock.gateway.grpc.server import start_grpc
 from penstock.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
 from penstock.testing.embedded import EmbeddedBroker
@@ -48,6 +48,11 @@ def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers:
         assert [row.group for row in groups.groups] == ["all"]
         maps = await served.cluster.GetServiceMap(cluster_pb2.GetServiceMapRequest(topics=names))
         assert sorted(row.topic for row in maps.leaders) == sorted(names)
+        one = await served.cluster.GetServiceMap(cluster_pb2.GetServiceMapRequest(topics=names[:1]))
+        assert [row.topic for row in one.leaders] == names[:1]
+        for each in (maps, one):
+            ports = [row.port for row in each.services if row.kind == "kafka"]
+            assert sorted(ports) == sorted(broker.port for broker in brokers), "also of brokers that have none of them"
         await subscribed(served, names)
         for name in names:
             request = consumers_pb2.PollRequest(group="consumers", consumer="a", topic=name, wait_ms=10_000)
@@ -88,7 +93,7 @@ async def subscribed(served: Served, topics: list[str]) -> None:
 
 def test_a_broker_that_was_away_is_told_by_name_and_found_again() -> None:
     async def story(broker: EmbeddedBroker) -> None:
-        async with grpc_gateway(broker.bootstrap) as served:
+        async with grpc_gateway(broker.bootstrap, connecting=Connecting(timeout_s=2.0)) as served:
             await put(served, "kept", b"before")
             stream = served.messages.PutStream()
             tail = served.messages.Tail(messages_pb2.TailRequest(topic="kept"))
