@@ -1,4 +1,4 @@
-"""`penstock group list | describe | reset | delete`."""
+"""`penstock group list | describe | reset | forget | delete`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -274,6 +274,42 @@ def _moves_document(name: str, rows: "Sequence[Move]", *, done: bool) -> dict[st
             for row in rows
         ],
     }
+
+
+@app.command()
+def forget(
+    name: GroupName,
+    topic: Annotated[
+        str, typer.Option("--topic", metavar="TOPIC", help="What it has read.", autocompletion=complete_topic)
+    ],
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this partition of it (repeatable)."),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Forget where a group was in a topic that none of its consumers reads. Asks first, as `delete` does."""
+    with failures_explained(as_json):
+        from penstock.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            groups = session.client.groups
+            committed = session.run(groups.offsets(name, None, timeout_s=timeout))
+            if not committed:
+                session.run(groups.describe(name, timeout_s=timeout))
+            wanted = [where for where in sorted(committed) if where.topic == topic]
+            places = [where for where in wanted if not partitions or where.partition in partitions]
+            if places and not yes:
+                text = f"Forget where group {name} was in {counted(len(places), 'partition')} of {topic}?"
+                ask(f"forget where group {name} was", text, as_json=as_json)
+            session.run(groups.delete_offsets(name, places, timeout_s=timeout))
+        if as_json:
+            print_json({"group": name, "topic": topic, "forgotten": [where.partition for where in places]})
+        else:
+            print_line(f"Forgot where group {name} was in {counted(len(places), 'partition')} of {topic}.")
 
 
 @app.command()

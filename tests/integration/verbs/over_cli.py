@@ -150,6 +150,9 @@ class OverCli:
         rows = self._ask("group", "reset", group, "--topic", topic, "--to", to, "--yes")["partitions"]
         return {row["partition"]: row["to"] for row in rows}
 
+    def delete_offsets(self, group: str, topic: str) -> None:
+        self._ask("group", "forget", group, "--topic", topic, "--yes")
+
     def group_settings(self, group: str) -> dict[str, str | None]:
         return self._settings("group", group)
 

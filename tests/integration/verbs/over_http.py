@@ -154,6 +154,10 @@ class OverHttp:
         rows = [{"topic": topic, "partition": 0, "offset": offset}]
         self._ask("PUT", f"/v1/groups/{group}/offsets", {"offsets": rows})
 
+    def reset_offsets(self, group: str, topic: str, to: str) -> dict[int, int]:
+        found = self._ask("POST", f"/v1/groups/{group}/offsets", {"topic": topic, "offset": to})["offsets"]
+        return {int(partition): offset for partition, offset in found.items()}
+
     def delete_offsets(self, group: str, topic: str) -> None:
         self._ask("DELETE", f"/v1/groups/{group}/offsets", topic=topic)
 

@@ -208,14 +208,14 @@ _GROUPS = (
         "reset_offsets", "R5", "Take a group to the beginning, the end or a time",
         wire=Missing("ListOffsets finds the places, and OffsetCommit sets them"),
         sdk=Missing("`client.offsets` finds the places, and `groups.commit` sets them"),
-        http=Missing("`GET …/offsets` of the topic finds the places, and `PUT …/offsets` of the group sets them"),
+        http="POST /v1/groups/{group}/offsets",
         grpc="GroupService.ResetOffsets", cli="group reset",
     ),
     Verb(
         "delete_offsets", "R5", "Forget where a group was in a topic",
         wire="OffsetDelete", sdk="groups.delete_offsets", http="DELETE /v1/groups/{group}/offsets",
         grpc="GroupService.DeleteOffsets",
-        cli=Missing("`group reset` sets another place, and `group delete` forgets all"),
+        cli="group forget",
     ),
     Verb(
         "group_settings", "R6", "Show a group's settings",

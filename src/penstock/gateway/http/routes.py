@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.gateway.http import groups, iterators, making, maps, resource_settings, topics
+from penstock.gateway.http import group_offsets, groups, iterators, making, maps, resource_settings, topics
 from penstock.gateway.http.consumers import POST_OFFSET
 from penstock.gateway.http.docs import Documentation
 from penstock.gateway.http.events_in import POST_EVENTS
@@ -288,6 +288,7 @@ OPERATIONS: Sequence[Operation] = (
     POST_OFFSET,
     POST_CLUSTER,
     *_TOPICS,
+    *group_offsets.OPERATIONS,
     *groups.OPERATIONS,
     *iterators.OPERATIONS,
     *_CLUSTER,
