@@ -12,7 +12,8 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from inspect import CORO_CREATED, getcoroutinestate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -199,12 +200,16 @@ class _Process:
 
     async def _die(self) -> None:
         self._loop.set_exception_handler(lambda loop, context: None)
+        # What was accepted a moment ago is nobody's socket until its task has begun, and would stay open.
+        while _are_unbegun(asyncio.all_tasks()):  # noqa: ASYNC110  # nobody tells when they begin
+            await asyncio.sleep(0)
+        self._network.stop_listening()
         this = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not this]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        self._network.die()
+        self._faults.end_connections()
         await self._catalog.close()
         self._disk.release()
 
@@ -240,3 +245,9 @@ class _Process:
         self._flush_workers.close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+def _are_unbegun(tasks: Iterable[asyncio.Task[Any]]) -> bool:
+    return any(
+        isinstance(work := task.get_coro(), Coroutine) and getcoroutinestate(work) == CORO_CREATED for task in tasks
+    )

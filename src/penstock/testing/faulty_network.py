@@ -70,11 +70,9 @@ class FaultyNetwork:
         self._listening.append(listening)
         return listening
 
-    def die(self) -> None:
-        """Close every socket, as a kernel does for a dead process."""
+    def stop_listening(self) -> None:
         for listening in self._listening:
             listening.close()
-        self._faults.end_connections()
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseProtocol:
         return await self._network.connect(factory, host, port)

@@ -1,9 +1,12 @@
 """The broker in a test's own process, used as its users would: with a foreign client, a moved clock, and faults."""
 
+import gc
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -133,6 +136,20 @@ def test_a_broker_that_stands_still_answers_when_it_goes_on(broker: EmbeddedBrok
         broker.upkeep()
     broker.resume()
     assert put(broker, "b") == [None]
+
+
+def test_a_killed_broker_ends_connections_that_it_has_only_just_accepted(broker: EmbeddedBroker) -> None:
+    broker.pause()  # They wait to be accepted, and are when the broker is woken to be killed.
+    with ExitStack() as stack, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), LONG_S)) for _ in range(4)]
+        broker.kill()
+        for peer in peers:
+            with suppress(ConnectionResetError):
+                assert peer.recv(1) == b""
+        gc.collect()
+    assert [str(each.message) for each in warned] == []
+    broker.start()
 
 
 def test_time_may_pass_while_the_broker_stands_still(broker: EmbeddedBroker) -> None:
