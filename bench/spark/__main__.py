@@ -1,7 +1,9 @@
-"""Topics in Spark, beside Parquet files with the same rows: `python -m bench.spark [--quick]`.
+"""Topics in Spark, beside Parquet files and Spark's own connector for Kafka: `python -m bench.spark [--rounds N]`.
 
-Rows are read by the same session in turns, from the topic and from the files, and thrown away or counted by key. A
-running query is given small batches, for the least that one takes, and then nothing, for what that costs.
+All have the same rows. The connector uses the same broker, from an environment of its own that has its jars; both
+sessions of Spark are warm before anything counts, and take turns on the machine, in an order that is turned in every
+other round. Then a running query is given small batches, for the least that one takes, and then nothing, for what that
+costs.
 """
 
 import argparse
@@ -10,73 +12,73 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 from bench.peers import ROOT, Penstock
-from bench.report import figure, machine, rewrite
-from pyspark.sql import DataFrame, SparkSession
+from bench.report import machine, rewrite, spread
+from bench.spark.connector import Connector
+from bench.spark.streaming import BATCH_ROWS, stream
+from bench.spark.ways import KEY_BYTES, PARTITIONS, VALUE_BYTES, WAYS, Extent, Place, prepare
+from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark import session
+from penstock.spark.java import java_environment
 
 BEGIN = "<!-- spark:begin (written by bench/spark) -->"
 END = "<!-- spark:end -->"
-TOPIC = "rows"
-PARTITIONS = 4
-KEYS = 1000
-CHUNK = 100_000
-BATCH_ROWS = 200
 SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}
-READ_TARGET = 0.8
 FLOOR_TARGET_MS = 200.0
 IDLE_TARGET_PERCENT = 2.0
 
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is done."""
-
-    rows: int
-    rounds: int
-    batches: int
-    idle_s: float
-
-
-WHOLE = Extent(5_000_000, 5, 50, 10.0)
-QUICK = Extent(2_000_000, 3, 20, 10.0)
+WHOLE = Extent(rows=5_000_000, written=1_000_000, rounds=5, batches=50, idle_s=10.0)
+QUICK = Extent(rows=2_000_000, written=500_000, rounds=3, batches=20, idle_s=10.0)
+TINY = Extent(rows=5_000, written=2_000, rounds=1, batches=2, idle_s=0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Rows a second in each round."""
+class Target:
+    """How many times as fast as a rival one of the ways is to be."""
 
     title: str
-    topic: Sequence[float]
-    parquet: Sequence[float]
+    way: str
+    rival: str
+    least: float
+
+
+TARGETS = (
+    Target("read, thrown away", "topic", "Parquet files", 0.8),
+    Target("read, thrown away", "topic", "connector", 3.0),
+    Target("read, counted by key", "topic, counted", "Parquet files, counted", 0.8),
+    Target("written", "sink", "connector's sink", 1.5),
+)
 
 
 def main() -> int:
     arguments = _parse()
+    extent: Extent = arguments.extent
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        peer = Penstock(Path(directory))
+        peer = Penstock(Path(directory) / "broker")
         peer.start(flush_always=False)
+        # Before the session, which sets what is there to be found.
+        connector = Connector(java_environment(os.environ))
         spark = session("bench", master="local[2]", settings=SETTINGS)
         spark.sparkContext.setLogLevel("OFF")
         try:
-            lines = measure(spark, peer.bootstrap, Path(directory), arguments.extent)
+            lines = measure(spark, connector, peer.bootstrap, Path(directory), extent)
         finally:
+            connector.close()
             spark.stop()
             peer.end()
     lines = [
         "",
         f"`{' '.join(['python -m bench.spark', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
-        f"{arguments.extent.rows:,} rows with keys of 16 and values of 100 bytes in {PARTITIONS} partitions, "
-        f"{arguments.extent.rounds} rounds after one to warm up; `local[2]`, Parquet with lz4. "
-        f"{Penstock(Path()).version()}.",
+        f"{extent.rows:,} rows with keys of {KEY_BYTES} and values of {VALUE_BYTES} bytes in {PARTITIONS} partitions, "
+        f"of which {extent.written:,} are written; {extent.rounds} rounds after one to warm up; `local[2]`, Parquet "
+        f"with lz4. {Penstock(Path()).version()}.",
         f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
         "",
         *lines,
@@ -88,117 +90,49 @@ def main() -> int:
     return 0
 
 
-def measure(spark: SparkSession, bootstrap: str, directory: Path, extent: Extent) -> list[str]:
-    files = str(directory / "parquet")
+def measure(spark: SparkSession, connector: Connector, bootstrap: str, directory: Path, extent: Extent) -> list[str]:
     with penstock.connect(bootstrap, timeout=60) as client:
-        client.create_topic(TOPIC, partitions=PARTITIONS)
-        fill(client, extent.rows)
-        reader = spark.read.format("penstock").options(bootstrap=bootstrap, topic=TOPIC)
-        topic = reader.load()
-        topic.write.option("compression", "lz4").parquet(files)
-        reads = [
-            compare("all columns, thrown away", topic, spark.read.parquet(files), extent, _throw_away),
-            compare(
-                "rows counted by key",
-                reader.schema("key BINARY").load(),
-                spark.read.parquet(files),
-                extent,
-                _count_by_key,
-            ),
-        ]
-        floor_ms, idle_percent = stream(spark, client, bootstrap, extent)
-    return table(reads, floor_ms, idle_percent)
+        place = Place(spark, connector, client, bootstrap, directory, extent)
+        prepare(place)
+        found = rounds(place)
+        floor_ms, idle_percent = stream(place)
+    return [*table(found), "", *streams(floor_ms, idle_percent)]
 
 
-def fill(client: penstock.Client, rows: int) -> None:
-    with client.producer() as producer:
-        for first in range(0, rows, CHUNK):
-            numbers = range(first, min(first + CHUNK, rows))
-            keys = pa.array([f"{number % KEYS:016}" for number in numbers])
-            values = pa.array([f"{number:0100}" for number in numbers])
-            producer.put_many(TOPIC, pa.table({"key": keys, "value": values}))
+def rounds(place: Place) -> Mapping[str, Sequence[float]]:
+    """Rows a second of each way, in each round but the first."""
+    found: dict[str, list[float]] = {way.title: [] for way in WAYS}
+    for number in range(place.extent.rounds + 1):
+        for way in WAYS if number % 2 == 0 else WAYS[::-1]:
+            rate = way.rows(place.extent) / way.run(place, number)
+            print(f"round {number}, {way.title}: {rate / 1e6:.3g} M rows/s", file=sys.stderr, flush=True)
+            if number:
+                found[way.title].append(rate)
+    return found
 
 
-def compare(
-    title: str,
-    topic: DataFrame,
-    parquet: DataFrame,
-    extent: Extent,
-    work: Callable[[DataFrame], None],
-) -> Read:
-    found: dict[str, list[float]] = {"topic": [], "parquet": []}
-    for turn in range(extent.rounds + 1):
-        for name, frame in (("topic", topic), ("parquet", parquet)):
-            begin_s = time.perf_counter()
-            work(frame)
-            if turn:
-                found[name].append(extent.rows / (time.perf_counter() - begin_s))
-    return Read(title, found["topic"], found["parquet"])
+def table(found: Mapping[str, Sequence[float]]) -> list[str]:
+    lines = [
+        "Median (smallest to largest) of the rounds, in M rows/s; a ratio is taken within a round:",
+        "",
+        "| | topic | beside | has | topic / that | target | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in TARGETS:
+        ours, theirs = found[each.way], found[each.rival]
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        cells = (_millions(ours), each.rival, _millions(theirs), spread(ratios), f"≥ {each.least:g}")
+        verdict = _verdict(statistics.median(ratios) >= each.least)
+        lines.append(f"| {' | '.join((each.title, *cells, verdict))} |")
+    return lines
 
 
-def _throw_away(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def _count_by_key(frame: DataFrame) -> None:
-    frame.groupBy("key").count().write.format("noop").mode("overwrite").save()
-
-
-def stream(spark: SparkSession, client: penstock.Client, bootstrap: str, extent: Extent) -> tuple[list[float], float]:
-    """Milliseconds of each small batch, and the CPU of driver and workers while nothing comes, in percent of a core."""
-    frame = spark.readStream.format("penstock").options(bootstrap=bootstrap, topic=TOPIC).load()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory, client.producer(linger=0) as producer:
-        query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
-        try:
-            query.processAllAvailable()
-            for _ in range(extent.batches):
-                producer.put_many(TOPIC, [b"v" * 100] * BATCH_ROWS, partition=0).result()
-                query.processAllAvailable()
-            took_ms = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
-            before_s = _cpu_s()
-            time.sleep(extent.idle_s)
-            after_s = _cpu_s()
-            spent_s = sum(after_s[each] - before_s[each] for each in before_s.keys() & after_s.keys())
-            idle_percent = spent_s / extent.idle_s * 100
-        finally:
-            query.stop()
-    return [float(each) for each in took_ms[extent.batches // 5 :]], idle_percent
-
-
-def _cpu_s() -> dict[int, float]:
-    """Of each process below this one that is no broker, its own included."""
-    rows: dict[int, tuple[int, float]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            _, _, text = path.read_text().rpartition(") ")
-            is_broker = b"\0serve\0" in path.with_name("cmdline").read_bytes()
-        except OSError:
-            continue
-        fields = text.split()
-        spent_s = 0.0 if is_broker else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        rows[int(path.parent.name)] = int(fields[1]), spent_s
-    family = {os.getpid()}
-    while more := {number for number, (parent, _) in rows.items() if parent in family} - family:
-        family |= more
-    return {number: rows[number][1] for number in family & rows.keys()}
-
-
-def table(reads: Sequence[Read], floor_ms: Sequence[float], idle_percent: float) -> list[str]:
-    lines = ["| | topic, M rows/s | Parquet, M rows/s | topic / Parquet | target | |", "|---|---|---|---|---|---|"]
-    for each in reads:
-        topic, parquet = statistics.median(each.topic), statistics.median(each.parquet)
-        ratio = topic / parquet
-        lines.append(
-            f"| {each.title} | {_millions(each.topic)} | {_millions(each.parquet)} | {ratio:.2f} | ≥ {READ_TARGET:g} "
-            f"| {_verdict(ratio >= READ_TARGET)} |"
-        )
+def streams(floor_ms: Sequence[float], idle_percent: float) -> list[str]:
     middle_ms = statistics.median(floor_ms)
     return [
-        *lines,
-        "",
         "| | | target | |",
         "|---|---|---|---|",
-        f"| a batch of {BATCH_ROWS} rows, median / least | {middle_ms:.0f} / {min(floor_ms):.0f} ms "
+        f"| a batch of {BATCH_ROWS} rows, median (smallest to largest) | {spread(floor_ms)} ms "
         f"| < {FLOOR_TARGET_MS:g} ms | {_verdict(middle_ms < FLOOR_TARGET_MS)} |",
         f"| a query without news, CPU of driver and workers | {idle_percent:.1f} % of a core "
         f"| < {IDLE_TARGET_PERCENT:g} % | {_verdict(idle_percent < IDLE_TARGET_PERCENT)} |",
@@ -206,8 +140,7 @@ def table(reads: Sequence[Read], floor_ms: Sequence[float], idle_percent: float)
 
 
 def _millions(rates: Sequence[float]) -> str:
-    low, middle, high = (figure(each / 1e6) for each in (min(rates), statistics.median(rates), max(rates)))
-    return f"{middle} ({low}–{high})"
+    return spread([each / 1e6 for each in rates])
 
 
 def _verdict(is_met: bool) -> str:
@@ -216,11 +149,15 @@ def _verdict(is_met: bool) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rows, printed only")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick none)")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds, printed only")
+    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (5, with --quick 3)")
+    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
     arguments = parser.parse_args()
-    arguments.extent = QUICK if arguments.quick else WHOLE
-    if arguments.output is None and not arguments.quick:
+    arguments.extent = TINY if arguments.tiny else QUICK if arguments.quick else WHOLE
+    if arguments.rounds:
+        arguments.extent = arguments.extent._replace(rounds=arguments.rounds)
+    if arguments.output is None and not (arguments.quick or arguments.tiny):
         arguments.output = str(ROOT / "bench" / "RESULTS.md")
     return arguments
 

@@ -1,0 +1,158 @@
+"""What is measured: ways to read, to write and to archive the same rows."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from bench.spark.connector import Connector
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from penstock.model.names import TopicPartition
+
+TOPIC = "rows"
+PARTITIONS = 4
+KEYS = 1000
+KEY_BYTES = 16
+VALUE_BYTES = 100
+CHUNK = 100_000
+
+
+class Extent(NamedTuple):
+    """How much is done."""
+
+    rows: int
+    written: int
+    """Of the rows, by those who write."""
+    rounds: int
+    batches: int
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What everybody works with."""
+
+    spark: SparkSession
+    connector: Connector
+    client: penstock.Client
+    bootstrap: str
+    directory: Path
+    extent: Extent
+
+    @property
+    def files(self) -> str:
+        """All rows."""
+        return str(self.directory / "parquet")
+
+    @property
+    def some_files(self) -> str:
+        """Those that are written."""
+        return str(self.directory / "some")
+
+    def topic(self, schema: str | None = None) -> DataFrame:
+        reader = self.spark.read.format("penstock").options(bootstrap=self.bootstrap, topic=TOPIC)
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def parquet(self) -> DataFrame:
+        return self.spark.read.parquet(self.files)
+
+
+class Way(NamedTuple):
+    title: str
+    run: Callable[[Place, int], float]
+    """Seconds that it takes, in the round of that number."""
+    writes: bool = False
+
+    def rows(self, extent: Extent) -> int:
+        return extent.written if self.writes else extent.rows
+
+
+def prepare(place: Place) -> None:
+    """The rows as a topic, and as files."""
+    place.client.create_topic(TOPIC, partitions=PARTITIONS)
+    with place.client.producer() as producer:
+        for first in range(0, place.extent.rows, CHUNK):
+            numbers = range(first, min(first + CHUNK, place.extent.rows))
+            keys = pa.array([f"{number % KEYS:0{KEY_BYTES}}" for number in numbers])
+            values = pa.array([f"{number:0{VALUE_BYTES}}" for number in numbers])
+            producer.put_many(TOPIC, pa.table({"key": keys, "value": values}))
+    place.topic().write.option("compression", "lz4").parquet(place.files)
+    some = place.parquet().where(f"CAST(CAST(value AS STRING) AS BIGINT) < {place.extent.written}")
+    some.write.option("compression", "lz4").parquet(place.some_files)
+
+
+def _timed(work: Callable[[], None]) -> float:
+    begin_s = time.perf_counter()
+    work()
+    return time.perf_counter() - begin_s
+
+
+def _throw_away(frame: DataFrame) -> float:
+    return _timed(lambda: frame.write.format("noop").mode("overwrite").save())
+
+
+def _topic(place: Place, number: int) -> float:
+    return _throw_away(place.topic())
+
+
+def _parquet(place: Place, number: int) -> float:
+    return _throw_away(place.parquet())
+
+
+def _connector(place: Place, number: int) -> float:
+    seconds: float = place.connector.ask(
+        "time_read", options={"kafka.bootstrap.servers": place.bootstrap, "subscribe": TOPIC}
+    )
+    return seconds
+
+
+def _topic_counted(place: Place, number: int) -> float:
+    return _throw_away(place.topic("key BINARY").groupBy("key").count())
+
+
+def _parquet_counted(place: Place, number: int) -> float:
+    return _throw_away(place.parquet().groupBy("key").count())
+
+
+def _sink(place: Place, number: int) -> float:
+    def write(topic: str) -> float:
+        rows = place.spark.read.parquet(place.some_files).select("key", "value")
+        writer = rows.write.format("penstock").options(bootstrap=place.bootstrap, topic=topic).mode("append")
+        return _timed(writer.save)
+
+    return _into_a_topic(place, f"sink-{number}", write)
+
+
+def _connector_sink(place: Place, number: int) -> float:
+    def write(topic: str) -> float:
+        options = {"kafka.bootstrap.servers": place.bootstrap, "topic": topic}
+        seconds: float = place.connector.ask("time_write", options=options, files=place.some_files)
+        return seconds
+
+    return _into_a_topic(place, f"connector-{number}", write)
+
+
+def _into_a_topic(place: Place, topic: str, write: Callable[[str], float]) -> float:
+    """A new one each time: clients remember what they know of a topic by its name."""
+    place.client.create_topic(topic, partitions=PARTITIONS)
+    seconds = write(topic)
+    ends = place.client.offsets({TopicPartition(topic, partition): "latest" for partition in range(PARTITIONS)})
+    stored = sum(each.offset for each in ends.values())
+    assert stored == place.extent.written, f"{stored} of {place.extent.written} rows were stored"
+    place.client.delete_topic(topic)
+    return seconds
+
+
+WAYS = (
+    Way("topic", _topic),
+    Way("Parquet files", _parquet),
+    Way("connector", _connector),
+    Way("topic, counted", _topic_counted),
+    Way("Parquet files, counted", _parquet_counted),
+    Way("sink", _sink, writes=True),
+    Way("connector's sink", _connector_sink, writes=True),
+)
