@@ -1,5 +1,7 @@
 """What is measured: ways to read, to write and to archive the same rows."""
 
+import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.model.names import TopicPartition
+from penstock.spark.archive import archive
 
 TOPIC = "rows"
 PARTITIONS = 4
 KEYS = 1000
 KEY_BYTES = 16
 VALUE_BYTES = 100
+NUMBER_BYTES = 10
 CHUNK = 100_000
 
 
@@ -27,6 +31,8 @@ class Extent(NamedTuple):
     rows: int
     written: int
     """Of the rows, by those who write."""
+    warm: int
+    """Rounds that do not count: Java compiles what it runs often, and until then nobody is at his usual speed."""
     rounds: int
     batches: int
     idle_s: float
@@ -74,15 +80,22 @@ class Way(NamedTuple):
 def prepare(place: Place) -> None:
     """The rows as a topic, and as files."""
     place.client.create_topic(TOPIC, partitions=PARTITIONS)
+    chance = random.Random(0)
     with place.client.producer() as producer:
         for first in range(0, place.extent.rows, CHUNK):
             numbers = range(first, min(first + CHUNK, place.extent.rows))
             keys = pa.array([f"{number % KEYS:0{KEY_BYTES}}" for number in numbers])
-            values = pa.array([f"{number:0{VALUE_BYTES}}" for number in numbers])
+            values = pa.array([_value(number, chance) for number in numbers])
             producer.put_many(TOPIC, pa.table({"key": keys, "value": values}))
     place.topic().write.option("compression", "lz4").parquet(place.files)
-    some = place.parquet().where(f"CAST(CAST(value AS STRING) AS BIGINT) < {place.extent.written}")
+    number = f"CAST(CAST(substring(value, 1, {NUMBER_BYTES}) AS STRING) AS BIGINT)"
+    some = place.parquet().where(f"{number} < {place.extent.written}")
     some.write.option("compression", "lz4").parquet(place.some_files)
+
+
+def _value(number: int, chance: random.Random) -> str:
+    """A number, and what compresses to about half."""
+    return f"{number:0{NUMBER_BYTES}}{chance.randbytes((VALUE_BYTES - NUMBER_BYTES) // 2).hex()}"
 
 
 def _timed(work: Callable[[], None]) -> float:
@@ -147,6 +160,23 @@ def _into_a_topic(place: Place, topic: str, write: Callable[[str], float]) -> fl
     return seconds
 
 
+def _archive(place: Place, number: int) -> float:
+    with tempfile.TemporaryDirectory(dir=place.directory) as to:
+        return _timed(lambda: _archived(place, to))
+
+
+def _archived(place: Place, to: str) -> None:
+    rows = archive(place.spark, TOPIC, to, bootstrap=place.bootstrap, once=True).rows
+    assert rows == place.extent.rows, f"{rows} of {place.extent.rows} rows were archived"
+
+
+def _parquet_written(place: Place, number: int) -> float:
+    """Compressed as archives are."""
+    with tempfile.TemporaryDirectory(dir=place.directory) as to:
+        writer = place.parquet().write.option("compression", "zstd").option("parquet.compression.codec.zstd.level", "1")
+        return _timed(lambda: writer.mode("overwrite").parquet(to))
+
+
 WAYS = (
     Way("topic", _topic),
     Way("Parquet files", _parquet),
@@ -155,4 +185,6 @@ WAYS = (
     Way("Parquet files, counted", _parquet_counted),
     Way("sink", _sink, writes=True),
     Way("connector's sink", _connector_sink, writes=True),
+    Way("archive", _archive),
+    Way("Parquet files to Parquet files", _parquet_written),
 )

@@ -25,6 +25,9 @@ SETTINGS = {
 }
 """What `session` sets unless the caller says otherwise."""
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""There where spark-submit has started this program, and Java before it."""
+
 
 def session(
     app_name: str = "penstock",
@@ -57,7 +60,8 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Else the driver's own steps would run on that of the workers, which may be there only.
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
+        if _SUBMITTED not in os.environ:
+            os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark import session
+from penstock.spark.archive import archive, verify
 from spark.cluster.machines import QUICK_JAVA
 from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
 
@@ -41,6 +42,14 @@ class Driver:
         each = [found.apply(number) for number in range(found.size())]
         return [one.completedTasks() for one in each if one.id() != "driver" and one.completedTasks()]
 
+    def archive(self, topic: str, to: str, bootstrap: str) -> int:
+        """How many rows were added to a topic's archive; it is then compared with the topic."""
+        rows = archive(self._spark, topic, to, bootstrap=bootstrap, once=True).rows
+        (verdict,) = verify(self._spark, to, bootstrap=bootstrap)
+        assert verdict.behind == 0
+        assert verdict.compared == verdict.rows
+        return rows
+
     def start(self, options: Options, to: Options, checkpoint: str) -> None:
         """A stream from topic to topic."""
         rows = self._spark.readStream.format("penstock").options(**options).load().select("key", "value")
@@ -66,7 +75,8 @@ def main(master: str, archive: str) -> Mapping[str, Callable[..., Any]]:
     spark = session("cluster", master=master, java="bundled", settings=SETTINGS | settings)
     spark.sparkContext.setLogLevel("OFF")
     driver = Driver(spark)
-    return {order.__name__: order for order in (driver.read, driver.count, driver.tasks, driver.start, driver.finish)}
+    orders = (driver.read, driver.count, driver.tasks, driver.archive, driver.start, driver.finish)
+    return {order.__name__: order for order in orders}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from bench.peers import ROOT
 from bench.servant import Servant
 
+from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client
 from penstock.testing import EmbeddedBroker
 from spark.cluster.machines import Cluster, packed
@@ -58,6 +59,18 @@ def test_all_workers_read_a_topic_and_hand_rows_to_each_other(
     assert driver.ask("read", options=options) == list(range(1_000))
     assert driver.ask("count", options=options) == {str(key): 100 for key in range(10)}
     assert len(driver.ask("tasks")) == WORKERS
+
+
+def test_workers_archive_a_topic_and_read_archive_and_topic_as_one(
+    broker: EmbeddedBroker, client: Client, driver: Servant, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 1_000)
+    asked = {"topic": topic, "to": str(tmp_path), "bootstrap": broker.bootstrap}
+    assert driver.ask("archive", **asked) == 1_000
+    client.admin.delete_records({TopicPartition(topic, partition): 200 for partition in range(PARTITIONS)})
+    fill(client, topic, 100)
+    options = {"bootstrap": broker.bootstrap, "topic": topic, "archive": str(tmp_path), "minPartitions": "8"}
+    assert driver.ask("read", options=options) == sorted([*range(1_000), *range(100)])
 
 
 def test_a_stream_is_stored_once_although_a_worker_is_lost(
