@@ -1,5 +1,6 @@
 """The session that `penstock.spark.session` makes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,15 @@ def test_a_session_that_is_there_is_given_again(spark: SparkSession) -> None:
 def test_a_java_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="java='new': expected 'any' or 'bundled'"):
         session(java="new")
+
+
+def test_a_python_that_only_workers_have_is_refused_before_java_is_started() -> None:
+    program = "from penstock.spark import session; session()"
+    environment = os.environ | {"PYSPARK_PYTHON": "./environment/bin/python"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "PYSPARK_PYTHON is ./environment/bin/python, which is not there on this machine" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pkgutil import iter_modules
+from shutil import which
 from typing import TYPE_CHECKING
 
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.java import java_environment
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ def session(
 ) -> "SparkSession":
     """A Spark session that knows the format "penstock", on `master`, or on this machine's cores.
 
-    Spark's workers run on this Python, unless PYSPARK_PYTHON names another. Java is the one of JAVA_HOME, one on the
+    Spark's workers run on this Python, unless PYSPARK_PYTHON names another, which must be there on this machine too:
+    INVALID_SETTING otherwise. Java is the one of JAVA_HOME, one on the
     PATH or the one of `penstock[spark-java]`; `java="bundled"` insists on the last. JavaNotFoundError when there is
     none. `settings` are Spark's own, and go before those chosen here (`SETTINGS`).
 
@@ -57,9 +60,7 @@ def session(
         raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")
     is_new = SparkSession.getActiveSession() is None
     if is_new:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Else the driver's own steps would run on that of the workers, which may be there only.
-        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        _choose_python()
         if _SUBMITTED not in os.environ:
             os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
     builder = SparkSession.builder.appName(app_name)
@@ -74,6 +75,19 @@ def session(
         guard(spark)
     extend()
     return spark
+
+
+def _choose_python() -> None:
+    """Spark runs a source on one Python everywhere: on the driver, to plan, and on executors, to read. Which of two
+    names it looks at depends on how it found the source, so both name the same."""
+    chosen = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if which(chosen) is None:
+        text = (
+            f"PYSPARK_PYTHON is {chosen}, which is not there on this machine; Spark runs steps of sources and sinks on "
+            "the driver too. Unpack the environment here as well, or start this program where it is"
+        )
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = chosen
 
 
 def _is_found() -> bool:

@@ -3,7 +3,6 @@
 python -m spark.cluster.driver MASTER ARCHIVE
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -64,7 +63,6 @@ class Driver:
 
 
 def main(master: str, archive: str) -> Mapping[str, Callable[..., Any]]:
-    os.environ["PYSPARK_PYTHON"] = "./environment/bin/python"
     settings = {
         "spark.archives": f"{archive}#environment",
         "spark.executor.memory": "512m",

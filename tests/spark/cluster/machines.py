@@ -23,6 +23,7 @@ _PACKAGE = "org.apache.spark.deploy"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 # Soon over: what makes a long run fast only costs here.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+USED = "python-was-used-here"
 _READY_S = 60.0
 _POLL_S = 0.02
 
@@ -57,6 +58,10 @@ class Cluster:
         """Start one; Spark takes it as soon as it is there."""
         where = ("--work-dir", str(self._directory / f"work-{len(self._started)}"))
         self.workers.append(self._start("worker.Worker", *where, "--cores", "1", "--memory", "512m", self.master))
+
+    def uses_of_python(self) -> int:
+        """By how many executors the packed Python was started."""
+        return len(list(self._directory.glob(f"work-*/*/*/{USED}")))
 
     def kill_worker(self, number: int) -> None:
         """As when its machine is lost: its executors go with it."""
@@ -113,9 +118,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def packed(directory: Path, python: str) -> Path:
     """An archive with a Python at `bin/python`, as those have it that are made of whole environments. It starts the one
-    that is there, since packing that would take long."""
+    that is there, since packing that would take long, and leaves a mark where it was started."""
     script = directory / "python"
-    script.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+    script.write_text(f'#!/bin/sh\ntouch {USED}\nexec "{python}" "$@"\n')
     script.chmod(0o755)
     archive = directory / "environment.tar.gz"
     with tarfile.open(archive, "w:gz") as file:

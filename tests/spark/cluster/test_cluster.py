@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tarfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -30,10 +31,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servant]:
-    archive = packed(tmp_path_factory.mktemp("packed"), sys.executable)
+    """Runs on what the executors are sent, in a directory that looks like theirs."""
+    here = tmp_path_factory.mktemp("driver")
+    archive = packed(here, sys.executable)
+    with tarfile.open(archive) as file:
+        file.extractall(here / "environment", filter="data")
     path = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
-    command = [sys.executable, "-m", "spark.cluster.driver", cluster.master, str(archive)]
-    servant = Servant(["env", f"PYTHONPATH={path}", *command], PATIENCE_S)
+    settings = (f"PYTHONPATH={path}", "PYSPARK_PYTHON=./environment/bin/python")
+    program = ("./environment/bin/python", "-m", "spark.cluster.driver", cluster.master, str(archive))
+    servant = Servant(["env", f"--chdir={here}", *settings, *program], PATIENCE_S)
     yield servant
     servant.close()
 
@@ -52,13 +58,14 @@ def fill(client: Client, topic: str, rows: int) -> None:
 
 
 def test_all_workers_read_a_topic_and_hand_rows_to_each_other(
-    broker: EmbeddedBroker, client: Client, driver: Servant, topic: str
+    broker: EmbeddedBroker, client: Client, cluster: Cluster, driver: Servant, topic: str
 ) -> None:
     fill(client, topic, 1_000)
     options = {"bootstrap": broker.bootstrap, "topic": topic, "minPartitions": str(PARTITIONS)}
     assert driver.ask("read", options=options) == list(range(1_000))
     assert driver.ask("count", options=options) == {str(key): 100 for key in range(10)}
     assert len(driver.ask("tasks")) == WORKERS
+    assert cluster.uses_of_python() == WORKERS
 
 
 def test_workers_archive_a_topic_and_read_archive_and_topic_as_one(
