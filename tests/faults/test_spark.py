@@ -1,6 +1,7 @@
 """Drivers, workers and the broker are killed in the middle of queries that count and write: readers see every row once,
 in order, and the counts are right."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
@@ -8,19 +9,29 @@ import pytest
 
 from faults.rounds import ROUNDS, SEED
 from faults.spark.run import Victim, running
+from spark.cluster.machines import Cluster
 
-KILLS = (Victim.WORKER, Victim.BROKER) * 2 + (Victim.DRIVER,) if ROUNDS == 1 else tuple(Victim) * 3
-"""In a round; a driver takes long to start."""
+KILLS: dict[str, tuple[Victim, ...]] = {"local": (*(Victim.WORKER, Victim.BROKER) * 2, Victim.DRIVER)}
+"""What is killed in a round, in some order. Drivers and clusters take long to start."""
+if ROUNDS > 1:
+    KILLS = {
+        "local": (Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 3,
+        "cluster": (*(Victim.EXECUTOR,) * 8, Victim.WORKER, Victim.BROKER),
+    }
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("place", KILLS)
 @pytest.mark.parametrize("round_number", range(ROUNDS))
 def test_whatever_is_killed_each_row_is_written_once_and_the_counts_are_right(
-    tmp_path: Path, round_number: int
+    tmp_path: Path, place: str, round_number: int
 ) -> None:
-    random = Random(f"{SEED} {round_number} spark")
-    with running(tmp_path, random) as run:
-        for victim in random.sample(KILLS, len(KILLS)):
+    random = Random(f"{SEED} {round_number} {place}")
+    with (
+        Cluster(tmp_path, 2) if place == "cluster" else nullcontext() as cluster,
+        running(tmp_path, random, cluster) as run,
+    ):
+        for victim in random.sample(KILLS[place], len(KILLS[place])):
             run.kill(victim)
         run.finish()
         assert run.driver.failures() == []

@@ -1,9 +1,10 @@
-"""The processes of a driver of Spark, each of which can be killed: Python, the JVM, and the workers of its tasks."""
+"""The processes of Spark, each of which can be killed: a driver's Python and its JVM, executors, workers of tasks."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from faults.spark.job import FAILED
 END_S = 120
 _TESTS = Path(__file__).parents[2]
 _WORKERS = b"pyspark.daemon\0pyspark.worker\0"
+_EXECUTOR = b".CoarseGrainedExecutorBackend\0"
 
 
 class Process(NamedTuple):
@@ -28,7 +30,7 @@ class Driver:
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
-        """Each driver's processes are in a session of their own."""
+        """Of all of them."""
 
     def start(self, rows_per_batch: int) -> None:
         path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
@@ -41,7 +43,7 @@ class Driver:
                 stdout=log,
                 stderr=log,
             )
-        self._sessions.add(self._process.pid)
+        self._sessions.add(self.session)
 
     @property
     def is_running(self) -> bool:
@@ -54,17 +56,16 @@ class Driver:
     def said(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def workers(self) -> list[int]:
-        """Which processes run the Python part of tasks; those are forked from one that does nothing else."""
-        found = [each for each in self._processes() if _WORKERS in each.command]
-        ids = {each.id for each in found}
-        return [each.id for each in found if each.parent in ids]
+    @property
+    def session(self) -> int:
+        """Its processes are in a session of their own."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self, part: str) -> None:
         """Without a warning: `all`, or only `java`, or only `python`, whereupon the others are left to find out."""
-        assert self._process is not None
-        for each in self._processes():
-            if part == "all" or (b"/java\0" in each.command if part == "java" else each.id == self._process.pid):
+        for each in processes(self.session):
+            if part == "all" or (b"/java\0" in each.command if part == "java" else each.id == self.session):
                 kill(each.id)
         self._release()
 
@@ -78,20 +79,28 @@ class Driver:
 
     def close(self) -> None:
         """Make sure that nothing is left of any of them."""
-        for session in self._sessions:
-            for each in _processes(session):
-                kill(each.id)
+        for each in processes(*self._sessions):
+            kill(each.id)
         if self._process is not None:
             self._release()
 
-    def _processes(self) -> list[Process]:
-        assert self._process is not None
-        return _processes(self._process.pid)
+
+def workers(*sessions: int) -> list[int]:
+    """Which processes run the Python part of tasks; those are forked from one that does nothing else."""
+    found = [each for each in processes(*sessions) if _WORKERS in each.command]
+    ids = {each.id for each in found}
+    return [each.id for each in found if each.parent in ids]
 
 
-def _processes(session: int) -> list[Process]:
+def executors(*sessions: int) -> list[int]:
+    """Which processes run tasks, where the driver's JVM does not."""
+    return [each.id for each in processes(*sessions) if _EXECUTOR in each.command]
+
+
+def processes(*sessions: int) -> list[Process]:
+    """All that are in these sessions."""
     entries = (each for each in Path("/proc").iterdir() if each.name.isdecimal())
-    return [found for each in entries if (found := _look(each, session))]
+    return [found for each in entries if (found := _look(each, sessions))]
 
 
 def kill(process_id: int) -> None:
@@ -101,10 +110,10 @@ def kill(process_id: int) -> None:
         pass
 
 
-def _look(directory: Path, session: int) -> Process | None:
+def _look(directory: Path, sessions: Sequence[int]) -> Process | None:
     try:
         fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
         command = (directory / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return Process(int(directory.name), int(fields[1]), command) if int(fields[3]) == session else None
+    return Process(int(directory.name), int(fields[1]), command) if int(fields[3]) in sessions else None

@@ -18,11 +18,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark import session
 from penstock.spark.checkpoints import CheckpointInUseError
+from spark.cluster.machines import QUICK_JAVA
 from spark.site import SETTINGS
 
 TASKS = 3
-MORE_SETTINGS = {"spark.sql.streaming.minBatchesToRetain": "1000000"}
-"""What each batch read is looked at in the end."""
+MORE_SETTINGS = {
+    # What each batch has read is looked at in the end.
+    "spark.sql.streaming.minBatchesToRetain": "1000000",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+}
 FAILED = "a query failed"
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,17 +11,20 @@ from typing import NamedTuple
 
 from faults.load import create_topic
 from faults.spark.checkpoint import Checkpoint
-from faults.spark.driver import Driver, kill
+from faults.spark.driver import Driver, executors, kill, workers
 from faults.spark.messages import Feeder
 from faults.spark.oracle import Logs, check_copies, check_counts, check_source, phase, rows_read
 from faults.spark.readers import LibrdkafkaReader, Reader, SdkReader
 from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client, connect
 from penstock.testing.real_broker import RealBroker
+from spark.cluster.machines import Cluster
 
 PATIENCE_S = 180.0
 SOURCE, COUNTS, COPIES = "source", "counts", "copies"
 PARTITIONS = {SOURCE: 3, COUNTS: 2, COPIES: 3}
+LOCAL = "local[2,4]"
+"""A task may fail four times."""
 LIMITS = (500, 2_000, 10_000)
 """How many rows a batch may have; each driver has another limit."""
 
@@ -31,7 +34,12 @@ _log = logging.getLogger(__name__)
 class Victim(StrEnum):
     DRIVER = "driver"
     WORKER = "worker"
+    EXECUTOR = "executor"
     BROKER = "broker"
+
+
+SOME = {Victim.WORKER: workers, Victim.EXECUTOR: executors}
+"""Of which one or all are killed."""
 
 
 class Moment(StrEnum):
@@ -53,7 +61,9 @@ class State(NamedTuple):
 
 
 class Run:
-    def __init__(self, files: Path, broker: RealBroker, client: Client, random: Random) -> None:
+    def __init__(
+        self, files: Path, broker: RealBroker, client: Client, random: Random, cluster: Cluster | None
+    ) -> None:
         self._broker = broker
         self._client = client
         self._random = random
@@ -61,7 +71,8 @@ class Run:
         self._partitions = {SOURCE: source, COUNTS: counts, COPIES: copies}
         self._checkpoints = {topic: Checkpoint(files / "checkpoints" / topic) for topic in (COUNTS, COPIES)}
         places = (broker.bootstrap, *PARTITIONS, str(files / "checkpoints"))
-        self.driver = Driver(files / "driver.log", "local[2,4]", *places)
+        self.driver = Driver(files / "driver.log", LOCAL if cluster is None else cluster.master, *places)
+        self._cluster = cluster
         self._feeder = Feeder(broker.bootstrap, SOURCE)
         self._source = SdkReader(broker.bootstrap, source)
         kinds: tuple[type[Reader], ...] = (SdkReader, LibrdkafkaReader)
@@ -85,17 +96,22 @@ class Run:
             self.driver.kill(part)
             self._note(f"driver ({part})", moment)
             self.driver.start(self._random.choice(LIMITS))
-        elif victim is Victim.WORKER:
-            self._wait(lambda: bool(self.driver.workers()), "workers")
+        elif victim in SOME:
+            self._wait(lambda: bool(SOME[victim](*self._sessions)), f"an {victim}")
             self._note(victim, moment)
-            workers = self.driver.workers()
-            for process_id in self._random.choice((workers[:1], workers)):
+            found = SOME[victim](*self._sessions)
+            for process_id in self._random.choice((found[:1], found)):
                 kill(process_id)
         else:
             self._note(victim, moment)
             self._broker.kill()
             self._broker.start()
         self._let_work()
+
+    @property
+    def _sessions(self) -> Sequence[int]:
+        """Of the processes in which tasks are done."""
+        return [self.driver.session] if self._cluster is None else self._cluster.sessions
 
     def _await(self, moment: Moment) -> None:
         which = self._random.choice((COUNTS, COPIES))
@@ -170,9 +186,10 @@ class Run:
 
 
 @contextmanager
-def running(files: Path, random: Random) -> Iterator[Run]:
+def running(files: Path, random: Random, cluster: Cluster | None = None) -> Iterator[Run]:
+    """On a cluster of Spark, or in one JVM."""
     with RealBroker(files / "data") as broker, connect(broker.bootstrap) as client:
-        run = Run(files, broker, client, random)
+        run = Run(files, broker, client, random, cluster)
         try:
             run.start()
             yield run

@@ -54,6 +54,11 @@ class Cluster:
     ) -> None:
         self._end()
 
+    @property
+    def sessions(self) -> list[int]:
+        """Each worker's processes, its executors too, are in a session of their own."""
+        return [self._started[number].pid for number in self.workers]
+
     def add_worker(self) -> None:
         """Start one; Spark takes it as soon as it is there."""
         where = ("--work-dir", str(self._directory / f"work-{len(self._started)}"))
