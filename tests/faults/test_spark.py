@@ -15,7 +15,7 @@ KILLS: dict[str, tuple[Victim, ...]] = {"local": (*(Victim.WORKER, Victim.BROKER
 """What is killed in a round, in some order. Drivers and clusters take long to start."""
 if ROUNDS > 1:
     KILLS = {
-        "local": (Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 3,
+        "local": (Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 4,
         "cluster": (*(Victim.EXECUTOR,) * 8, Victim.WORKER, Victim.BROKER),
     }
 
