@@ -143,8 +143,8 @@ class Watching:
 
         Raises why one of them cannot be watched.
         """
-        for where in offsets:
-            await self._watch(where, deadline)
+        for where, offset in offsets.items():
+            await self._watch(where, offset, deadline)
         waits = [(self._watches.get(where), offset) for where, offset in offsets.items()]
         news: asyncio.Future[None] = self._loop.create_future()
         wake = partial(_wake, news)
@@ -165,8 +165,11 @@ class Watching:
                 raise PenstockError(watch.failure.code, watch.failure.detail)
         return True
 
-    async def _watch(self, where: TopicPartition, deadline: Deadline) -> None:
-        """Have it watched."""
+    async def _watch(self, where: TopicPartition, offset: int, deadline: Deadline) -> None:
+        """Have it watched, for one who waits at this offset."""
+        watch = self._watches.get(where)
+        if watch is not None and watch.is_overtaken(offset):
+            self._forget(watch)  # Another begins at the end; nobody wants what lies between.
         if where not in self._watches:
             address = await self._cluster.leader(*where, deadline)
             if where not in self._watches:

@@ -154,8 +154,12 @@ class WatchFeed:
         else:
             self.deliver(answer)
 
+    @property
+    def is_full(self) -> bool:
+        return self._uncommitted_bytes >= UNCOMMITTED_BYTES
+
     def want(self) -> None:
-        if self._uncommitted_bytes >= UNCOMMITTED_BYTES:
+        if self.is_full:
             self.commit()
 
     def commit(self) -> None:

@@ -26,6 +26,11 @@ NOWHERE = -1
 class Feed(Protocol):
     """Where a watch has its messages from."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds back what comes until somebody waits for it."""
+        ...
+
     def want(self) -> None:
         """Somebody waits for what comes next."""
         ...
@@ -74,6 +79,11 @@ class Watch:
     @property
     def waiting(self) -> int:
         return len(self._waiters)
+
+    def is_overtaken(self, offset: int) -> bool:
+        """Whether it has stopped before this offset, with nobody waiting for what lies between."""
+        is_held = self.feed is not None and self.feed.is_full
+        return is_held and self.is_live and self.position < offset and not self.waiting
 
     def wait(self, offset: int, wake: Callable[[], None]) -> Cancel:
         """Call `wake` when there is something at `offset` or behind it, or when the watch has failed."""

@@ -208,6 +208,28 @@ def test_what_nobody_reads_is_sent_a_window_at_most_and_all_is_there_for_who_com
     play(story)
 
 
+def test_who_knows_of_a_later_place_is_not_sent_all_that_lies_before_it() -> None:
+    """As one does that waits for news and has the messages read by others."""
+
+    async def story(ground: Ground) -> None:
+        await ground.client.read(TOPIC, 0, 0, wait=1.0)
+        for _ in range(100):
+            await ground.writer.put(TOPIC, [bytes(100_000)], partition=0)
+        engine = watching(ground)
+        (old,) = engine._watches.values()
+        assert old.position < 100
+        assert not (await ground.client.read(TOPIC, 0, 100, wait=1.0)).messages
+        (watch,) = engine._watches.values()
+        assert (watch.position, old.is_live) == (100, False)
+        waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 100, wait=60.0))
+        await begun(ground)
+        await ground.writer.put(TOPIC, [b"news"], partition=0)
+        assert values((await waiting).messages) == [b"news"]
+        assert engine._watches[place(0)] is watch
+
+    play(story)
+
+
 def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = 0
 
