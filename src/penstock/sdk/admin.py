@@ -105,6 +105,12 @@ class Admin:
 
         return await self._asking.leaders(places, request, deadline)
 
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Where each of these leader epochs ended in the log; -1 where that is not known."""
+        return await self._asking.leaders(epochs, requests_admin.epoch_ends, Deadline(timeout_s))
+
     async def list_topics(
         self,
         *,

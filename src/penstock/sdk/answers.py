@@ -61,10 +61,14 @@ class FetchedBatches(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """A place in a partition; `timestamp_ms` is -1 where the question was not about a time."""
+    """A place in a partition; `timestamp_ms` is -1 where the question was not about a time.
+
+    `leader_epoch` is that of the message there, or for the end that of now; -1 where the broker does not say.
+    """
 
     offset: int
     timestamp_ms: int
+    leader_epoch: int = -1
 
 
 class ProducerIdentity(NamedTuple):

@@ -50,7 +50,7 @@ ROLE = Api(1002, "Role", 0, 0)
 BEGINNING = -2
 LATEST = -1
 
-_CONSUMER = -1
+CONSUMER = -1
 """The replica id of a reader that is no replica."""
 
 
@@ -199,14 +199,14 @@ def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPart
     for where, timestamp in places.items():
         rows.setdefault(where.topic, []).append({"partition_index": where.partition, "timestamp": timestamp})
     topics = [{"name": name, "partitions": parts} for name, parts in rows.items()]
-    fields = {"replica_id": _CONSUMER, "topics": topics}
+    fields = {"replica_id": CONSUMER, "topics": topics}
 
     def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, ListedOffset | PenstockError]:
         found: dict[TopicPartition, ListedOffset | PenstockError] = {}
         for topic in read_response(LIST_OFFSETS.name, version, frame, start)["topics"]:
             for part in topic["partitions"]:
                 where = TopicPartition(topic["name"], part["partition_index"])
-                found[where] = ListedOffset(part["offset"], part["timestamp"])
+                found[where] = ListedOffset(part["offset"], part["timestamp"], part.get("leader_epoch", -1))
                 if part["error_code"]:
                     found[where] = refusal(part["error_code"], f"offsets of {where}")
         if found.keys() != places.keys():

@@ -20,10 +20,11 @@ from penstock.sdk.admin_answers import (
 )
 from penstock.sdk.answers import refusal
 from penstock.sdk.core import Api, Request
-from penstock.sdk.requests import checked_settings, topic_view
+from penstock.sdk.requests import CONSUMER, checked_settings, topic_view
 from penstock.wire.messages import read_response, write_request
 
 DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
+OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 2, 4)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4)
 DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", 1, 4)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", 0, 3)
@@ -142,6 +143,29 @@ def delete_records(
         return found
 
     return _request(DELETE_RECORDS, {"topics": topics, "timeout_ms": timeout_ms}, decode)
+
+
+def epoch_ends(epochs: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, int | PenstockError]]:
+    """Where these leader epochs ended in the log; -1 where that is not known. All must have the same leader."""
+    rows: dict[str, list[dict[str, int]]] = {}
+    for where, epoch in epochs.items():
+        asked = {"partition": where.partition, "current_leader_epoch": -1, "leader_epoch": epoch}
+        rows.setdefault(where.topic, []).append(asked)
+    topics = [{"topic": name, "partitions": parts} for name, parts in rows.items()]
+
+    def decode(answer: dict[str, Any]) -> dict[TopicPartition, int | PenstockError]:
+        found: dict[TopicPartition, int | PenstockError] = {}
+        for topic in answer["topics"]:
+            for part in topic["partitions"]:
+                where = TopicPartition(topic["topic"], part["partition"])
+                found[where] = part["end_offset"]
+                if part["error_code"]:
+                    found[where] = refusal(part["error_code"], f"epochs of {where}")
+        if found.keys() != epochs.keys():
+            raise ValueError("the answer is about other partitions")
+        return found
+
+    return _request(OFFSET_FOR_LEADER_EPOCH, {"replica_id": CONSUMER, "topics": topics}, decode)
 
 
 def describe_log_dirs(node_id: int, places: Mapping[str, Sequence[int]] | None) -> Request[list[LogDirectory]]:

@@ -151,7 +151,7 @@ _READING = (
     ),
     Verb(
         "find_offsets", "R4", "Find a place by time, or an end of the log",
-        wire="ListOffsets", sdk="client.offsets", http="GET /v1/topics/{topic}/offsets",
+        wire="ListOffsets", sdk=("client.offsets", "admin.epoch_ends"), http="GET /v1/topics/{topic}/offsets",
         grpc="MessageService.FindOffsets",
         cli=Missing("`get` takes times and ends as they are; `topic describe` tells where partitions begin and end"),
     ),

@@ -14,6 +14,7 @@ from penstock.sdk.admin import TO_THE_END
 from penstock.sdk.admin_answers import ResourceKind, TopicPage
 from penstock.sdk.core import Api
 from penstock.sdk.group_answers import CommittedOffset
+from penstock.sdk.requests import LATEST
 
 
 def play(story: Callable[[WritingClient], Awaitable[None]]) -> None:
@@ -120,6 +121,21 @@ def test_messages_are_deleted_up_to_an_offset_or_to_the_end() -> None:
         assert list((await client.admin.delete_records(places)).values()) == [4, 10]
         beyond = client.admin.delete_records({TopicPartition("t", 0): 11})
         assert await code_of(beyond) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    play(story)
+
+
+def test_it_is_told_where_a_leadership_ended_as_far_as_that_is_known() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        await client.put("t", [b"x"] * 10)
+        where = TopicPartition("t", 0)
+        now = (await client.list_offsets({where: LATEST}))[where]
+        assert now.leader_epoch >= 0
+        assert await client.admin.epoch_ends({where: now.leader_epoch}) == {where: 10}
+        assert await client.admin.epoch_ends({where: now.leader_epoch + 1}) == {where: -1}
+        unknown = client.admin.epoch_ends({TopicPartition("u", 0): 0})
+        assert await code_of(unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(story)
 

@@ -79,6 +79,16 @@ class AsyncAdmin(AsyncPart):
         before, timeout_s = offsets_by_place("places", places, TO_THE_END), self._span_s(timeout)
         return await self._do(self._engine.delete_records(before, timeout_s=timeout_s))
 
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, timeout: Time = 30.0
+    ) -> dict[TopicPartition, int]:
+        """The offset at which each of these leader epochs ended in the log; -1 where that is not known.
+
+        Who has read further under an epoch than to its end has read messages that the log has lost.
+        """
+        known, timeout_s = offsets_by_place("epochs", epochs, 0), self._span_s(timeout)
+        return await self._do(self._engine.epoch_ends(known, timeout_s=timeout_s))
+
     async def list_topics(
         self, *, limit: int = PAGE_TOPICS, after: str | None = None, internal: bool = False, timeout: Time = 30.0
     ) -> TopicPage:
