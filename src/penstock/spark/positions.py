@@ -1,6 +1,6 @@
 """How far a stream is: an offset for each partition, with its topic's id, as Spark keeps it in its checkpoint.
 
-    {"orders": {"id": "3f2c...", "offsets": {"0": 17, "1": 4}, "bytes": {"0": 120}}}
+    {"orders": {"id": "3f2c...", "offsets": {"0": 17, "1": 4}, "bytes": {"0": 120}, "epochs": {"0": 3}}}
 
 Spark compares these as text, so the same position is always the same text: names and numbers come in order. The id
 tells a topic from another of the same name that was made later, whose offsets mean something else. `bytes` is about
@@ -9,6 +9,10 @@ before, however the topic has grown, and each task has the same rows again.
 
 Spark keeps where each batch ends, but not where the first begins: it asks for that again. So `began` is the beginning
 of the stream, in the position that it begins with and in the one that its first batch ends with; later ones have none.
+
+`epochs` has the leader epochs at that time. By them it is seen later whether the log still has what was read: one that
+has lost its end, and was written on from there, has other messages at the same offsets. Where reading goes on all the
+same, `resumed` is where. Both are left out where there are none, as in checkpoints of before.
 """
 
 from collections.abc import Mapping
@@ -24,6 +28,8 @@ class TopicPosition(NamedTuple):
     offsets: Mapping[int, int]
     bytes_each: Mapping[int, int] = {}
     began: Mapping[int, int] | None = None
+    epochs: Mapping[int, int] = {}
+    resumed: Mapping[int, int] = {}
 
     @property
     def is_first(self) -> bool:
@@ -42,6 +48,10 @@ def to_json(positions: Positions) -> dict[str, Any]:
         said[topic] = {"id": str(each.topic_id), "offsets": _said(each.offsets), "bytes": _said(each.bytes_each)}
         if each.began is not None:
             said[topic]["began"] = _said(each.began)
+        if each.epochs:
+            said[topic]["epochs"] = _said(each.epochs)
+        if each.resumed:
+            said[topic]["resumed"] = _said(each.resumed)
     return said
 
 
@@ -58,6 +68,8 @@ def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
                 _numbers(each["offsets"]),
                 _numbers(each["bytes"]),
                 _numbers(each["began"]) if "began" in each else None,
+                _numbers(each.get("epochs", {})),
+                _numbers(each.get("resumed", {})),
             )
             for topic, each in said.items()
         }
@@ -70,19 +82,35 @@ def _numbers(said: Mapping[str, Any]) -> dict[int, int]:
     return {int(partition): int(number) for partition, number in said.items()}
 
 
+Numbers = Mapping[TopicPartition, int]
+
+
 def positions_of(
-    offsets: Mapping[TopicPartition, int],
+    offsets: Numbers,
     ids: Mapping[str, UUID],
-    bytes_each: Mapping[TopicPartition, int] | None = None,
+    bytes_each: Numbers | None = None,
+    epochs: Numbers | None = None,
+    resumed: Numbers | None = None,
 ) -> dict[str, TopicPosition]:
     """The offsets sorted by topic; a topic of `ids` without any has none."""
-    found: dict[str, dict[int, int]] = {topic: {} for topic in ids}
-    sizes: dict[str, dict[int, int]] = {topic: {} for topic in ids}
-    for where, offset in offsets.items():
-        found[where.topic][where.partition] = offset
-    for where, size in (bytes_each or {}).items():
-        sizes[where.topic][where.partition] = size
-    return {topic: TopicPosition(ids[topic], each, sizes[topic]) for topic, each in found.items()}
+    all_of, sizes, leaders, places = (_by_topic(each or {}) for each in (offsets, bytes_each, epochs, resumed))
+    return {
+        topic: TopicPosition(
+            topic_id,
+            all_of.get(topic, {}),
+            sizes.get(topic, {}),
+            epochs=leaders.get(topic, {}),
+            resumed=places.get(topic, {}),
+        )
+        for topic, topic_id in ids.items()
+    }
+
+
+def _by_topic(numbers: Numbers) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for where, number in numbers.items():
+        found.setdefault(where.topic, {})[where.partition] = number
+    return found
 
 
 def beginning(positions: Positions) -> dict[str, TopicPosition]:
@@ -113,17 +141,27 @@ def begun(start: Positions, end: Positions) -> dict[str, TopicPosition]:
 
 def offsets_of(positions: Positions) -> dict[TopicPartition, int]:
     """The other way round."""
-    return {
-        TopicPartition(topic, number): offset
-        for topic, each in positions.items()
-        for number, offset in each.offsets.items()
-    }
+    return _flat({topic: each.offsets for topic, each in positions.items()})
 
 
 def bytes_of(positions: Positions) -> dict[TopicPartition, int]:
     """About what a message takes, where that is known."""
+    return _flat({topic: each.bytes_each for topic, each in positions.items()})
+
+
+def epochs_of(positions: Positions) -> dict[TopicPartition, int]:
+    """Who led when the position was made, where that is known."""
+    return _flat({topic: each.epochs for topic, each in positions.items()})
+
+
+def resumed_of(positions: Positions) -> dict[TopicPartition, int]:
+    """Where reading went on in logs that had lost their ends."""
+    return _flat({topic: each.resumed for topic, each in positions.items()})
+
+
+def _flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
     return {
-        TopicPartition(topic, number): size
-        for topic, each in positions.items()
-        for number, size in each.bytes_each.items()
+        TopicPartition(topic, partition): number
+        for topic, each in numbers.items()
+        for partition, number in each.items()
     }

@@ -9,7 +9,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.spark.options import DataLoss
 from penstock.spark.planning import Range
-from penstock.spark.positions import Positions
+from penstock.spark.positions import Positions, TopicPosition
 
 _ADVICE = "choose with the option dataLoss=earliest to read what is there, or dataLoss=skip to leave it out"
 
@@ -67,6 +67,15 @@ def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
     _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
 
 
+def cut_back(where: TopicPartition, read: int, end: int, policy: DataLoss) -> None:
+    """A log has lost its end since it was read: it ended at `end`, and goes on with other messages from there.
+    OFFSET_OUT_OF_RANGE where that is a failure."""
+    text = f"{where}: offsets {end} to {read - 1} were read, but the log has lost them since, and may have others there"
+    if policy is DataLoss.FAIL:
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {_ADVICE}")
+    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
+
+
 def between(
     start: Positions,
     end: Positions,
@@ -78,15 +87,11 @@ def between(
     ranges = []
     for topic, position in end.items():
         before = start.get(topic)
-        is_other = before is not None and before.topic_id != position.topic_id
-        if before is not None and is_other:
+        if before is not None and before.topic_id != position.topic_id:
             recreated(topic, before.topic_id, position.topic_id, policy)
         for number, end_offset in sorted(position.offsets.items()):
             where = TopicPartition(topic, number)
-            if is_other:
-                first = end_offset if policy is DataLoss.SKIP else 0
-            else:
-                first = 0 if before is None else before.offsets.get(number, 0)
+            first = 0 if before is None else _first(before, position, number, policy)
             if first >= end_offset:
                 continue
             if where not in extents:
@@ -95,3 +100,16 @@ def between(
             size_bytes = (last - first) * bytes_each.get(where, 1)
             ranges.append(Range(topic, position.topic_id, number, first, last, size_bytes))
     return ranges
+
+
+def _first(before: TopicPosition, after: TopicPosition, number: int, policy: DataLoss) -> int:
+    """Where a batch begins in a partition."""
+    if before.topic_id != after.topic_id:
+        return after.offsets[number] if policy is DataLoss.SKIP else 0
+    return after.resumed[number] if is_resumed(before, after, number) else before.offsets.get(number, 0)
+
+
+def is_resumed(before: TopicPosition, after: TopicPosition, number: int) -> bool:
+    """Whether a batch goes on elsewhere than where the one before it ended; the next ones do no more."""
+    places = [(each.resumed.get(number), each.epochs.get(number)) for each in (before, after)]
+    return number in after.resumed and places[0] != places[1]

@@ -3,11 +3,13 @@
 One object lives as long as the query, in a process of its own; others, of which only `read` is used, are sent to the
 executors. What the driver's part remembers between calls is nothing that a restart would miss: positions are Spark's.
 
-Invariants: a position never goes back, whatever the brokers say after a failure; a position without news is the same
+Invariants: a position never goes back, whatever brokers say of their ends after a failure; only where a log is known to
+have lost what was read, and reading is to go on all the same, it begins anew there. A position without news is the same
 text as before, and only then is it waited for news.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
+from penstock.sdk.answers import ListedOffset
 from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, SourceOptions
 from penstock.spark.places import Place
@@ -31,15 +34,17 @@ from penstock.spark.positions import (
     beginning,
     begun,
     bytes_of,
+    epochs_of,
     following,
     from_json,
     offsets_of,
     positions_of,
+    resumed_of,
     to_json,
 )
-from penstock.spark.ranges import between, recreated, still_there
+from penstock.spark.ranges import between, cut_back, is_resumed, recreated, still_there
 from penstock.spark.reader import Task, read_task
-from penstock.spark.survey import Survey, survey_of
+from penstock.spark.survey import Found, Survey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +63,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Any] | None = None
         self._is_now = False
         self._told: dict[TopicPartition, int] = {}
+        self._found = Found({}, ())
+        """What there was to read when it was last looked."""
+        self._compared: dict[TopicPartition, tuple[int, int]] = {}
+        """Pairs of leader epochs, that of a position and a later one, between which nothing was lost."""
 
     @cached_property
     def _survey(self) -> Survey:
@@ -74,7 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 text = f"{where}: startingOffsets says {starts[where]}, but it ends at {extent.next}"
                 raise PenstockError(ErrorCode.INVALID_SETTING, text)
             starts[where], _ = still_there(where, starts[where], extent.next, extent, self._options.data_loss)
-        return to_json(beginning(positions_of(starts, found.ids)))
+        epochs = _epochs(self._survey.heads(found.places))
+        return to_json(beginning(positions_of(starts, found.ids, epochs=epochs)))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_rows is not None:
@@ -105,28 +115,60 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reached(self, before: dict[str, TopicPosition], limit: ReadLimit) -> dict[str, TopicPosition]:
         """How far the next batch goes."""
-        found = self._survey.find(known=before)
-        starts: dict[TopicPartition, int] = {}
-        for where in found.places:
-            position = before.get(where.topic)
-            if position is None or position.topic_id == found.ids[where.topic]:
-                starts[where] = 0 if position is None else position.offsets.get(where.partition, 0)
-        ends = self._survey.ends(found.places)
+        found = self._found = self._survey.find(known=before)
+        heads = self._survey.heads(found.places)
+        ends = {where: head.offset for where, head in heads.items()}
         self._seen = to_json(positions_of(ends, found.ids))
-        for topic, topic_id in found.ids.items():
-            if topic in before and before[topic].topic_id != topic_id:
-                recreated(topic, before[topic].topic_id, topic_id, self._options.data_loss)
-                fresh = [where for where in found.places if where.topic == topic]
-                is_left_out = self._options.data_loss is DataLoss.SKIP
-                starts |= {where: ends[where] if is_left_out else 0 for where in fresh}
+        same = {topic: each for topic, each in before.items() if found.ids.get(topic) == each.topic_id}
+        resumed = self._resumed(same, heads)
+        starts = self._starts(before, found, ends) | resumed
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
             self._gone(topic)
-        changed = _changed(before, positions_of(after, found.ids))
-        sizes = {where: size for where, size in bytes_of(before).items() if where in after}
-        # About what a message takes: as it is now where something is read, else as it was said.
-        sizes |= {where: round(size) for where, size in self._survey.bytes_each(changed).items()}
-        return {**before, **following(before, positions_of(after, found.ids, sizes))}
+        changed = {*_changed(before, positions_of(after, found.ids)), *resumed}
+        # What goes with an offset stays as it was where that stays: about what a message takes, who leads.
+        sizes = _kept(bytes_of(before), after, changed)
+        sizes |= {where: round(size) for where, size in self._survey.bytes_each(sorted(changed)).items()}
+        epochs = _kept(epochs_of(before), after, changed)
+        epochs |= _epochs({where: heads[where] for where in changed})
+        resumed = _kept(resumed_of(before), after, changed) | resumed
+        return {**before, **following(before, positions_of(after, found.ids, sizes, epochs, resumed))}
+
+    def _starts(
+        self, before: dict[str, TopicPosition], found: Found, ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where the next batch begins; UNKNOWN_TOPIC_ID for topics that were made anew, if that is a failure."""
+        policy = self._options.data_loss
+        others = {topic for topic, each in before.items() if found.ids.get(topic, each.topic_id) != each.topic_id}
+        for topic in sorted(others):
+            recreated(topic, before[topic].topic_id, found.ids[topic], policy)
+        known = offsets_of(before)
+        starts = {where: known.get(where, 0) for where in found.places}
+        fresh = [where for where in found.places if where.topic in others]
+        return starts | {where: ends[where] if policy is DataLoss.SKIP else 0 for where in fresh}
+
+    def _resumed(
+        self, before: dict[str, TopicPosition], heads: Mapping[TopicPartition, ListedOffset]
+    ) -> dict[TopicPartition, int]:
+        """Where to go on in logs that have lost something that was read; OFFSET_OUT_OF_RANGE if that is a failure.
+
+        Only a leadership that came later can have lost it, and each is asked once.
+        """
+        offsets = offsets_of(before)
+        pairs = {
+            where: (epoch, heads[where].leader_epoch)
+            for where, epoch in epochs_of(before).items()
+            if where in heads and heads[where].leader_epoch > epoch
+        }
+        asked = {where: pair[0] for where, pair in pairs.items() if self._compared.get(where) != pair}
+        resumed: dict[TopicPartition, int] = {}
+        for where, end in self._survey.epoch_ends(asked).items():
+            if 0 <= end < offsets[where]:
+                cut_back(where, offsets[where], end, self._options.data_loss)
+                resumed[where] = heads[where].offset if self._options.data_loss is DataLoss.SKIP else end
+            else:
+                self._compared[where] = pairs[where]
+        return resumed
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:
@@ -165,15 +207,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _wait(self, before: dict[str, TopicPosition]) -> None:
         """Until a message comes, or some time is over."""
-        places = offsets_of(before)
-        if not places:
-            return
+        ids = self._found.ids
+        places = offsets_of({topic: each for topic, each in before.items() if ids.get(topic) == each.topic_id})
         try:
-            client_of(self._options.bootstrap).read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
+            if places:
+                client_of(self._options.bootstrap).read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
+                return
         except PenstockError as error:
             # What has become of the topics is for those to say who look next.
             if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise
+        time.sleep(WAIT_S)  # Nobody could be waited for.
 
     # What a batch reads.
 
@@ -204,4 +248,19 @@ def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) 
     """Partitions of which a batch may read something; a topic that was made anew may be as far as the old one was."""
     same = {topic: each for topic, each in before.items() if topic in after and after[topic].topic_id == each.topic_id}
     known = offsets_of(same)
-    return [where for where, offset in offsets_of(after).items() if known.get(where, 0) != offset]
+    return [
+        where
+        for where, offset in offsets_of(after).items()
+        if known.get(where, 0) != offset
+        or (where.topic in same and is_resumed(same[where.topic], after[where.topic], where.partition))
+    ]
+
+
+def _kept(
+    numbers: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], changed: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    return {where: number for where, number in numbers.items() if where in after and where not in changed}
+
+
+def _epochs(heads: Mapping[TopicPartition, ListedOffset]) -> dict[TopicPartition, int]:
+    return {where: head.leader_epoch for where, head in heads.items() if head.leader_epoch >= 0}

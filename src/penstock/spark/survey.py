@@ -8,7 +8,7 @@ from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.sdk.answers import TopicView, refusal
+from penstock.sdk.answers import ListedOffset, TopicView, refusal
 from penstock.sdk.sync.client import Client
 from penstock.spark.connections import client_of
 from penstock.spark.options import SourceOptions
@@ -95,9 +95,15 @@ class Survey:
 
     def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each of these ends now."""
-        if not places:
-            return {}
-        return {where: found.offset for where, found in self._client.offsets(dict.fromkeys(places, "latest")).items()}
+        return {where: head.offset for where, head in self.heads(places).items()}
+
+    def heads(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
+        """Where each of these ends now, and who leads there."""
+        return self._client.offsets(dict.fromkeys(places, "latest")) if places else {}
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where each of these leaderships ended in the log; -1 where that is not known."""
+        return self._client.admin.epoch_ends(epochs) if epochs else {}
 
     def offsets(
         self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place

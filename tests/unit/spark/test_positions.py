@@ -12,10 +12,12 @@ from penstock.spark.positions import (
     beginning,
     begun,
     bytes_of,
+    epochs_of,
     following,
     from_json,
     offsets_of,
     positions_of,
+    resumed_of,
     to_json,
 )
 
@@ -36,8 +38,10 @@ def test_a_position_is_the_same_text_in_whatever_order_it_was_made() -> None:
 
 
 def test_a_position_comes_back_as_it_was() -> None:
-    positions = positions_of(PLACES, {"a": ID, "b": ID}, SIZES)
+    epochs, resumed = {TopicPartition("b", 9): 3}, {TopicPartition("b", 10): 2}
+    positions = positions_of(PLACES, {"a": ID, "b": ID}, SIZES, epochs, resumed)
     assert from_json(json.loads(json.dumps(to_json(positions)))) == positions
+    assert (epochs_of(positions), resumed_of(positions)) == (epochs, resumed)
     assert offsets_of(positions) == PLACES
     assert bytes_of(positions) == SIZES
     assert from_json(to_json(beginning(positions))) == beginning(positions)

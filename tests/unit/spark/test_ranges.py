@@ -63,3 +63,12 @@ def test_a_topic_that_was_made_anew_is_a_failure() -> None:
     with pytest.raises(PenstockError, match="made anew") as caught:
         spans(DataLoss.FAIL, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})})
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_log_that_was_cut_back_is_read_from_there_by_one_batch_and_by_the_next_ones_from_where_that_ended() -> None:
+    before = {"orders": TopicPosition(OLD, {0: 10}, epochs={0: 1})}
+    after = {"orders": TopicPosition(OLD, {0: 8}, epochs={0: 3}, resumed={0: 5})}
+    assert spans(DataLoss.EARLIEST, before, after) == [(5, 8)]
+    more = {"orders": TopicPosition(OLD, {0: 8, 1: 4}, epochs={0: 3, 1: 3}, resumed={0: 5})}
+    assert spans(DataLoss.EARLIEST, after, more) == [(0, 4)]
+    assert spans(DataLoss.EARLIEST, after, {"orders": TopicPosition(OLD, {0: 9}, epochs={0: 3})}) == [(8, 9)]

@@ -21,7 +21,7 @@ from penstock.spark.connections import client_of
 from penstock.spark.fetching import fetch_records
 from penstock.spark.options import DataLoss, SourceOptions, parse_options, source_options
 from penstock.spark.planning import Range, plan
-from penstock.spark.positions import bytes_of, from_json, offsets_of, positions_of
+from penstock.spark.positions import bytes_of, epochs_of, from_json, offsets_of, positions_of, resumed_of
 from penstock.spark.positions import to_json as position_json
 from penstock.spark.ranges import between
 from penstock.spark.reader import Task
@@ -87,13 +87,14 @@ class ArchivingReader(StreamReader):
         for position in after.values():
             assert archived_id is not None, "it was made before the query"
             self._shelf.check_topic(archived_id, position.topic_id)
-        starts = self._starts(start, offsets_of(after))
-        before = positions_of(starts, {topic: position.topic_id for topic, position in after.items()})
+        starts = self._batch_starts(start, offsets_of(after))
+        ids, known = {topic: position.topic_id for topic, position in after.items()}, from_json(start)
+        before = positions_of(starts, ids, epochs=epochs_of(known), resumed=resumed_of(known))
         extents = self._survey.extents([where for where, last in offsets_of(after).items() if starts[where] < last])
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
 
-    def _starts(self, start: dict[str, Any], places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _batch_starts(self, start: dict[str, Any], places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says."""
         self._first = self._first or start
         offsets = offsets_of(from_json(start))

@@ -1,0 +1,138 @@
+"""A stream whose log has lost its end: noticed by the leader epochs, also where others have been written since.
+
+The driver's part of the source is called as Spark does; there is no need for Spark itself.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructType
+
+from penstock.model.errors import ErrorCode, PenstockError
+from penstock.sdk.sync.client import Client, connect
+from penstock.spark import stream_reader
+from penstock.spark.options import parse_options, source_options
+from penstock.spark.stream_reader import StreamReader
+from penstock.testing import EmbeddedBroker
+
+Position = dict[str, Any]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[Client]:
+    with connect(broker.bootstrap) as connected:
+        connected.create_topic("orders")
+        yield connected
+
+
+def write(client: Client, count: int) -> None:
+    with client.producer() as producer:
+        for number in range(count):
+            producer.put("orders", b"%d" % number)
+
+
+def reader_of(broker: EmbeddedBroker, **options: str) -> StreamReader:
+    what = {} if "topicPattern" in options else {"topic": "orders"}
+    said = {"bootstrap": broker.bootstrap, "startingOffsets": "earliest", **what, **options}
+    return StreamReader(source_options(parse_options(said), streaming=True), StructType().add("value", BinaryType()))
+
+
+def spans(reader: StreamReader, before: Position, after: Position) -> list[tuple[int, int]]:
+    return [(each.start, each.end) for task in reader.partitions(before, after) for each in task.value]
+
+
+def restored(broker: EmbeddedBroker, client: Client, reader: StreamReader, others: int) -> Position:
+    """The position behind 10 messages, of which the broker has lost the last 5, and then got others."""
+    write(client, 5)
+    broker.stop()
+    shutil.copytree(broker.data_dir, broker.data_dir.with_name("copy"))
+    broker.start()
+    write(client, 5)
+    position = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert position["orders"]["offsets"] == {"0": 10}
+    broker.kill()
+    shutil.rmtree(broker.data_dir)
+    shutil.copytree(broker.data_dir.with_name("copy"), broker.data_dir)
+    for _ in range(2):
+        broker.start()
+        broker.stop()
+    broker.start()
+    write(client, others)
+    return position
+
+
+@pytest.mark.parametrize("others", [0, 3, 20])
+def test_a_log_that_has_lost_what_was_read_is_a_failure_however_far_it_is(
+    broker: EmbeddedBroker, client: Client, others: int
+) -> None:
+    reader = reader_of(broker)
+    position = restored(broker, client, reader, others)
+    for each in (reader, reader_of(broker)):
+        with pytest.raises(
+            PenstockError, match="orders-0: offsets 5 to 9 were read, but the log has lost them"
+        ) as caught:
+            each.latestOffset(position, ReadAllAvailable())
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(("policy", "read"), [("earliest", [(5, 8)]), ("skip", [])])
+def test_where_reading_is_to_go_on_it_does_from_where_the_log_was_cut_or_from_its_end(
+    broker: EmbeddedBroker, client: Client, policy: str, read: list[tuple[int, int]]
+) -> None:
+    reader = reader_of(broker, dataLoss=policy)
+    before = restored(broker, client, reader, 3)
+    after = reader.latestOffset(before, ReadAllAvailable())
+    assert after["orders"]["offsets"] == {"0": 8}
+    assert spans(reader, before, after) == read
+    write(client, 4)
+    later = reader.latestOffset(after, ReadAllAvailable())
+    assert spans(reader, after, later) == [(8, 12)]
+    assert "resumed" not in later["orders"]
+
+
+def test_a_broker_that_comes_back_with_everything_changes_no_position(broker: EmbeddedBroker, client: Client) -> None:
+    reader = reader_of(broker)
+    write(client, 5)
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    broker.kill()
+    broker.start()
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    write(client, 5)
+    assert spans(reader, before, reader.latestOffset(before, ReadAllAvailable())) == [(5, 10)]
+
+
+def test_a_checkpoint_that_knows_no_epochs_is_read_on(broker: EmbeddedBroker, client: Client) -> None:
+    reader = reader_of(broker)
+    write(client, 5)
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    del before["orders"]["epochs"]
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    write(client, 1)
+    after = reader.latestOffset(before, ReadAllAvailable())
+    assert spans(reader, before, after) == [(5, 6)]
+    assert after["orders"]["epochs"].keys() == {"0"}
+
+
+def test_with_nothing_to_wait_for_it_is_not_asked_again_and_again(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    reader = reader_of(broker, dataLoss="skip")
+    write(client, 5)
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    client.delete_topic("orders")
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    assert reader_of(broker, topicPattern="none").latestOffset({}, ReadAllAvailable()) == {}
+    assert slept.count(stream_reader.WAIT_S) == 2
