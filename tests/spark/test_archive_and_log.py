@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.model.names import TopicPartition
 from penstock.spark.archive import archive
@@ -45,6 +45,10 @@ def test_a_table_has_all_of_history_and_the_tail(site: Site) -> None:
     assert sorted(rows.collect()) == sorted((p, o) for p in range(2) for o in range(15))
     assert [row.offset for row in rows.where("partition = 1 AND offset < 3").collect()] == [0, 1, 2]
     assert site.read(archive=path).where("value = '3'").first() is not None
+    typed = {"valueFormat": "json", "valueSchema": "a INT", "valueShape": "struct"}
+    assert site.read(archive=path, badValues="null", **typed).where("value IS NULL").count() == 30
+    with pytest.raises(PySparkException, match=f"{site.topic}-[01] at offset 0 is not what it should be"):
+        site.read(archive=path, **typed).collect()
 
 
 def test_times_are_found_in_the_archive_too(site: Site) -> None:
