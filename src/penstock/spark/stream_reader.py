@@ -206,9 +206,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last is not None and all(offsets.get(where, 0) >= end for where, end in self._last.items())
 
     def _wait(self, before: dict[str, TopicPosition]) -> None:
-        """Until a message comes, or some time is over."""
-        ids = self._found.ids
+        """Until a message comes that is wanted, or some time is over."""
+        ids, last = self._found.ids, self._last
         places = offsets_of({topic: each for topic, each in before.items() if ids.get(topic) == each.topic_id})
+        if last is not None:
+            places = {where: offset for where, offset in places.items() if offset < last.get(where, 0)}
         try:
             if places:
                 client_of(self._options.bootstrap).read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)

@@ -1,6 +1,7 @@
-"""A stream whose log has lost its end: noticed by the leader epochs, also where others have been written since.
+"""The driver's part of a stream's source, called as Spark calls it, with a broker of its own and no Spark.
 
-The driver's part of the source is called as Spark does; there is no need for Spark itself.
+A log that has lost its end is noticed by the leader epochs, also where others have been written since; and whatever is
+waited for, nobody is asked without a pause.
 """
 
 import shutil
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructType
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client, connect
 from penstock.spark import stream_reader
 from penstock.spark.options import parse_options, source_options
@@ -122,6 +124,28 @@ def test_a_checkpoint_that_knows_no_epochs_is_read_on(broker: EmbeddedBroker, cl
     after = reader.latestOffset(before, ReadAllAvailable())
     assert spans(reader, before, after) == [(5, 6)]
     assert after["orders"]["epochs"].keys() == {"0"}
+
+
+def test_only_what_is_wanted_is_waited_for(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[TopicPartition, int]] = []
+    read_any = Client.read_any
+
+    def noted(self: Client, places: dict[TopicPartition, int], **limits: Any) -> Any:
+        asked.append(dict(places))
+        return read_any(self, places, **limits)
+
+    monkeypatch.setattr(Client, "read_any", noted)
+    client.admin.create_partitions("orders", 2)
+    with client.producer() as producer:
+        for number in range(5):
+            producer.put("orders", b"%d" % number, partition=0)
+    reader = reader_of(broker, endingOffsets='{"orders": {"0": 2, "1": 5}}')
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert before["orders"]["offsets"] == {"0": 2, "1": 0}
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    assert asked == [{TopicPartition("orders", 1): 0}]
 
 
 def test_with_nothing_to_wait_for_it_is_not_asked_again_and_again(
