@@ -1,4 +1,4 @@
-"""`penstock pipeline init | run`: work on topics with Spark, by files."""
+"""`penstock pipeline init | run | archive | verify`: work on topics with Spark, by files."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ import typer
 from penstock.cli.failures import failures_explained, usage_error
 from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from penstock.cli.output import print_json, print_line, print_note, print_table, shown
+from penstock.cli.pipeline_archive import archive, verify
 from penstock.cli.pipeline_init import init
 from penstock.cli.spark import (
     Chosen,
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.statements import Result
 
 app = typer.Typer(
-    help="Work on topics with Spark: run pipelines that are files, on this machine or on a Spark cluster.",
+    help="Work on topics with Spark: run pipelines that are files, and archive topics, on this machine or a cluster.",
     no_args_is_help=True,
 )
 app.command()(init)
+app.command(no_args_is_help=True)(archive)
+app.command(no_args_is_help=True)(verify)
 
 
 @app.command(no_args_is_help=True)

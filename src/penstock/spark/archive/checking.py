@@ -63,12 +63,19 @@ def verify(
     Every file is read and its checksum compared; what the log still has is compared message by message. A message that
     was compacted away since it was archived is no difference. RESOURCE_NOT_FOUND where there is no archive.
     """
+    found = archives_in(path, topic)
+    return [_verdict(spark, shelf, bootstrap or default_bootstrap()) for shelf in found]
+
+
+def archives_in(path: str, topic: str | None = None) -> list[Shelf]:
+    """All, or one topic's. RESOURCE_NOT_FOUND where there is none."""
     path = located(path)
-    topics = topics_in(path) if topic is None else [topic]
-    if not topics or any(Shelf(path, each).topic_id() is None for each in topics):
+    shelves = [Shelf(path, each) for each in (topics_in(path) if topic is None else [topic])]
+    found = [shelf for shelf in shelves if shelf.topic_id() is not None]
+    if not found:
         text = f"there is no archive in {path}" + (f" of topic {topic!r}" if topic else "")
         raise PenstockError(ErrorCode.RESOURCE_NOT_FOUND, text)
-    return [_verdict(spark, Shelf(path, each), bootstrap or default_bootstrap()) for each in topics]
+    return found
 
 
 def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str) -> Verdict:

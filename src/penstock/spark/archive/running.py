@@ -1,8 +1,9 @@
 """A topic's archive, brought up to date once or for as long as it is wanted."""
 
-import re
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -12,16 +13,17 @@ from penstock.spark.archive.shelf import Keeper, Shelf, kept
 from penstock.spark.archive.store import located
 from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, default_bootstrap, invalid
+from penstock.spark.pipelines.failures import told
 from penstock.spark.survey import view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVERY_S = 60.0
+GRACE_S = 30.0
 BATCH_BYTES = 4 * 1024 * 1024 * 1024
 """About so much of the log is one batch: what a crash makes to be done again, at most."""
 _TICK_S = 1
-_OURS = re.compile(r"Error: ([A-Z_]+): (.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,15 @@ def archive(
     batch_bytes: int = BATCH_BYTES,
     on_progress: Callable[[Progress], None] | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
+    grace: float = GRACE_S,
 ) -> Progress:
     """Store a topic's messages as Parquet files under `to`, from where its archive ends; each message once.
 
     `to` is a directory or a URI (s3://, gs://, hdfs://) that all of Spark's workers have. With `once` it ends when what
     was there at the beginning is archived; otherwise it goes on with what comes, in a batch every so many seconds,
-    until `is_stopped` says so. Where messages are gone that were to be archived, it fails with OFFSET_OUT_OF_RANGE;
-    with `data_loss="earliest"` it goes on with those that are there, and the archive remembers the hole.
+    until `is_stopped` says so; the batch that runs then has `grace` seconds to end. Where messages expired before they
+    were archived, it fails with OFFSET_OUT_OF_RANGE; with `data_loss="earliest"` it goes on with those that are there,
+    and the archive remembers the hole.
 
     Killed at any time, it goes on by the next call as if nothing had been: a batch is part of the archive whole or not
     at all. `checkpoint` is where Spark keeps how far it is, beside the archive unless said otherwise; an archive does
@@ -66,8 +70,7 @@ def archive(
     if data_loss not in (DataLoss.FAIL, DataLoss.EARLIEST):
         raise invalid("data_loss", data_loss, "expected fail or earliest")
     bootstrap = bootstrap or default_bootstrap()
-    shelf = Shelf(located(to), topic)
-    _begin(shelf, bootstrap)
+    shelf = begun(topic, to, bootstrap)
     with kept(shelf) as keeper:
         keeper.recover()
         options = {
@@ -79,21 +82,23 @@ def archive(
         }
         run = _Run(spark, keeper, shelf, options, checkpoint or _checkpoint(shelf), on_progress)
         try:
-            run.go({"availableNow": True}, is_stopped)  # As quickly as it can, up to now; then at leisure.
+            run.go({"availableNow": True}, is_stopped, grace)  # As quickly as it can, up to now; then at leisure.
             if not once and not is_stopped():
-                run.go({"processingTime": f"{every} seconds"}, is_stopped)
+                run.go({"processingTime": f"{every} seconds"}, is_stopped, grace)
         finally:
             keeper.close()
         return run.progress
 
 
-def _begin(shelf: Shelf, bootstrap: str) -> None:
-    topic_id = view_of(client_of(bootstrap), shelf.topic).topic_id
+def begun(topic: str, to: str, bootstrap: str) -> Shelf:
+    """The topic's archive there, which is made if need be: needs no Spark, and says what else would fail."""
     try:
-        shelf.begin(topic_id)
-    except OSError as error:
-        text = f"an archive cannot be made in {shelf.path}: {error.strerror or error}"
-        raise PenstockError(ErrorCode.INVALID_SETTING, text) from None
+        shelf = Shelf(located(to), topic)
+        shelf.begin(view_of(client_of(bootstrap), topic).topic_id)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"an archive cannot be made in {to}: {why}") from None
+    return shelf
 
 
 def _checkpoint(shelf: Shelf) -> str:
@@ -125,30 +130,42 @@ class _Run:
         self._checkpoint = checkpoint
         self._on_progress = on_progress
         self._failure: BaseException | None = None
+        self._working = threading.Lock()
+        """Held while a batch is archived."""
+        self._is_ending = False
         self.progress = Progress()
 
-    def go(self, trigger: dict[str, Any], is_stopped: Callable[[], bool]) -> None:
-        """Until the query ends, or is stopped: the batch that runs is then given up, unless it is being committed."""
+    def go(self, trigger: dict[str, Any], is_stopped: Callable[[], bool], grace_s: float) -> None:
+        """Until the query ends, or is stopped: a batch that does not end in time is given up, and done again later."""
         frame = self._spark.readStream.format("penstock_archiving").options(**self._options).load()
         writer = frame.writeStream.foreachBatch(self._store).option("checkpointLocation", self._checkpoint)
         query = writer.queryName(f"archive of {self._shelf.topic}").trigger(**trigger).start()
         try:
             while not query.awaitTermination(_TICK_S):
                 if is_stopped():
+                    self._await_batch(grace_s)
                     break
         except Exception as error:
-            raise self._failure or _told(error) from None
+            where = f"archive of {self._shelf.topic}"
+            raise self._failure or told(str(error), where, Path("/")) from None
         finally:
             query.stop()
 
+    def _await_batch(self, grace_s: float) -> None:
+        if self._working.acquire(timeout=grace_s):
+            self._is_ending = True
+            self._working.release()
+
     def _store(self, frame: "DataFrame", number: int) -> None:
-        stored = [from_json(row.piece) for row in frame.collect()]
-        try:
-            new = self._keeper.commit(stored)
-            self._tell(new)
-        except (PenstockError, OSError) as error:
-            self._failure = error
-            raise
+        with self._working:
+            if self._is_ending:
+                raise InterruptedError("the archive is ended; this batch comes first at its next start")
+            stored = [from_json(row.piece) for row in frame.collect()]
+            try:
+                self._tell(self._keeper.commit(stored))
+            except (PenstockError, OSError) as error:
+                self._failure = error
+                raise
 
     def _tell(self, new: list[Piece]) -> None:
         before = self.progress
@@ -158,23 +175,19 @@ class _Run:
             size_bytes=before.size_bytes + sum(piece.size_bytes for piece in new),
             batches=before.batches + bool(new),
             lost=before.lost + sum(piece.end - piece.start for piece in new if piece.is_lost),
-            behind=self._behind(),
+            behind=before.behind,
         )
+        try:
+            self.progress = replace(self.progress, behind=self._behind())
+        except PenstockError:
+            pass  # The batch is archived, whoever answers now.
         if self._on_progress is not None:
             self._on_progress(self.progress)
 
     def _behind(self) -> int:
-        client = client_of(self._options["bootstrap"])
-        places = [TopicPartition(self._shelf.topic, number) for number in self._keeper.ends]
-        if not places:
-            return 0
-        ends = client.offsets(dict.fromkeys(places, "latest"))
-        return sum(max(0, ends[where].offset - self._keeper.ends[where.partition]) for where in places)
-
-
-def _told(error: Exception) -> Exception:
-    """What a task or the query's plan has raised, out of all that Spark says about it."""
-    found = _OURS.findall(str(error))
-    if found and found[-1][0] in ErrorCode.__members__:
-        return PenstockError(ErrorCode[found[-1][0]], found[-1][1])
-    return error
+        client, topic = client_of(self._options["bootstrap"]), self._shelf.topic
+        places = [TopicPartition(topic, row.number) for row in view_of(client, topic).partitions]
+        firsts = client.offsets(dict.fromkeys(places, "beginning"))
+        lasts = client.offsets(dict.fromkeys(places, "latest"))
+        reached = {where: self._keeper.ends.get(where.partition, firsts[where].offset) for where in places}
+        return sum(max(0, lasts[where].offset - reached[where]) for where in places)

@@ -5,7 +5,7 @@ again, and a checkpoint. What a batch has stored counts once the driver has comm
 checkpoint are held against the archive's index, which knows better.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from penstock.spark.options import DataLoss, SourceOptions, parse_options, sourc
 from penstock.spark.planning import Range, plan
 from penstock.spark.positions import bytes_of, epochs_of, from_json, offsets_of, positions_of, resumed_of
 from penstock.spark.positions import to_json as position_json
-from penstock.spark.ranges import between
+from penstock.spark.ranges import Reach, between
 from penstock.spark.reader import Task
 from penstock.spark.stream_reader import StreamReader
 from penstock.spark.survey import Survey
@@ -91,8 +91,15 @@ class ArchivingReader(StreamReader):
         ids, known = {topic: position.topic_id for topic, position in after.items()}, from_json(start)
         before = positions_of(starts, ids, epochs=epochs_of(known), resumed=resumed_of(known))
         extents = self._survey.extents([where for where, last in offsets_of(after).items() if starts[where] < last])
+        self._check_there(starts, extents)
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
+
+    def _check_there(self, starts: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, Reach]) -> None:
+        for where, extent in extents.items():
+            if starts[where] < extent.first and self._options.data_loss is DataLoss.FAIL:
+                text = f"{where}: offsets {starts[where]} to {extent.first - 1} expired before they were archived"
+                raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
     def _batch_starts(self, start: dict[str, Any], places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says."""

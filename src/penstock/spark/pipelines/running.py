@@ -55,6 +55,11 @@ class Pipeline:
             self._hear_ends()
             self._raise_failure()
 
+    def asked_to_end(self) -> Callable[[], bool]:
+        """Whether it was; from now on a signal interrupts nothing, and whoever works has to look here."""
+        self._stop.interrupts = False
+        return lambda: self._stop.is_asked
+
     def _hear_ends(self) -> None:
         """Spark tells that a query has ended some time after it has."""
         deadline = time.monotonic() + _LAST_EVENTS_S

@@ -1,0 +1,187 @@
+"""`penstock pipeline archive | verify`: topics as Parquet files, and whether these are what the log was."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import EXIT_DAMAGED, HintedError, failures_explained
+from penstock.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice
+from penstock.cli.output import counted, print_json, print_line, shown_size
+from penstock.cli.pipeline_view import View
+from penstock.cli.spark import (
+    Chosen,
+    Conf,
+    Grace,
+    LogFile,
+    Master,
+    Traces,
+    pipeline_started,
+    read_settings,
+    spark_expected,
+)
+from penstock.model.errors import ErrorCode, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.spark.archive import Progress, Verdict
+    from penstock.spark.pipelines.watching import QueryState
+
+_PROGRESS_S = 10.0
+_LOSSES = ("fail", "earliest")
+_HINTS = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`--data-loss earliest` goes on with what is there, and remembers the hole.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "Choose another place for the new topic with --to; the old archive stays as it is.",
+    ErrorCode.RESOURCE_NOT_FOUND: "`penstock pipeline archive` makes one.",
+    ErrorCode.CORRUPT_MESSAGE: "`penstock pipeline verify` says what else is damaged.",
+}
+
+
+class ArchiveView(View):
+    """Of messages, where Spark counts files."""
+
+    def __init__(self, topic: str, *, as_json: bool) -> None:
+        super().__init__(as_json=as_json, every_s=_PROGRESS_S)
+        self._name = f"archive of {topic}"
+        self.progress: Progress | None = None
+
+    def show(self, states: "Sequence[QueryState]") -> None:
+        from penstock.spark.pipelines.watching import QueryState
+
+        if self.progress is not None:
+            told = self.progress
+            super().show([QueryState(self._name, told.rows, told.batches, told.behind)])
+
+
+def archive(
+    topic: TopicName,
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="A directory, or a URI such as s3://bucket/path.")],
+    once: Annotated[bool, typer.Option("--once", help="Archive what is there now, and end.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often what has come is archived.")
+    ] = 60.0,
+    data_loss: Annotated[
+        str,
+        typer.Option(
+            "--data-loss", metavar="|".join(_LOSSES), help="Where messages expired before they could be archived."
+        ),
+    ] = "fail",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint", metavar="PATH", help="Where Spark keeps how far it is; otherwise beside the archive."
+        ),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    grace: Grace = 30.0,
+    log: LogFile = None,
+    verbose: Traces = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Store a topic as Parquet files by day and partition, every message once; the next run goes on behind this one.
+
+    Without --once it goes on with what comes until Ctrl-C. Whatever is killed, a batch is archived whole or not at all.
+    `penstock pipeline verify` compares archive and log; `.option("archive", PATH)` reads both as one in Spark.
+    """
+    with failures_explained(as_json), _hinted():
+        spark_expected()
+        check_choice("--data-loss", data_loss, _LOSSES)
+        chosen = Chosen(master, read_settings(conf or []), log, grace, verbose)
+        view = ArchiveView(topic, as_json=as_json)
+        from penstock.spark.archive import archive as bring_up_to_date
+        from penstock.spark.archive.running import begun
+
+        begun(topic, to, bootstrap)  # What is wrong is said before Spark is started, which takes a while.
+
+        def tell(progress: "Progress") -> None:
+            view.progress = progress
+
+        with pipeline_started(f"archive of {topic}", view, chosen) as pipeline:
+            done = bring_up_to_date(
+                pipeline.spark,
+                topic,
+                to,
+                bootstrap=bootstrap,
+                once=once,
+                every=every,
+                data_loss=data_loss,
+                checkpoint=checkpoint,
+                on_progress=tell,
+                is_stopped=pipeline.asked_to_end(),
+                grace=grace,
+            )
+            view.close()
+            _tell_end(done, as_json)
+
+
+def _tell_end(done: "Progress", as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(done))
+    else:
+        files = f"{counted(done.files, 'file')} of {shown_size(done.size_bytes)}" if done.files else "nothing new"
+        lost = f"; {counted(done.lost, 'offset')} had expired" if done.lost else ""
+        print_line(f"Archived {counted(done.rows, 'message')}: {files}{lost}.")
+    sys.stdout.flush()
+
+
+def verify(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where the archive is.", show_default=False)],
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this one; otherwise all that are there.")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: LogFile = None,
+    verbose: Traces = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Compare archives with their topics: every file, and every message that the log still has.
+
+    Ends with 7 where they differ, and says where.
+    """
+    with failures_explained(as_json), _hinted():
+        spark_expected()
+        chosen = Chosen(master, read_settings(conf or []), log, 0.0, verbose)
+        from penstock.spark.archive import verify as compare
+        from penstock.spark.archive.checking import archives_in
+
+        archives_in(path, topic)
+        with pipeline_started("verify", View(as_json=as_json, every_s=_PROGRESS_S), chosen) as pipeline:
+            verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic)
+            for verdict in verdicts:
+                _tell_verdict(verdict, as_json)
+            sys.stdout.flush()
+        if any(verdict.differences for verdict in verdicts):
+            raise typer.Exit(EXIT_DAMAGED)
+
+
+def _tell_verdict(verdict: "Verdict", as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(verdict))
+        return
+    log = f"{verdict.compared} of them compared with the log"
+    if verdict.behind is None:
+        log = "the topic is gone, or another one by now, so only the files were checked"
+    elif verdict.behind:
+        log += f", which has {verdict.behind} more"
+    lost = f"; {counted(verdict.lost, 'offset')} expired before they were archived" if verdict.lost else ""
+    print_line(f"{verdict.topic}: {counted(verdict.rows, 'message')} archived, {log}{lost}.")
+    for text in verdict.differences:
+        print_line(f"  {text}")
+    print_line(f"  {counted(len(verdict.differences), 'difference')}." if verdict.differences else "  No differences.")
+
+
+@contextmanager
+def _hinted() -> Iterator[None]:
+    """What to do, where that is another thing than for other commands."""
+    try:
+        yield
+    except PenstockError as error:
+        if isinstance(error, HintedError) or error.code not in _HINTS:
+            raise
+        raise HintedError(error.code, error.detail, _HINTS[error.code]) from None
