@@ -1,6 +1,5 @@
 """`penstock pipeline archive | verify`: topics as Parquet files, and whether these are what the log was."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -114,8 +113,7 @@ def archive(
                 is_stopped=pipeline.asked_to_end(),
                 grace=grace,
             )
-            view.close()
-            _tell_end(done, as_json)
+        _tell_end(done, as_json)
 
 
 def _tell_end(done: "Progress", as_json: bool) -> None:
@@ -125,7 +123,6 @@ def _tell_end(done: "Progress", as_json: bool) -> None:
         files = f"{counted(done.files, 'file')} of {shown_size(done.size_bytes)}" if done.files else "nothing new"
         lost = f"; {counted(done.lost, 'offset')} had expired" if done.lost else ""
         print_line(f"Archived {counted(done.rows, 'message')}: {files}{lost}.")
-    sys.stdout.flush()
 
 
 def verify(
@@ -153,9 +150,8 @@ def verify(
         archives_in(path, topic)
         with pipeline_started("verify", View(as_json=as_json, every_s=_PROGRESS_S), chosen) as pipeline:
             verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic)
-            for verdict in verdicts:
-                _tell_verdict(verdict, as_json)
-            sys.stdout.flush()
+        for verdict in verdicts:
+            _tell_verdict(verdict, as_json)
         if any(verdict.differences for verdict in verdicts):
             raise typer.Exit(EXIT_DAMAGED)
 

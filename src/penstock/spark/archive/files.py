@@ -8,6 +8,7 @@ value is not an empty value, and times are in milliseconds.
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -75,7 +76,8 @@ class PieceWriter:
                 self._finish(day)
 
     def _finish(self, day: int) -> None:
-        self._files.append(self._open.pop(day).finish())
+        self._files.append(self._open[day].finish())
+        del self._open[day]
 
     def finish(self, start: int, end: int) -> Piece:
         """The piece of these offsets; its files are on the disk."""
@@ -84,9 +86,9 @@ class PieceWriter:
         return Piece(self._partition, start, end, files=tuple(sorted(self._files, key=lambda each: each.first)))
 
     def discard(self) -> None:
-        """Delete what was written."""
-        for day in list(self._open):
-            self._finish(day)
+        """Delete what was written, also where nothing more can be."""
+        while self._open:
+            self._open.popitem()[1].abandon()
         for file in self._files:
             self._shelf.store.delete(self._shelf.staged_place(file))
 
@@ -100,7 +102,7 @@ class _Growing:
         self._empty = StoredFile(f"{directory}/{first:020}-{uuid4().hex[:12]}.parquet", first, first, 0, 0, 0, 0, 0)
         self._path = shelf.staged_place(self._empty)
         self._sink = _Summing(shelf.store.open_output(self._path))
-        self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_WRITING)
+        self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._rows = 0
@@ -124,12 +126,22 @@ class _Growing:
 
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._held, SCHEMA)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_WRITING)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._held, self._held_bytes = [], 0
+
+    def abandon(self) -> None:
+        for each in (self._writer, self._sink):
+            with suppress(OSError, pa.ArrowException):
+                if each is not None:
+                    each.close()
+        self._shelf.store.delete(self._path)
 
     def finish(self) -> StoredFile:
         if self._held:
             self._flush()
+        assert self._writer is not None, "a file is begun for messages"
         self._writer.close()
         self._sink.close()
         self._shelf.store.keep(self._path)

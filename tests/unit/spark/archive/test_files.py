@@ -1,7 +1,10 @@
 """Messages as Parquet files by day, and back: nothing is changed, and offsets come in order."""
 
+import errno
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +16,7 @@ from penstock.spark.archive import files as files_module
 from penstock.spark.archive.files import OPEN_MAX, SCHEMA, read_piece
 from penstock.spark.archive.pieces import Piece
 from penstock.spark.archive.shelf import Shelf
+from penstock.spark.archive.store import Store
 from unit.spark.archive.test_shelf import DAY_MS, made, messages, written
 
 
@@ -92,3 +96,48 @@ def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
             read(shelf, piece, 0, 3)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         path.unlink(missing_ok=True)
+
+
+class Full(Store):
+    """A file system with room for so many bytes in each file."""
+
+    room_bytes = 0
+
+    def open_output(self, path: str) -> Any:
+        return FullFile(super().open_output(path), self.room_bytes)
+
+
+class FullFile:
+    def __init__(self, file: Any, room_bytes: int) -> None:
+        self._file = file
+        self._room_bytes = room_bytes
+
+    def write(self, data: bytes) -> int:
+        if len(data) > self._room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._room_bytes -= len(data)
+        written: int = self._file.write(data)
+        return written
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.mark.parametrize("room_bytes", [0, 4, 100, 1000])
+def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int
+) -> None:
+    monkeypatch.setattr(files_module, "GROUP_BYTES", 1)
+    shelf = made(tmp_path)
+    shelf.store = Full(shelf.store.filesystem, shelf.store.root)
+    shelf.store.room_bytes = room_bytes
+    writer = files_module.PieceWriter(shelf, 0)
+
+    def work() -> None:
+        writer.write(messages(0, 0, 20, lambda offset: offset // 10 * DAY_MS))
+        writer.finish(0, 20)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        work()
+    writer.discard()
+    assert not list((tmp_path / shelf.staged).iterdir())

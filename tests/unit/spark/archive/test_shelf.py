@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.consuming.arrow import SCHEMA
@@ -179,3 +180,25 @@ def test_a_damaged_index_is_told_as_such(tmp_path: Path) -> None:
     for read in (shelf.extents, shelf.pieces):
         with pytest.raises(PenstockError, match=r"the index of the archive of 'orders' .* is damaged"):
             read()
+
+
+def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 3)
+    store = Store(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
+    monkeypatch.setattr("penstock.spark.archive.shelf.store_of", lambda path: store)
+    assert not store.is_local
+    shelf = Shelf("s3://bucket", "orders")
+    assert shelf.topic_id() is None
+    shelf.begin(ID)
+    for number in range(4):
+        with kept(shelf) as keeper:
+            keeper.recover()
+            keeper.commit(batch_of(shelf, number))
+            batch_of(shelf, number)  # Written, and never committed.
+    with kept(shelf) as keeper:
+        keeper.recover()
+        with pytest.raises(FileExistsError):
+            store.create("_penstock/orders/archive.json", b"")
+    assert [offsets(shelf, partition) for partition in range(2)] == [list(range(4 * ROWS))] * 2
+    assert not files_under(tmp_path / "bucket" / shelf.staged)
+    assert len(files_under(tmp_path / "bucket" / "data")) == 8
