@@ -34,7 +34,6 @@ _HINTS = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "`--data-loss earliest` goes on with what is there, and remembers the hole.",
     ErrorCode.UNKNOWN_TOPIC_ID: "Choose another place for the new topic with --to; the old archive stays as it is.",
     ErrorCode.RESOURCE_NOT_FOUND: "`penstock pipeline archive` makes one.",
-    ErrorCode.CORRUPT_MESSAGE: "`penstock pipeline verify` says what else is damaged.",
 }
 
 

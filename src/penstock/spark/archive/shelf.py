@@ -92,7 +92,7 @@ class Shelf:
         return {span: found[span] for span in living(found)}
 
     def extents(self) -> dict[int, Extent]:
-        """What there is of each partition. CORRUPT_MESSAGE where the index is damaged, here and below."""
+        """What there is of each partition. CORRUPT_MESSAGE where the index cannot be read, here and below."""
         together: dict[int, Extent] = {}
         for found in self._each_segment(_extents_of):
             for partition, extent in found.items():
@@ -110,8 +110,8 @@ class Shelf:
                 return [read(self.store, f"{self.index}/{e.name}", e.stamp) for e in self.spans().values()]
             except FileNotFoundError as error:
                 gone = error
-            except pa.ArrowException as error:
-                text = f"the index of the archive of {self.topic!r} in {self.path} is damaged: {error}"
+            except (pa.ArrowException, OSError) as error:
+                text = f"the index of the archive of {self.topic!r} in {self.path} cannot be read: {error}"
                 raise PenstockError(ErrorCode.CORRUPT_MESSAGE, text) from None
         raise gone
 

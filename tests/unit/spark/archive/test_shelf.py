@@ -171,15 +171,17 @@ def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> Non
         shelf.begin(ID)
 
 
-def test_a_damaged_index_is_told_as_such(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:60] + b"x" + data[61:]])
+def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         keeper.commit(batch_of(shelf, 0))
     (segment,) = (tmp_path / "_penstock" / "orders" / "index").iterdir()
-    segment.write_bytes(segment.read_bytes()[:-3])
+    segment.write_bytes(damage(segment.read_bytes()))
     for read in (shelf.extents, shelf.pieces):
-        with pytest.raises(PenstockError, match=r"the index of the archive of 'orders' .* is damaged"):
+        with pytest.raises(PenstockError, match=r"the index of the archive of 'orders' .* cannot be read") as caught:
             read()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
