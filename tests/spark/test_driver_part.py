@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client, connect
 from penstock.spark import stream_reader
+from penstock.spark.archive.shelf import Shelf
+from penstock.spark.archive.source import ArchivingReader
 from penstock.spark.options import parse_options, source_options
 from penstock.spark.stream_reader import StreamReader
+from penstock.spark.survey import view_of
 from penstock.testing import EmbeddedBroker
 
 Position = dict[str, Any]
@@ -101,6 +104,21 @@ def test_where_reading_is_to_go_on_it_does_from_where_the_log_was_cut_or_from_it
     later = reader.latestOffset(after, ReadAllAvailable())
     assert spans(reader, after, later) == [(8, 12)]
     assert "resumed" not in later["orders"]
+
+
+def test_no_policy_lets_an_archive_go_on_with_a_log_that_has_lost_its_end(
+    broker: EmbeddedBroker, client: Client, tmp_path: Path
+) -> None:
+    Shelf(str(tmp_path / "archive"), "orders").begin(view_of(client, "orders").topic_id)
+    said = {"bootstrap": broker.bootstrap, "topic": "orders", "archive": str(tmp_path / "archive")}
+    options = source_options(parse_options({**said, "dataLoss": "earliest"}), streaming=True)
+    reader = ArchivingReader(options, StructType().add("piece", StringType()))
+    before = restored(broker, client, reader, 3)
+    after = reader.latestOffset(before, ReadAllAvailable())
+    with pytest.raises(
+        PenstockError, match="orders-0: the log has lost what it had from offset 5 on, which is archived"
+    ):
+        reader.partitions(before, after)
 
 
 def test_a_broker_that_comes_back_with_everything_changes_no_position(broker: EmbeddedBroker, client: Client) -> None:

@@ -21,9 +21,9 @@ from penstock.spark.connections import client_of
 from penstock.spark.fetching import fetch_records
 from penstock.spark.options import DataLoss, SourceOptions, parse_options, source_options
 from penstock.spark.planning import Range, plan
-from penstock.spark.positions import bytes_of, epochs_of, from_json, offsets_of, positions_of, resumed_of
+from penstock.spark.positions import Positions, bytes_of, epochs_of, from_json, offsets_of, positions_of, resumed_of
 from penstock.spark.positions import to_json as position_json
-from penstock.spark.ranges import Reach, between
+from penstock.spark.ranges import Reach, between, is_resumed
 from penstock.spark.reader import Task
 from penstock.spark.stream_reader import StreamReader
 from penstock.spark.survey import Survey
@@ -92,6 +92,7 @@ class ArchivingReader(StreamReader):
         before = positions_of(starts, ids, epochs=epochs_of(known), resumed=resumed_of(known))
         extents = self._survey.extents([where for where, last in offsets_of(after).items() if starts[where] < last])
         self._check_there(starts, extents)
+        _check_kept(before, after)
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
 
@@ -112,6 +113,16 @@ class ArchivingReader(StreamReader):
         ranges: Sequence[Range] = partition.value or ()
         for piece in store(ranges, self._options) if ranges else ():
             yield pa.RecordBatch.from_pylist([{"piece": to_json(piece)}], schema=_ROW)
+
+
+def _check_kept(before: Positions, after: Positions) -> None:
+    """A log that has lost its end has other messages by now at offsets that are archived: no policy helps there."""
+    for topic, position in after.items():
+        for number, offset in position.resumed.items():
+            if is_resumed(before[topic], position, number):
+                where = TopicPartition(topic, number)
+                text = f"{where}: the log has lost what it had from offset {offset} on, which is archived"
+                raise PenstockError(ErrorCode.FENCED_LEADER_EPOCH, text)
 
 
 def shelf_of(options: SourceOptions) -> Shelf:
