@@ -11,11 +11,11 @@ from faults.rounds import ROUNDS, SEED
 from faults.spark.run import Victim, running
 from spark.cluster.machines import Cluster
 
-KILLS: dict[str, tuple[Victim, ...]] = {"local": (*(Victim.WORKER, Victim.BROKER) * 2, Victim.DRIVER)}
+KILLS: dict[str, tuple[Victim, ...]] = {"local": (*(Victim.WORKER, Victim.BROKER) * 2, Victim.PLANNER, Victim.DRIVER)}
 """What is killed in a round, in some order. Drivers and clusters take long to start."""
 if ROUNDS > 1:
     KILLS = {
-        "local": (Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 4,
+        "local": (*(Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 4, Victim.PLANNER, Victim.PLANNER),
         "cluster": (*(Victim.EXECUTOR,) * 8, Victim.WORKER, Victim.BROKER),
     }
 
@@ -34,4 +34,5 @@ def test_whatever_is_killed_each_row_is_written_once_and_the_counts_are_right(
         for victim in random.sample(KILLS[place], len(KILLS[place])):
             run.kill(victim)
         run.finish()
-        assert run.driver.failures() == []
+        # Spark has one process for the driver's part of a source; without it a query fails, and is started again.
+        assert len(run.driver.failures()) <= 2 * KILLS[place].count(Victim.PLANNER)

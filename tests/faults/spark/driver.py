@@ -12,7 +12,8 @@ from faults.spark.job import FAILED
 
 END_S = 120
 _TESTS = Path(__file__).parents[2]
-_WORKERS = b"pyspark.daemon\0pyspark.worker\0"
+_DAEMON = b"pyspark.daemon\0"
+_WORKERS = _DAEMON + b"pyspark.worker\0"
 _EXECUTOR = b".CoarseGrainedExecutorBackend\0"
 
 
@@ -90,6 +91,11 @@ def workers(*sessions: int) -> list[int]:
     found = [each for each in processes(*sessions) if _WORKERS in each.command]
     ids = {each.id for each in found}
     return [each.id for each in found if each.parent in ids]
+
+
+def planners(*sessions: int) -> list[int]:
+    """Which processes run the driver's parts of sources and sinks."""
+    return [each.id for each in processes(*sessions) if _DAEMON in each.command and _WORKERS not in each.command]
 
 
 def executors(*sessions: int) -> list[int]:

@@ -1,5 +1,6 @@
 """Readers of the topics that queries write to, from the beginning on and through whatever happens meanwhile."""
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,6 +14,8 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import connect
 
 PATIENCE_S = 90
+
+_log = logging.getLogger(__name__)
 Row = tuple[bytes, bytes]
 """Key and value, which is brief once it is kept."""
 
@@ -43,6 +46,7 @@ class Reader(threading.Thread, ABC):
                 elif self._is_over():
                     return
         except BaseException as failure:
+            _log.exception("%s failed", self.name)
             self.failure = failure
 
     def _is_over(self) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from faults.load import create_topic
 from faults.spark.checkpoint import Checkpoint
-from faults.spark.driver import Driver, executors, kill, workers
+from faults.spark.driver import Driver, executors, kill, planners, workers
 from faults.spark.messages import Feeder
 from faults.spark.oracle import Logs, check_copies, check_counts, check_source, phase, rows_read
 from faults.spark.readers import LibrdkafkaReader, Reader, SdkReader
@@ -35,10 +35,11 @@ class Victim(StrEnum):
     DRIVER = "driver"
     WORKER = "worker"
     EXECUTOR = "executor"
+    PLANNER = "planner"
     BROKER = "broker"
 
 
-SOME = {Victim.WORKER: workers, Victim.EXECUTOR: executors}
+SOME = {Victim.WORKER: workers, Victim.EXECUTOR: executors, Victim.PLANNER: planners}
 """Of which one or all are killed."""
 
 
