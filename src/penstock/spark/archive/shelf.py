@@ -147,6 +147,8 @@ class Keeper:
         self._store = shelf.store
         self._lock = threading.Lock()
         self._is_closed = False
+        self._has_failed = False
+        """In a commit: whether it counts, only the index knows."""
         self._spans = list(shelf.spans())
         self.ends = {partition: extent.end for partition, extent in shelf.extents().items()}
         """Up to where each partition is archived."""
@@ -158,30 +160,39 @@ class Keeper:
             span = span_of(entry.name)
             if span is not None and span not in self._spans:
                 self._store.delete(f"{shelf.index}/{entry.name}")
-        self._merge()
         staged = {entry.name for entry in self._store.names(shelf.staged)}
-        if not staged:
-            return
-        last = self._spans[-1:]  # What was merged was moved before.
+        last = [span for span in self._spans[-1:] if span.length == 1]  # What was merged was moved before.
         pieces = [piece for span in last for piece in decode(self._store.open_input(f"{shelf.index}/{span.name}"))]
         self._move(file for piece in pieces for file in piece.files if file.name.rpartition("/")[2] in staged)
         self._discard()
+        self._merge()
 
     def close(self) -> None:
-        """Delete files that no commit has named; one that is under way is waited for, and none comes after it."""
+        """Delete files that no commit has named; one that is under way is waited for, and none comes after it.
+
+        After one that failed, everything is left as it is: the index may name these files, and the next start knows.
+        """
         with self._lock:
             self._is_closed = True
-            self._discard()
+            if not self._has_failed:
+                self._discard()
 
     def _discard(self) -> None:
         for entry in self._store.names(self._shelf.staged):
             self._store.delete(f"{self._shelf.staged}/{entry.name}")
 
     def commit(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Add a batch; what of it was new. DATA_DIRECTORY_IN_USE when somebody else has added to the archive."""
+        """Add a batch; what of it was new. DATA_DIRECTORY_IN_USE when somebody else has added to the archive.
+
+        After a failure there is no other: whether the batch was added is found out by the next keeper.
+        """
         with self._lock:
             assert not self._is_closed, "what was staged is deleted"
-            return self._commit(pieces)
+            assert not self._has_failed, "what was staged may be committed"
+            self._has_failed = True
+            new = self._commit(pieces)
+            self._has_failed = False
+            return new
 
     def _commit(self, pieces: Sequence[Piece]) -> list[Piece]:
         shelf = self._shelf
@@ -191,6 +202,7 @@ class Keeper:
             raise _in_use(shelf, str(error)) from None
         if new:
             span = Span(number := self._spans[-1].last + 1 if self._spans else 0, number)
+            self._store.keep(shelf.staged)
             try:
                 self._store.create(f"{shelf.index}/{span.name}", encode(new))
             except FileExistsError:

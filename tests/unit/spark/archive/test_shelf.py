@@ -1,10 +1,11 @@
 """An archive survives whatever becomes of the one who writes it: a batch is part of it whole or not at all."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from itertools import count
+from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.sdk.consuming.arrow import SCHEMA
 from penstock.spark.archive.files import PieceWriter, read_piece
 from penstock.spark.archive.pieces import Piece
-from penstock.spark.archive.segments import FANOUT
+from penstock.spark.archive.segments import FANOUT, Span
 from penstock.spark.archive.shelf import Keeper, Shelf, kept
 from penstock.spark.archive.store import Store, store_of
 
@@ -91,12 +92,23 @@ class KilledError(BaseException):
     """As if the process ended there."""
 
 
-class Mortal(Store):
-    """Does so many more things, and then none."""
+class Failure(NamedTuple):
+    """A thing that is to be done fails, before it is done or after; and from then on all others, or no other."""
 
-    def __init__(self, store: Store, left: Iterator[int]) -> None:
+    error: BaseException
+    is_late: bool = False
+    is_last: bool = False
+
+    def after(self, done: int) -> Iterator[bool]:
+        """Whether what comes next fails, when so much was done."""
+        return chain(repeat(False, done), [True], repeat(not self.is_last))
+
+
+class Mortal(Store):
+    def __init__(self, store: Store, failure: Failure, is_failing: Iterator[bool]) -> None:
         super().__init__(store.filesystem, store.root)
-        self._left = left
+        self._failure = failure
+        self._is_failing = is_failing
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -105,9 +117,11 @@ class Mortal(Store):
         return found
 
     def _do(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        if next(self._left, None) is None:
-            raise KilledError
-        return work(*arguments)
+        if not next(self._is_failing):
+            return work(*arguments)
+        if self._failure.is_late:
+            work(*arguments)
+        raise self._failure.error
 
 
 def work(path: Path, batches: int) -> None:
@@ -115,25 +129,42 @@ def work(path: Path, batches: int) -> None:
     shelf = made(path)
     with kept(shelf) as keeper:
         keeper.recover()
-        for number in range(keeper.ends.get(0, 0) // ROWS, batches):
-            keeper.commit(batch_of(shelf, number))
+        try:
+            for number in range(keeper.ends.get(0, 0) // ROWS, batches):
+                keeper.commit(batch_of(shelf, number))
+        except OSError:
+            with suppress(OSError):
+                keeper.close()
+            raise
+        keeper.close()
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(KilledError()),
+        Failure(OSError("no room")),
+        Failure(OSError("no answer"), is_last=True),
+        Failure(OSError("the answer is lost"), is_late=True, is_last=True),
+    ],
+    ids=lambda failure: repr(failure.error),
+)
 def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 3)
-    batches = 4
+    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 2)
+    monkeypatch.setattr("os.fsync", lambda file: None)  # No power fails here.
+    batches = 3
     for lives in count():
         path = tmp_path / str(lives)
         path.mkdir()
         with monkeypatch.context() as patched:
-            left = iter(range(lives))
-            patched.setattr("penstock.spark.archive.shelf.store_of", lambda path: Mortal(store_of(path), left))  # noqa: B023
+            mortal = partial(Mortal, store_of(str(path)), failure, failure.after(lives))
+            patched.setattr("penstock.spark.archive.shelf.store_of", lambda path: mortal())  # noqa: B023
             try:
                 work(path, batches)
                 break
-            except KilledError:
+            except (KilledError, OSError):
                 pass
         half = Shelf(str(path), "orders")
         reached = {partition: extent.end for partition, extent in half.extents().items()}
@@ -146,7 +177,20 @@ def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_m
         known = {whole.place(file) for piece in whole.pieces() for file in piece.files}
         assert {f"data/{name}" for name in files_under(path / "data")} == known
         assert not files_under(path / "_penstock" / "orders" / "staged")
-    assert lives > 40
+    assert lives > 30
+
+
+def test_files_are_on_the_disk_under_their_names_before_the_commit_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = made(tmp_path)
+    batch = batch_of(shelf, 0)
+    done: list[tuple[str, ...]] = []
+    with kept(shelf) as keeper, monkeypatch.context() as patched:
+        for name in ("keep", "create"):
+            patched.setattr(shelf.store, name, lambda *paths, name=name: done.append((name, *paths[:1])))
+        keeper.commit(batch)
+    assert done[:2] == [("keep", shelf.staged), ("create", f"{shelf.index}/{Span(0, 0).name}")]
 
 
 def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
