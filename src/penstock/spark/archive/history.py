@@ -83,13 +83,13 @@ class LongSurvey(Survey):
     def _first_at(self, where: TopicPartition, time_ms: int, before: int) -> int:
         """The first archived offset before this one whose message is as late; this one, where there is none."""
         shelf = Shelf(self._path, where.topic)
-        for piece in shelf.pieces(where.partition, 0, before):
-            if any(file.latest_ms >= time_ms for file in piece.files):
-                for batch in read_piece(shelf, piece, piece.start, before, ["timestamp"]):
-                    late = batch.filter(pc.greater_equal(batch.column("timestamp").cast(pa.int64()), time_ms))
-                    if late.num_rows:
-                        offset: int = late.column("offset")[0].as_py()
-                        return offset
+        piece = shelf.first_at(where.partition, time_ms, before)
+        if piece is not None:
+            for batch in read_piece(shelf, piece, piece.start, before, ["timestamp"]):
+                late = batch.filter(pc.greater_equal(batch.column("timestamp").cast(pa.int64()), time_ms))
+                if late.num_rows:
+                    offset: int = late.column("offset")[0].as_py()
+                    return offset
         return before
 
     def bytes_each(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, float]:

@@ -3,7 +3,8 @@
 A segment is a Parquet file, `<first>-<last>.parquet`, with the pieces that the commits of these numbers added. As soon
 as `FANOUT` segments of the same length are at the end, one takes their place; so a commit is written again as often as
 the logarithm of their number says, and a reader opens few files. A merged segment is there before those that it is made
-of go: where both are seen, the longer one counts.
+of go: where both are seen, the longer one counts. Rows are in the order of partitions and offsets. What grows with the
+archive is done in columns, without an object for each row: merging, and looking for a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,8 @@ from penstock.spark.archive.pieces import Interval, Piece, StoredFile, by_partit
 FANOUT = 16
 _DIGITS = 12
 _SUFFIX = ".parquet"
+MERGED_ROWS = 1_000_000
+"""A segment that would have more is not made of others: merging takes memory, and time within a commit."""
 _GROUP_ROWS = 20_000
 """Rows of a segment that are read together; with pieces in order, a reader skips the others."""
 
@@ -94,7 +97,19 @@ def encode(pieces: Iterable[Piece]) -> bytes:
         for line in by_partition(pieces).values()
         for piece in line
     ]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    return _encoded(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+
+def merge(files: Iterable[pa.NativeFile]) -> bytes | None:
+    """One segment's file of several; None where it would be too large."""
+    parts = [pq.ParquetFile(file, page_checksum_verification=True) for file in files]
+    if sum(part.metadata.num_rows for part in parts) > MERGED_ROWS:
+        return None
+    table = pa.concat_tables([part.read() for part in parts])
+    return _encoded(table.sort_by([("partition", "ascending"), ("start", "ascending")]))
+
+
+def _encoded(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", row_group_size=_GROUP_ROWS, write_page_checksum=True)
     found: bytes = sink.getvalue().to_pybytes()
@@ -103,10 +118,26 @@ def encode(pieces: Iterable[Piece]) -> bytes:
 
 def decode(file: pa.NativeFile, partition: int | None = None, start: int = 0, end: int = 2**63 - 1) -> list[Piece]:
     """The pieces of a segment, or those with some of these offsets of a partition."""
+    return _pieces(_table(file, partition, start, end))
+
+
+def first_at(file: pa.NativeFile, partition: int, time_ms: int, before: int) -> Piece | None:
+    """The first piece of a partition that has a message as late as this, of those that begin before an offset."""
+    table = _table(file, partition, 0, before)
+    files = table.column("files").combine_chunks()
+    is_late = pc.greater_equal(pc.struct_field(files.flatten(), "latest_ms"), time_ms)
+    rows = pc.list_parent_indices(files).filter(is_late)
+    return _pieces(table.slice(rows[0].as_py(), 1))[0] if len(rows) else None
+
+
+def _table(file: pa.NativeFile, partition: int | None, start: int, end: int) -> pa.Table:
     wanted = (pc.field("start") < end) & (pc.field("end") > start)
     if partition is not None:
         wanted &= pc.field("partition") == partition
-    table = pq.read_table(file, columns=[*Piece._fields], filters=wanted, page_checksum_verification=True)
+    return pq.read_table(file, columns=[*Piece._fields], filters=wanted, page_checksum_verification=True)
+
+
+def _pieces(table: pa.Table) -> list[Piece]:
     return [
         Piece(
             row["partition"],

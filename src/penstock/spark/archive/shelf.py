@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.archive.pieces import Piece, StoredFile, added
-from penstock.spark.archive.segments import Extent, Span, decode, due, encode, extents, living, span_of
+from penstock.spark.archive.segments import Extent, Span, decode, due, encode, extents, first_at, living, merge, span_of
 from penstock.spark.archive.store import Entry, Store, store_of
 
 T = TypeVar("T")
@@ -103,6 +103,11 @@ class Shelf:
         """All, or those with some of these offsets of a partition; in order."""
         found = self._each_segment(lambda store, path, _: decode(store.open_input(path), partition, start, end))
         return sorted(piece for some in found for piece in some)
+
+    def first_at(self, partition: int, time_ms: int, before: int) -> Piece | None:
+        """The first piece with a message as late as this, of those that begin before an offset."""
+        found = self._each_segment(lambda store, path, _: first_at(store.open_input(path), partition, time_ms, before))
+        return min((piece for piece in found if piece is not None), default=None)
 
     def _each_segment(self, read: Callable[[Store, str, tuple[int, int]], T]) -> list[T]:
         for _ in range(_RELISTED):
@@ -233,8 +238,10 @@ class Keeper:
         shelf = self._shelf
         while parts := due(self._spans):
             whole = Span(parts[0].first, parts[-1].last)
-            pieces = [piece for span in parts for piece in decode(self._store.open_input(f"{shelf.index}/{span.name}"))]
-            self._store.create(f"{shelf.index}/{whole.name}", encode(pieces))
+            data = merge(self._store.open_input(f"{shelf.index}/{span.name}") for span in parts)
+            if data is None:
+                break
+            self._store.create(f"{shelf.index}/{whole.name}", data)
             self._spans[-len(parts) :] = [whole]
             for span in parts:
                 self._store.delete(f"{shelf.index}/{span.name}")

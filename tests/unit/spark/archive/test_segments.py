@@ -1,6 +1,7 @@
 """The index as files: nothing is lost by merging, and there are never many of them."""
 
 import math
+from operator import attrgetter
 
 import pyarrow as pa
 import pytest
@@ -8,9 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.archive.pieces import Piece, StoredFile
-from penstock.spark.archive.segments import FANOUT, Extent, Span, decode, due, encode, extents, living, span_of
+from penstock.spark.archive.segments import (
+    FANOUT,
+    Extent,
+    Span,
+    decode,
+    due,
+    encode,
+    extents,
+    first_at,
+    living,
+    merge,
+    span_of,
+)
 
-BIG = 2**62
+BIG = 2**61
+"""The sum of two is still a number of 64 bits."""
 files = st.builds(
     StoredFile,
     st.text("abc=/", min_size=1, max_size=20),
@@ -70,6 +84,37 @@ def test_pieces_come_back_as_they_were(given_pieces: list[Piece]) -> None:
     assert sorted(decode(pa.BufferReader(data))) == sorted(given_pieces)
     wanted = [piece for piece in given_pieces if piece.partition == 1 and piece.start < 60 and piece.end > 150]
     assert sorted(decode(pa.BufferReader(data), 1, 150, 60)) == sorted(wanted)
+
+
+@given(st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=4))
+def test_a_merged_segment_has_the_pieces_of_all_in_order(parts: list[list[Piece]]) -> None:
+    data = merge(pa.BufferReader(encode(part)) for part in parts)
+    assert data is not None
+    found = decode(pa.BufferReader(data))
+    assert sorted(found) == sorted(piece for part in parts for piece in part)
+    assert found == sorted(found, key=attrgetter("partition", "start"))
+
+
+def test_segments_are_not_merged_into_one_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.spark.archive.segments.MERGED_ROWS", 2)
+    part = encode([Piece(0, 0, 5)])
+    assert merge([pa.BufferReader(part)] * 3) is None
+    assert merge([pa.BufferReader(part)] * 2) is not None
+
+
+@given(st.lists(pieces, max_size=8), st.integers(-BIG, BIG), st.integers(0, 100))
+def test_the_first_piece_of_a_time_is_found(given_pieces: list[Piece], time_ms: int, before: int) -> None:
+    late = [
+        piece
+        for piece in given_pieces
+        if piece.partition == 1 and piece.start < before and any(file.latest_ms >= time_ms for file in piece.files)
+    ]
+    found = first_at(pa.BufferReader(encode(given_pieces)), 1, time_ms, before)
+    if found is None:
+        assert not late
+    else:
+        assert found in late
+        assert found.start == min(piece.start for piece in late)
 
 
 def test_extents_add_up_whatever_segments_they_are_in() -> None:

@@ -88,6 +88,19 @@ def test_after_many_batches_the_index_has_few_files_and_every_piece(tmp_path: Pa
     assert not files_under(tmp_path / "_penstock" / "orders" / "staged")
 
 
+def test_an_index_whose_segments_grow_no_more_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 2)
+    monkeypatch.setattr("penstock.spark.archive.segments.MERGED_ROWS", 8)
+    shelf = made(tmp_path)
+    for number in range(13):
+        with kept(shelf) as keeper:
+            keeper.recover()
+            keeper.commit(batch_of(shelf, number))
+            keeper.close()
+    assert [span.length for span in shelf.spans()] == [4, 4, 4, 1]
+    assert offsets(shelf, 1) == list(range(13 * ROWS))
+
+
 class KilledError(BaseException):
     """As if the process ended there."""
 
