@@ -1,5 +1,6 @@
 """`penstock pipeline init | run | archive | verify`: work on topics with Spark, by files."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from penstock.cli.spark import (
     read_settings,
     spark_expected,
 )
+from penstock.model.bootstrap import BOOTSTRAP_VARIABLE
 
 if TYPE_CHECKING:
     from penstock.cli.pipeline_view import View
@@ -65,12 +67,13 @@ def run(
 ) -> None:
     """Run a pipeline that is a file, until it ends or Ctrl-C ends it.
 
-    A Python file finds a Spark session as `spark` and the brokers as `bootstrap`. It may do any work and start any
-    number of streams; when it has run, the command waits for them, and shows how many rows each has read, how fast, and
-    how many messages it is behind. When one fails, the others are stopped and the command fails.
+    A Python file finds a Spark session as `spark`. It may do any work and start any number of streams; when it has run,
+    the command waits for them, and shows how many rows each has read, how fast, and how many messages it is behind.
+    When one fails, the others are stopped and the command fails. Where the file does not say otherwise, topics are
+    those of the brokers named here, whose addresses it finds as `bootstrap`.
 
     A file of SQL has statements divided by semicolons; what they answer is printed. `${bootstrap}` stands for the
-    brokers.
+    brokers' addresses.
 
     A project of Spark Declarative Pipelines is a directory with a `spark-pipeline.yml`. Each run reads what is new, and
     ends.
@@ -81,14 +84,16 @@ def run(
     with failures_explained(as_json):
         spark_expected()
         settings = read_settings(conf or [])
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
         from penstock.cli.pipeline_view import View
 
         view = View(as_json=as_json, every_s=every)
         chosen = Chosen(master, settings, log, grace, verbose)
         if file.is_dir() or file.suffix in (".yml", ".yaml"):
-            _run_project(file, bootstrap, view, chosen)
+            _run_project(file, view, chosen)
             return
-        work = _work(file, arguments or [], bootstrap, limit, as_json)
+        with failures_of_spark(view, chosen):
+            work = _work(file, arguments or [], bootstrap, limit, as_json)
         from penstock.spark.pipelines.running import reading_once
 
         with pipeline_started(file.stem, view, chosen, file) as pipeline, reading_once() if once else nullcontext():
@@ -96,7 +101,7 @@ def run(
             pipeline.wait()
 
 
-def _run_project(path: Path, bootstrap: str, view: "View", chosen: Chosen) -> None:
+def _run_project(path: Path, view: "View", chosen: Chosen) -> None:
     from penstock.spark.pipelines.project import run_project, specification
 
     file = specification(path)
@@ -105,7 +110,6 @@ def _run_project(path: Path, bootstrap: str, view: "View", chosen: Chosen) -> No
     with failures_of_spark(view, chosen), chosen.opened_log() as log:
         run_project(
             file,
-            bootstrap=bootstrap,
             master=chosen.master,
             settings=chosen.settings,
             tell=view.note,

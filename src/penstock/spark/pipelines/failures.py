@@ -83,5 +83,5 @@ def _line_of(error: BaseException, file: Path) -> int | None:
 
 def _named(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        return f"{error.msg}: {(error.text or '').strip()}".rstrip(": ")
+        return f"{error.msg}: {error.text.strip()}" if error.text else error.msg
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -13,11 +13,10 @@ from typing import TextIO
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.java import java_environment
-from penstock.spark.pipelines.failures import PipelineError, told
+from penstock.spark.pipelines.failures import told
 from penstock.spark.pipelines.spark_log import SparkLog, log_option
 from penstock.spark.pipelines.stopping import Stop
 
-BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 SETTINGS = {
     # Without it, tables are forgotten at the end of a run, and stand in the way of the next.
     "spark.sql.catalogImplementation": "hive",
@@ -26,6 +25,7 @@ SETTINGS = {
 }
 _SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _HERE = "local[*]"
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 def specification(path: Path) -> Path | None:
@@ -38,14 +38,13 @@ def specification(path: Path) -> Path | None:
 def run_project(
     file: Path,
     *,
-    bootstrap: str,
     master: str | None,
     settings: Mapping[str, str],
     tell: Callable[[str], None],
     log: TextIO | None,
     grace_s: float,
 ) -> None:
-    """Run the project of this file once; what Spark's command prints goes to standard output.
+    """Run the project of this file once; what Spark's command prints goes to `tell`, but for what is Spark's noise.
 
     PipelineError when it fails; KeyboardInterrupt when a signal has ended it. INVALID_SETTING for a `master` that
     cannot run projects.
@@ -57,25 +56,27 @@ def run_project(
     said: list[str] = []
 
     def hear(line: str) -> None:
-        said.append(line)
-        if line.startswith("spark: "):
+        if said or line.startswith(_TRACEBACK):
+            said.append(line)
+        else:
             tell(line)
 
     stop = Stop()
-    with stop.by_signals(), _begun(file, where, settings, bootstrap) as process:
+    with stop.by_signals(), _begun(file, where, settings) as process:
         try:
-            assert process.stderr is not None
-            SparkLog(hear, log).read(process.stderr)
+            assert process.stdout is not None
+            SparkLog(hear, log).read(process.stdout)
             code = process.wait()
         except KeyboardInterrupt:
             _end(process, grace_s)
             raise
     if code:
-        text = "\n".join(said)
-        raise told(text, file.parent.name or str(file), file) if said else _silent(file, code)
+        name = file.resolve().parent.name
+        reason = f"spark-pipelines ended with exit code {code}"
+        raise told("\n".join(said) or reason, name, file)
 
 
-def _begun(file: Path, master: str, settings: Mapping[str, str], bootstrap: str) -> "subprocess.Popen[str]":
+def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.Popen[str]":
     import pyspark
 
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
@@ -86,7 +87,6 @@ def _begun(file: Path, master: str, settings: Mapping[str, str], bootstrap: str)
         "PYSPARK_PYTHON": sys.executable,
         **os.environ,
         **java_environment(os.environ),
-        BOOTSTRAP_VARIABLE: bootstrap,
         "SPARK_SUBMIT_OPTS": f"{log_option()} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip(),
     }
     return subprocess.Popen(
@@ -94,7 +94,8 @@ def _begun(file: Path, master: str, settings: Mapping[str, str], bootstrap: str)
         cwd=file.resolve().parent,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
@@ -107,7 +108,3 @@ def _end(process: "subprocess.Popen[str]", grace_s: float) -> None:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _silent(file: Path, code: int) -> PipelineError:
-    return PipelineError(ErrorCode.PIPELINE_FAILED, f"{file.parent.name}: spark-pipelines ended with exit code {code}")

@@ -25,12 +25,16 @@ _KNOWN = frozenset(
         "DAGScheduler",  # "Failed to cancel job group": it had ended.
         "HiveConf",  # What Spark sets and Hive does not know.
         "NativeCodeLoader",
+        "ObjectStore",  # Hive, when it begins to keep the names of tables.
         "ResolveWriteToStream",  # What streams switch off by themselves.
+        "SessionState",  # Hive again.
         "TaskSetManager",  # Tasks that are tried again; those that fail for good are raised.
         "Utils",  # The name of this machine.
     }
 )
 _KNOWN_LINES = ("WARNING: Using incubator modules", "PySpark daemon failed to flush the output")
+_KNOWN_PART = "UserWarning: Failed to set spark."
+"""Of settings that Spark Connect has from its start, and cannot be given again."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _HANGING_UP = ("BrokenPipeError", "ConnectionResetError", "EOFError")
@@ -66,9 +70,14 @@ class Sieve:
                 yield from self._whole()
         elif line == _TRACEBACK:
             self._traceback = [line]
-        elif not (line.startswith(_KNOWN_LINES) or (self._is_dropped and (not line or line.startswith(_LINKS)))):
+        elif not self._is_known(line):
             self._is_dropped = False
             yield line
+
+    def _is_known(self, line: str) -> bool:
+        if line.startswith(_KNOWN_LINES) or _KNOWN_PART in line:
+            return True
+        return self._is_dropped and (not line or line.startswith(_LINKS))
 
     def _whole(self) -> Iterator[str]:
         """A worker that is hung up on while it ends is no news."""

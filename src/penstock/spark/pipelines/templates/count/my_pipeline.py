@@ -10,25 +10,18 @@ TARGET = "my_pipeline"
 messages = (
     spark.readStream.format("penstock")
     .schema("key BINARY")  # what is not needed is not read
-    .option("bootstrap", bootstrap)
     .option("topic", SOURCE)
-    .option("startingOffsets", "earliest")
+    .option("startingOffsets", "earliest")  # for the first start; after that the checkpoint knows
     .load()
 )
 
 counts = messages.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
 
-
-def store(batch, number):
-    """Under a txnId, a batch that is repeated after a crash adds only what is missing."""
-    writer = batch.write.format("penstock").option("bootstrap", bootstrap).option("topic", TARGET)
-    writer.option("txnId", "counts").option("rowOrder", "sorted").mode("append").save()
-
-
 (
     counts.writeStream.queryName("my_pipeline")
-    .foreachBatch(store)
+    .format("penstock")
     .outputMode("update")
+    .option("topic", TARGET)
     .option("checkpointLocation", "my_pipeline.checkpoint")
     .start()
 )

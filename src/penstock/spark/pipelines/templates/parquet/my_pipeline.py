@@ -9,7 +9,6 @@ FILES = "my_pipeline.parquet"
 
 messages = (
     spark.readStream.format("penstock")
-    .option("bootstrap", bootstrap)
     .option("topic", SOURCE)
     .option("startingOffsets", "earliest")
     .option("maxBytesPerTrigger", 256 * 1024 * 1024)  # so many bytes of messages go into the files of a batch

@@ -2,7 +2,7 @@
 -- Run it with `penstock pipeline run my_pipeline.sql`.
 
 CREATE TEMPORARY VIEW messages USING penstock
-OPTIONS (bootstrap '${bootstrap}', topic 'orders', valueFormat 'string');
+OPTIONS (topic 'orders', valueFormat 'string');
 
 SELECT partition, count(*) AS messages, min(timestamp) AS first, max(timestamp) AS last
 FROM messages GROUP BY partition ORDER BY partition;
@@ -12,6 +12,6 @@ FROM messages GROUP BY key ORDER BY messages DESC, key LIMIT 10;
 
 -- What is written has columns that are named here: value, and if wanted key, headers, partition, timestamp.
 CREATE TEMPORARY VIEW report (key BINARY, value STRING) USING penstock
-OPTIONS (bootstrap '${bootstrap}', topic 'my_pipeline');
+OPTIONS (topic 'my_pipeline');
 
 INSERT INTO report SELECT key, CAST(count(*) AS STRING) FROM messages GROUP BY key;

@@ -9,7 +9,6 @@ TARGET = "my_pipeline"
 
 messages = (
     spark.readStream.format("penstock")
-    .option("bootstrap", bootstrap)
     .option("topic", SOURCE)
     .option("startingOffsets", "earliest")  # for the first start; after that the checkpoint knows
     .option("valueFormat", "string")
@@ -22,7 +21,6 @@ changed = messages.where("value <> ''").selectExpr("key", "upper(value) AS value
 (
     changed.writeStream.queryName("my_pipeline")
     .format("penstock")
-    .option("bootstrap", bootstrap)
     .option("topic", TARGET)
     .option("checkpointLocation", "my_pipeline.checkpoint")
     .start()

@@ -1,0 +1,239 @@
+"""Pipelines that are files: what they do, how they end, and that every template does what it says."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.model.errors import ErrorCode
+from penstock.spark.pipelines.failures import PipelineError
+from penstock.spark.pipelines.running import Pipeline, reading_once
+from penstock.spark.pipelines.statements import Result, run_sql, split
+from penstock.spark.pipelines.stopping import stop_queries
+from penstock.spark.pipelines.templates import make, template
+from spark.command import running, stored
+from spark.site import LONG_S, Site
+
+STREAMS = ("transform", "count", "parquet")
+KEYS = ("a", "b", "c")
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+
+
+def put(site: Site, numbers: range) -> None:
+    with site.client.producer() as producer:
+        for number in numbers:
+            producer.put(site.topic, f"value-{number}".encode(), key=KEYS[number % len(KEYS)].encode())
+
+
+def loud(numbers: range) -> list[str]:
+    return sorted(f"VALUE-{number}" for number in numbers)
+
+
+def test_the_streams_of_the_templates_are_stopped_in_peace_and_go_on_where_they_were(site: Site) -> None:
+    files = [make(template(name), f"{site.topic}-{name}", site.topic, site.files)[0] for name in STREAMS]
+    both = site.files / "all.py"
+    both.write_text(
+        "from runpy import run_path\n"
+        f"for file in {[str(file) for file in files]}:\n"
+        "    run_path(file, {'spark': spark})\n"
+    )
+    put(site, range(30))
+    with running(site, both, "--every", "0.1", "--json") as pipeline:
+        while {each.get("rows") for each in pipeline.states()} != {30}:
+            pipeline.hear()
+        pipeline.interrupt()
+        assert pipeline.ended() == 0, pipeline.errors
+    put(site, range(30, 50))
+    with running(site, both, "--once") as pipeline:
+        assert pipeline.ended() == 0, pipeline.errors
+    names = [file.stem for file in files]
+    ends = {line for line in pipeline.errors if "ended" in line}
+    assert ends == {f"{name}: ended, 20 rows in 1 batch" for name in names}, pipeline.errors
+    assert sorted(value for _, value in stored(site, names[0])) == loud(range(50))
+    assert dict(stored(site, names[1])) == {"a": "17", "b": "17", "c": "16"}
+    assert site.spark.read.parquet(str(site.files / f"{names[2]}.parquet")).count() == 50
+
+
+def test_the_report_of_the_template_shows_tables_and_writes_a_topic(site: Site) -> None:
+    (file,) = make(template("report"), f"{site.topic}-report", site.topic, site.files)
+    put(site, range(10))
+    text = file.read_text().replace("OPTIONS (", "OPTIONS (bootstrap '${bootstrap}', ")
+    results = run(site, file, text)
+    answers = [(result.statement.line, [tuple(row)[:2] for row in result.rows]) for result in results if result.columns]
+    assert answers == [(7, [(0, 10)]), (10, [("a", 4), ("b", 3), ("c", 3)])]
+    assert dict(stored(site, f"{site.topic}-report")) == {"a": "4", "b": "3", "c": "3"}
+
+
+def run(site: Site, file: Path, text: str, rows_max: int = 100) -> list[Result]:
+    site.spark.conf.set("bootstrap", site.broker.bootstrap)
+    results: list[Result] = []
+    try:
+        run_sql(site.spark, file, text, rows_max, results.append)
+    finally:
+        for view in ("messages", "report"):
+            site.spark.catalog.dropTempView(view)
+    return results
+
+
+def test_the_examples_of_the_page_do_what_it_says(site: Site) -> None:
+    python, sql = re.findall(r"```(?:python|sql)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    put(site, range(6))
+    with watched(site) as pipeline, reading_once():
+        block = python.replace('"orders")', f'"{site.topic}").option("bootstrap", "{site.broker.bootstrap}")')
+        block = block.replace('"loud-orders")', f'"{site.topic}-loud").option("bootstrap", "{site.broker.bootstrap}")')
+        exec(block.replace("loud.checkpoint", str(site.files / "checkpoint")), {"spark": site.spark})
+        pipeline.wait()
+    assert sorted(value for _, value in stored(site, f"{site.topic}-loud")) == loud(range(6))
+    sql = sql.replace("OPTIONS (", "OPTIONS (bootstrap '${bootstrap}', ").replace("VIEW orders", "VIEW messages")
+    sql = sql.replace("FROM orders", "FROM messages").replace("'orders'", f"'{site.topic}'")
+    results = run(site, PAGE, sql.replace("'order-counts'", f"'{site.topic}-report'"))
+    assert [[tuple(row) for row in result.rows] for result in results if result.columns] == [
+        [("a", 2), ("b", 2), ("c", 2)]
+    ]
+    assert dict(stored(site, f"{site.topic}-report")) == dict.fromkeys(KEYS, "2")
+
+
+def test_statements_are_known_with_their_lines(site: Site) -> None:
+    text = (
+        "-- one; two\nSELECT 1; /* ; */ SELECT ';'\n;\nBEGIN\n  SELECT 1;\n  SELECT 2;\nEND;\n\nSELECT 3 -- ;\n;-- end"
+    )
+    found = split(site.spark, text)
+    assert [(each.line, each.text.strip().split("\n")[0]) for each in found] == [
+        (2, "SELECT 1"),
+        (2, "SELECT ';'"),
+        (4, "BEGIN"),
+        (9, "SELECT 3 -- ;"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SELECT 1;\n\nSELCT 2;", "r.sql, line 3: Syntax error at or near 'SELCT'"),
+        ("\nSELECT 1 AS x,\n  no;", r"r.sql, line 2: .*`no` cannot be resolved.* \(line 3\)"),
+        (
+            "CREATE TEMPORARY VIEW messages USING penstock OPTIONS (bootstrap '${bootstrap}', topic 'none');\n"
+            "SELECT * FROM messages",
+            "r.sql, line 2: topic 'none': there is no such topic",
+        ),
+        ("SELECT 'open", "r.sql, line 1: "),
+    ],
+)
+def test_a_statement_that_fails_is_told_with_its_line(text: str, told: str, site: Site) -> None:
+    with pytest.raises(PipelineError, match=told):
+        run(site, Path("r.sql"), text)
+
+
+def test_no_statement_is_run_where_one_is_no_sql(site: Site) -> None:
+    with pytest.raises(PipelineError):
+        run(site, Path("r.sql"), "CREATE TEMPORARY VIEW early AS SELECT 1; SELCT 2")
+    assert not site.spark.catalog.tableExists("early")
+
+
+def test_of_many_rows_some_are_shown(site: Site) -> None:
+    (result,) = run(site, Path("r.sql"), "SELECT id FROM range(10)", rows_max=3)
+    assert (list(result.columns), len(result.rows), result.is_cut) == (["id"], 3, True)
+
+
+@contextmanager
+def watched(site: Site) -> Iterator[Pipeline]:
+    pipeline = Pipeline(site.spark)
+    try:
+        yield pipeline
+    finally:
+        pipeline.end(print, 0.0)
+
+
+def test_a_pipeline_waits_until_all_queries_have_ended_and_knows_what_they_did(site: Site) -> None:
+    site.write(range(20))
+    with watched(site) as pipeline, reading_once():
+        start(site, "one", maxRowsPerTrigger=8)
+        start(site, "two")
+        pipeline.wait()
+        states = {
+            state.name: (state.rows, state.batches, state.lag, state.is_over) for state in pipeline.watch.states()
+        }
+    assert states == {"one": (20, 3, 0, True), "two": (20, 1, 0, True)}
+
+
+def test_a_query_that_fails_ends_the_pipeline_with_what_was_wrong(site: Site) -> None:
+    site.write(range(3))
+    with watched(site) as pipeline:
+        start(site, "good")
+        start(site, "bad", topic=f"{site.topic}-none")
+        with pytest.raises(PipelineError, match=r"query bad: topic '.*-none': there is no such topic") as caught:
+            pipeline.wait()
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "\tat org.apache.spark" in caught.value.trace
+    assert not site.spark.streams.active
+
+
+@pytest.mark.parametrize(("grace_s", "batches"), [(LONG_S, 1), (0, 0)])
+def test_a_batch_may_end_before_its_query_is_stopped_but_not_take_for_ever(
+    grace_s: float, batches: int, site: Site
+) -> None:
+    site.write([1])
+    gate, reached = site.files / "gate", site.files / "reached"
+    with watched(site) as pipeline:
+        query = start(site, "slow", waiting_for(gate, reached))
+        while not reached.exists():
+            assert query.isActive
+        cut: list[str] = []
+        stopping = Thread(target=lambda: cut.extend(stop_queries(site.spark, pipeline.watch, grace_s)))
+        stopping.start()
+        if batches:
+            gate.touch()
+        stopping.join(LONG_S)
+        assert not query.isActive
+        gate.touch()
+    (state,) = pipeline.watch.states()
+    assert (state.batches, cut) == (batches, [] if batches else ["slow"])
+
+
+def waiting_for(gate: Path, reached: Path) -> Any:
+    """A function of a value that says that it is reached, and then stands at the gate; by value, for the workers."""
+
+    def wait(value: bytes) -> bytes:
+        reached.touch()
+        while not gate.exists():
+            time.sleep(0.01)
+        return value
+
+    return udf(wait, "binary", useArrow=False)
+
+
+def start(site: Site, name: str, change: Any = None, **options: object) -> StreamingQuery:
+    frame = site.spark.readStream.format("penstock").options(**site.stream(**options).options).load()
+    if change is not None:
+        frame = frame.withColumn("value", change("value"))
+    writer = frame.writeStream.format("noop").queryName(name)
+    return writer.option("checkpointLocation", str(site.files / name)).start()
+
+
+def test_ctrl_c_while_spark_starts_ends_everything(site: Site) -> None:
+    file = site.files / "nothing.py"
+    file.write_text("")
+    with running(site, file) as pipeline:
+        pipeline.hear_error("Starting Spark")
+        pipeline.interrupt()
+        assert pipeline.ended() == 130
+
+
+def test_a_declarative_project_goes_from_topic_to_topic_and_from_topic_to_table(site: Site) -> None:
+    project, *_ = make(template("declarative"), f"{site.topic}-project", site.topic, site.files)
+    put(site, range(10))
+    with running(site, project) as pipeline:
+        assert pipeline.ended() == 0, pipeline.errors
+    assert sorted(value for _, value in stored(site, project.name)) == loud(range(10))
+    warehouse = project / "spark-warehouse"
+    assert site.spark.read.parquet(str(warehouse / "messages")).count() == 10
+    counts = site.spark.read.parquet(str(warehouse / "counts")).selectExpr("CAST(key AS STRING)", "messages").collect()
+    assert Counter(dict(map(tuple, counts))) == {"a": 4, "b": 3, "c": 3}

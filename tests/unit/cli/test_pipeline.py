@@ -1,0 +1,103 @@
+"""`penstock pipeline` as far as it can be seen without Spark."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import spark
+from penstock.cli.commands import app
+from penstock.spark.pipelines.templates import TEMPLATES
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", "/nowhere/at/all")
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:1")  # The command sets it; afterwards it is as it was.
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["pipeline", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_every_template_is_listed_with_what_it_is_for() -> None:
+    _, output, _ = run("init", "--list")
+    assert all(each.name in output and each.purpose in output for each in TEMPLATES)
+    assert json.loads(run("init", "--list", "--json")[1])[0]["template"] == TEMPLATES[0].name
+
+
+@pytest.mark.parametrize("template", [each.name for each in TEMPLATES])
+def test_a_template_becomes_files_with_name_and_topic(template: str) -> None:
+    code, output, _ = run("init", "shop-one", "-t", template, "--topic", "sales")
+    assert code == 0
+    made = [path for path in Path().rglob("*") if path.is_file()]
+    assert made
+    for path in made:
+        assert f"{path}\n" in output
+        text = path.read_text()
+        assert not {"my_pipeline", "orders", "STORAGE"} & set(text.replace('"', " ").replace("'", " ").split())
+        if path.suffix == ".py":
+            compile(text, path.name, "exec")
+    assert any("sales" in path.read_text() for path in made)
+    before = {path: path.read_text() for path in made}
+    code, _, errors = run("init", "shop-one", "-t", template)
+    assert (code, "exists already; nothing was written" in errors) == (1, True)
+    assert {path: path.read_text() for path in Path().rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "give a name for the pipeline, or --list"),
+        (("shop", "--list"), "give a name for the pipeline, or --list"),
+        (("shop", "-t", "none"), "there is no template 'none'; there are transform, count"),
+        (("../shop",), "expected a name of letters"),
+        (("shop", "--topic", "a b"), "a b"),
+    ],
+)
+def test_what_cannot_be_made_is_said(arguments: tuple[str, ...], text: str) -> None:
+    code, _, errors = run("init", *arguments)
+    assert code != 0
+    assert text in errors
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "arguments", "code", "text"),
+    [
+        ("none.py", None, (), 2, "none.py: No such file or directory"),
+        ("a.txt", "", (), 2, "a.txt: expected a file of Python (.py) or of SQL (.sql)"),
+        ("a.py", "def f(:", (), 1, "a.py, line 1: invalid syntax: def f(:"),
+        ("a.sql", "SELECT 1", ("x",), 2, "arguments are for files of Python"),
+        ("a.py", "", ("--conf", "x"), 2, "--conf 'x': expected NAME=VALUE"),
+        (".", None, (), 2, "there is no spark-pipeline.yml"),
+        ("spark-pipeline.yml", "", ("--master", "spark://host:7077"), 2, "a project runs on this machine"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_spark_is_started(
+    name: str, source: str | None, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    if source is not None:
+        Path(name).write_text(source)
+    found, _, errors = run("run", name, *arguments)
+    assert (found, text in errors) == (code, True), errors
+
+
+def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "find_spec", lambda name: None)
+    code, _, errors = run("run", "a.py")
+    assert code == 8
+    assert "pip install 'penstock[spark]'" in errors
+
+
+@pytest.mark.parametrize("name", ["a.py", "spark-pipeline.yml"])
+def test_without_java_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    Path(name).write_text("")
+    code, _, errors = run("run", name)
+    assert code == 8
+    assert 'pip install "penstock[spark-java]"' in errors

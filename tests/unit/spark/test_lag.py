@@ -1,0 +1,33 @@
+"""How far behind a query is, from what Spark says about its last batch."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.spark.pipelines.watching import lag_of
+from penstock.spark.positions import TopicPosition, to_json
+
+
+def position(**offsets: dict[int, int]) -> dict[str, Any]:
+    return to_json({topic: TopicPosition(UUID(int=1), each) for topic, each in offsets.items()})
+
+
+@pytest.mark.parametrize(
+    ("sources", "lag"),
+    [
+        ([], None),
+        ([(position(a={0: 5}), position(a={0: 5}))], 0),
+        ([(position(a={0: 5, 1: 7}), position(a={0: 8, 1: 9}))], 5),
+        ([(position(a={0: 5}), position(a={0: 3}))], 0),
+        ([(position(a={0: 5}), position(a={0: 5, 1: 4}, b={0: 2}))], 6),
+        ([(position(a={0: 5}), position(a={0: 6})), (position(b={0: 1}), position(b={0: 3}))], 3),
+        ([(position(a={0: 5}), None)], None),
+        ([(None, position(a={0: 5}))], None),
+        ([({"files": 3}, {"files": 4})], None),
+        ([(17, 19), (position(a={0: 5}), position(a={0: 6}))], 1),
+    ],
+)
+def test_it_is_the_messages_of_all_topics_that_were_there_and_not_read(sources: list[Any], lag: int | None) -> None:
+    progress = {"sources": [{"endOffset": end, "latestOffset": latest} for end, latest in sources]}
+    assert lag_of(progress) == lag
