@@ -1,10 +1,15 @@
 """What of Spark's noise reaches people."""
 
 import json
+import signal
+import subprocess
+from io import StringIO
+from typing import Any
 
 import pytest
+from pyspark import java_gateway
 
-from penstock.spark.pipelines.spark_log import Sieve, as_logged
+from penstock.spark.pipelines.spark_log import Sieve, SparkLog, as_logged
 
 HANGING_UP = [
     "Traceback (most recent call last):",
@@ -51,3 +56,24 @@ def test_the_log_has_all_of_it_as_people_know_it() -> None:
     line = logged("ERROR", "Executor", "Exception in task", "java.lang.Error\n\tat here\n")
     assert as_logged(line) == "2026-01-31T12:00:00,000 ERROR Executor: Exception in task\njava.lang.Error\n\tat here"
     assert as_logged("printed") == "printed"
+
+
+def test_of_a_start_that_is_interrupted_nothing_is_left() -> None:
+    gateway: Any = java_gateway
+    with pytest.raises(KeyboardInterrupt), SparkLog(print, None).starting():  # noqa: PT012  # It is what is interrupted.
+        process = gateway.Popen(["sleep", "3600"])
+        assert process.poll() is None
+        raise KeyboardInterrupt
+    assert process.returncode == -signal.SIGKILL
+    assert gateway.Popen is subprocess.Popen
+
+
+def test_what_is_said_is_told_until_it_is_being_ended_and_logged_all_the_time() -> None:
+    told: list[str] = []
+    log = StringIO()
+    spark_log = SparkLog(told.append, log)
+    spark_log.read(["one\n", logged("WARN", "X", "two") + "\n"])
+    spark_log.is_hushed = True
+    spark_log.read(["three\n"])
+    assert told == ["one", "spark: two"]
+    assert log.getvalue() == "one\n2026-01-31T12:00:00,000 WARN X: two\nthree\n"
