@@ -70,12 +70,14 @@ class Reader(threading.Thread, ABC):
 
 
 class SdkReader(Reader):
+    def __init__(self, bootstrap: str, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(bootstrap, partitions)
+        self._client = connect(bootstrap)
+        topics = sorted({where.topic for where in partitions})
+        self._consumer = self._client.consumer(topics, start="beginning", out_of_range="error")
+
     def messages(self) -> Iterator[tuple[TopicPartition, int, Row] | None]:
-        topics = sorted({where.topic for where in self.partitions})
-        with (
-            connect(self.bootstrap) as client,
-            client.consumer(topics, start="beginning", out_of_range="error") as consumer,
-        ):
+        with self._client, self._consumer as consumer:
             while True:
                 for message in consumer.poll(timeout=0.2):
                     where = TopicPartition(message.topic, message.partition)
