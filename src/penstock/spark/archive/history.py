@@ -139,39 +139,54 @@ def _touches(archived: Extent | None, wanted: Range) -> bool:
 def _read_range(
     client: "Client", shelf: Shelf, wanted: Range, policy: DataLoss, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
+    """What is archived is looked up once, and again where the log turns out to have lost what was to come from it."""
     position = wanted.start
     while position < wanted.end:
-        pieces = _stored(shelf, wanted.partition, position, wanted.end)
-        if pieces and pieces[0].start <= position:
-            end = min(wanted.end, pieces[0].end)
-            yield from read_piece(shelf, pieces[0], position, end, names)
-            position = end
-            continue
-        end = min(wanted.end, pieces[0].start) if pieces else wanted.end
         try:
-            for batch in fetch_records(client, shelf.topic, [wanted._replace(start=position, end=end)], may_fail=True):
-                yield batch
-                position = batch.column("offset")[batch.num_rows - 1].as_py() + 1
-            position = end
+            for part, piece in _parts(wanted._replace(start=position), _stored(shelf, wanted, position)):
+                if piece is not None:
+                    yield from read_piece(shelf, piece, part.start, part.end, names)
+                else:
+                    for batch in fetch_records(client, shelf.topic, [part], may_fail=True):
+                        yield batch
+                        position = batch.column("offset")[batch.num_rows - 1].as_py() + 1
+                position = part.end
         except PenstockError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            position = _behind_gone(client, shelf, wanted, position, end, policy, error)
+            position = _behind_gone(client, shelf, wanted, position, policy)
 
 
-def _stored(shelf: Shelf, partition: int, start: int, end: int) -> list[Piece]:
-    return [piece for piece in shelf.pieces(partition, start, end) if not piece.is_lost]
+def _parts(wanted: Range, pieces: Sequence[Piece]) -> Iterator[tuple[Range, Piece | None]]:
+    """A range in order, by what is archived of it and what is to come from the log (None)."""
+    position = wanted.start
+    for piece in pieces:
+        if position < piece.start:
+            yield wanted._replace(start=position, end=piece.start), None
+        start, position = max(piece.start, position), min(piece.end, wanted.end)
+        yield wanted._replace(start=start, end=position), piece
+    if position < wanted.end:
+        yield wanted._replace(start=position), None
 
 
-def _behind_gone(
-    client: "Client", shelf: Shelf, wanted: Range, position: int, end: int, policy: DataLoss, error: PenstockError
-) -> int:
+def _stored(shelf: Shelf, wanted: Range, position: int) -> list[Piece]:
+    return [piece for piece in shelf.pieces(wanted.partition, position, wanted.end) if not piece.is_lost]
+
+
+def _behind_gone(client: "Client", shelf: Shelf, wanted: Range, position: int, policy: DataLoss) -> int:
     """Where to go on when the log has no longer what begins here: it may have been archived since it was looked."""
-    if any(piece.start <= position for piece in _stored(shelf, wanted.partition, position, position + 1)):
+    stored = _stored(shelf, wanted, position)
+    if stored and stored[0].start <= position:
         return position
-    first = client.offsets({wanted.where: "beginning"})[wanted.where].offset
-    if policy is DataLoss.FAIL or first <= position:
-        text = f"{wanted.where}: offsets {position} to {min(first, end) - 1} are neither in the archive nor in the log"
-        raise PenstockError(error.code, text) from None
-    _log.warning("%s: offsets %d to %d are gone: going on", wanted.where, position, min(first, end) - 1)
+    where, end = wanted.where, stored[0].start if stored else wanted.end
+    first = client.offsets({where: "beginning"})[where].offset
+    if first <= position:
+        text = (
+            f"{where}: offset {position} was to be read, but the log has lost it with its end, and it is not archived"
+        )
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+    text = f"{where}: offsets {position} to {min(first, end) - 1} are neither in the archive nor in the log"
+    if policy is DataLoss.FAIL:
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
     return min(first, end)
