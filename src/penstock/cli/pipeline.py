@@ -84,8 +84,11 @@ def run(
     with failures_explained(as_json):
         spark_expected()
         settings = read_settings(conf or [])
-        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
         from penstock.cli.pipeline_view import View
+        from penstock.sdk.address import parse_bootstrap
+
+        parse_bootstrap(bootstrap)
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
 
         view = View(as_json=as_json, every_s=every)
         chosen = Chosen(master, settings, log, grace, verbose)

@@ -143,9 +143,11 @@ def verify(
     with failures_explained(as_json), _hinted():
         spark_expected()
         chosen = Chosen(master, read_settings(conf or []), log, 0.0, verbose)
+        from penstock.sdk.address import parse_bootstrap
         from penstock.spark.archive import verify as compare
         from penstock.spark.archive.checking import archives_in
 
+        parse_bootstrap(bootstrap)
         archives_in(path, topic)
         with pipeline_started("verify", View(as_json=as_json, every_s=_PROGRESS_S), chosen) as pipeline:
             verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic)

@@ -1,6 +1,7 @@
 """Broker addresses as people write them."""
 
 from collections.abc import Sequence
+from ipaddress import AddressValueError, IPv6Address
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -42,6 +43,14 @@ def _parse_one(text: str) -> Address:
     port = KAFKA_PORT
     if port_text:
         port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
-    if not host or not 0 < port < 65536:
+    if not host or not 0 < port < 65536 or (":" in host and not _is_ipv6(host)):
         raise PenstockError(ErrorCode.INVALID_SETTING, f"{text!r} is no broker address; give host:port")
     return Address(host, port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True

@@ -17,6 +17,7 @@ from penstock.sdk.address import Address, parse_bootstrap
         ("[::1]:9192", [("::1", 9192)]),
         ("[::1]", [("::1", 9092)]),
         ("::1", [("::1", 9092)]),
+        ("fe80::1%eth0", [("fe80::1%eth0", 9092)]),
         (["a:1", "b"], [("a", 1), ("b", 9092)]),
     ],
 )
@@ -36,6 +37,9 @@ def test_an_address_list_is_read(text: str | list[str], expected: list[tuple[str
         "host:65536",
         "[::1]9092",
         "a:-1",
+        "bad:host:x",
+        "a:1:2",
+        "[a:1]:2",
         9092,
         None,
         b"host:1",
