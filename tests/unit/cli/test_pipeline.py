@@ -49,13 +49,26 @@ def test_a_template_becomes_files_with_name_and_topic(template: str) -> None:
     assert {path: path.read_text() for path in Path().rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("template", [each.name for each in TEMPLATES])
+def test_names_that_stand_in_the_templates_are_taken_as_any_other(template: str) -> None:
+    topic = "my_pipeline.orders.STORAGE"
+    assert run("init", "plain", "-t", template, "--topic", topic)[0] == 0
+    plain = {path: path.read_text() for path in Path().rglob("*") if path.is_file()}
+    assert any(topic in text for text in plain.values())
+    assert run("init", "STORAGE-orders", "-t", template, "--topic", topic)[0] == 0
+    for path, text in plain.items():
+        assert Path(str(path).replace("plain", "STORAGE-orders")).read_text() == text.replace("plain", "STORAGE-orders")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ((), "give a name for the pipeline, or --list"),
         (("shop", "--list"), "give a name for the pipeline, or --list"),
         (("shop", "-t", "none"), "there is no template 'none'; there are transform, count"),
-        (("../shop",), "expected a name of letters"),
+        *((("--", name), "expected a name of letters") for name in ("../shop", "é", "-x", "1x", "x" * 101, "x\n")),
+        (("orders",), "'orders': the topic that is read is called so"),
+        (("shop", "--topic", "shop"), "'shop': the topic that is read is called so"),
         (("shop", "--topic", "a b"), "a b"),
     ],
 )
@@ -74,6 +87,7 @@ def test_what_cannot_be_made_is_said(arguments: tuple[str, ...], text: str) -> N
         ("a.py", "def f(:", (), 1, "a.py, line 1: invalid syntax: def f(:"),
         ("a.sql", "SELECT 1", ("x",), 2, "arguments are for files of Python"),
         ("a.py", "", ("--conf", "x"), 2, "--conf 'x': expected NAME=VALUE"),
+        ("a.py", "", ("-b", "bad:host:x"), 2, "'bad:host:x' is no broker address; give host:port"),
         (".", None, (), 2, "there is no spark-pipeline.yml"),
         ("spark-pipeline.yml", "", ("--master", "spark://host:7077"), 2, "a project runs on this machine"),
     ],

@@ -1,5 +1,6 @@
 """Pipelines to begin from: files of this package in which a name and a topic are put in."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,9 @@ _FILES = Path(__file__).with_name("templates")
 _NAME = "my_pipeline"
 _TOPIC = "orders"
 _STORAGE = "STORAGE"
+_PLACES = re.compile("|".join((_NAME, _TOPIC, _STORAGE)))
+_LEGAL = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,99}")
+"""Of files, queries, groups and topics."""
 
 
 class Template(NamedTuple):
@@ -44,22 +48,31 @@ def template(name: str) -> Template:
 def make(chosen: Template, name: str, topic: str, directory: Path) -> list[Path]:
     """Write the template's files, as `name` in this directory; their paths, the one to run first.
 
-    INVALID_SETTING for names that cannot be, and DUPLICATE_RESOURCE where one of the files, or the project's directory,
-    is there already; then nothing is written.
+    INVALID_SETTING for names that cannot be, and for the topic's own, since a pipeline must not read what it writes.
+    DUPLICATE_RESOURCE where one of the files, or the project's directory, is there already. Then nothing is written.
     """
-    if not name.replace("-", "_").isidentifier():
-        raise PenstockError(ErrorCode.INVALID_SETTING, f"{name!r}: expected a name of letters, digits, '_' and '-'")
+    _check_name(name, topic)
     check_topic_name(topic)
     root = directory / name if chosen.is_directory else directory
     texts = {root / path.replace(_NAME, name): text for path, text in _files(chosen)}
     taken = [path for path in ([root] if chosen.is_directory else texts) if path.exists()]
     if taken:
         raise PenstockError(ErrorCode.DUPLICATE_RESOURCE, f"{taken[0]} exists already; nothing was written")
+    values = {_NAME: name, _TOPIC: topic, _STORAGE: (root.resolve() / "storage").as_uri()}
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = text.replace(_TOPIC, topic).replace(_NAME, name)
-        path.write_text(text.replace(_STORAGE, (root.resolve() / "storage").as_uri()), encoding="utf-8")
+        path.write_text(_PLACES.sub(lambda place: values[place[0]], text), encoding="utf-8")
     return [root, *texts] if chosen.is_directory else list(texts)
+
+
+def _check_name(name: str, topic: str) -> None:
+    problem = None
+    if not _LEGAL.fullmatch(name):
+        problem = "expected a name of letters (a to z), digits, '_' and '-', a letter first, 100 at most"
+    elif name == topic:
+        problem = "the topic that is read is called so, and what is written would be, too; choose another name"
+    if problem:
+        raise PenstockError(ErrorCode.INVALID_SETTING, f"{name!r}: {problem}")
 
 
 def _files(chosen: Template) -> Iterator[tuple[str, str]]:
