@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -26,6 +29,8 @@ SETTINGS = {
 _SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _HERE = "local[*]"
 _TRACEBACK = "Traceback (most recent call last):"
+_LINES_MAX = 2_000
+"""Kept of what is said from the first traceback on: what was wrong stands last."""
 
 
 def specification(path: Path) -> Path | None:
@@ -53,7 +58,7 @@ def run_project(
     if not where.startswith(("local", "sc://")):
         text = f"master {where!r}: a project runs on this machine (local[N]) or on a Spark Connect server (sc://HOST)"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
-    said: list[str] = []
+    said: deque[str] = deque(maxlen=_LINES_MAX)
 
     def hear(line: str) -> None:
         if said or line.startswith(_TRACEBACK):
@@ -62,8 +67,11 @@ def run_project(
             tell(line)
 
     stop = Stop()
+    stop.interrupts = False  # A process that was begun must be known, so that it is ended.
     with stop.by_signals(), _begun(file, where, settings) as process:
+        stop.at_once = partial(_signal, process, signal.SIGKILL)
         try:
+            stop.interrupt()
             assert process.stdout is not None
             SparkLog(hear, log).read(process.stdout)
             code = process.wait()
@@ -103,8 +111,14 @@ def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.
 
 
 def _end(process: "subprocess.Popen[str]", grace_s: float) -> None:
-    os.killpg(process.pid, signal.SIGINT)
+    _signal(process, signal.SIGINT)
     try:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        _signal(process, signal.SIGKILL)
+
+
+def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:
+    """To all that it has started, unless they have ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

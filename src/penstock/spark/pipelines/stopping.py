@@ -1,7 +1,7 @@
 """How a pipeline is ended by a signal: once in peace, twice at once.
 
 Ctrl-C and SIGTERM mean the same. The first one interrupts whatever the pipeline's file is doing, or, once that has run,
-only asks; the second ends this process, and Spark's notice that it is gone.
+only asks; the second ends this process, and Spark's notice that it is gone, or are ended first (`at_once`).
 """
 
 import os
@@ -33,6 +33,8 @@ class Stop:
         self.is_asked = False
         self.interrupts = True
         """Whether the first signal interrupts what is being done."""
+        self.at_once: Callable[[], None] | None = None
+        """What the second one does before it ends this process."""
 
     @contextmanager
     def by_signals(self) -> Iterator[None]:
@@ -49,8 +51,16 @@ class Stop:
         for each in _SIGNALS:
             signal.signal(each, self._hear)
 
+    def interrupt(self) -> None:
+        """From now on the first signal interrupts, also one that has come already."""
+        self.interrupts = True
+        if self.is_asked:
+            raise KeyboardInterrupt
+
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.is_asked:
+            if self.at_once is not None:
+                self.at_once()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         self.is_asked = True
         if self.interrupts:
