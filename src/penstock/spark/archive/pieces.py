@@ -65,7 +65,7 @@ def by_partition(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
 
 
 def added(ends: Mapping[int, int], pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces of a batch that go behind what is archived up to `ends`, with those that are lost in between.
+    """The pieces of a batch that go behind what is archived up to `ends`, with those that are missing in between.
 
     What is archived already, because the batch is repeated, is left out. ValueError where a piece covers the end of
     what is archived: nobody makes such a batch, unless two write the same archive.

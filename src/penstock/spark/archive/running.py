@@ -161,8 +161,9 @@ class _Run:
             if self._is_ending:
                 raise InterruptedError("the archive is ended; this batch comes first at its next start")
             stored = [from_json(row.piece) for row in frame.collect()]
+            may_lack = self._options["dataLoss"] != DataLoss.FAIL
             try:
-                self._tell(self._keeper.commit(stored))
+                self._tell(self._keeper.commit(stored, may_lack=may_lack))
             except (PenstockError, OSError) as error:
                 self._failure = error
                 raise

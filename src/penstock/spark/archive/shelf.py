@@ -24,6 +24,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.names import TopicPartition
 from penstock.spark.archive.pieces import Piece, StoredFile, added
 from penstock.spark.archive.segments import Extent, Span, decode, due, encode, extents, first_at, living, merge, span_of
 from penstock.spark.archive.store import Entry, Store, store_of
@@ -186,8 +187,10 @@ class Keeper:
         for entry in self._store.names(self._shelf.staged):
             self._store.delete(f"{self._shelf.staged}/{entry.name}")
 
-    def commit(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def commit(self, pieces: Sequence[Piece], *, may_lack: bool = False) -> list[Piece]:
         """Add a batch; what of it was new. DATA_DIRECTORY_IN_USE when somebody else has added to the archive.
+
+        OFFSET_OUT_OF_RANGE for a batch that leaves offsets out, unless it `may_lack` what had gone from the log.
 
         After a failure there is no other: whether the batch was added is found out by the next keeper.
         """
@@ -195,16 +198,21 @@ class Keeper:
             assert not self._is_closed, "what was staged is deleted"
             assert not self._has_failed, "what was staged may be committed"
             self._has_failed = True
-            new = self._commit(pieces)
+            new = self._commit(pieces, may_lack)
             self._has_failed = False
             return new
 
-    def _commit(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def _commit(self, pieces: Sequence[Piece], may_lack: bool) -> list[Piece]:
         shelf = self._shelf
         try:
             new = added(self.ends, pieces)
         except ValueError as error:
             raise _in_use(shelf, str(error)) from None
+        for piece in new:
+            if piece.is_lost and not may_lack:
+                where = TopicPartition(shelf.topic, piece.partition)
+                text = f"{where}: offsets {piece.start} to {piece.end - 1} are missing in what was to be archived"
+                raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         if new:
             span = Span(number := self._spans[-1].last + 1 if self._spans else 0, number)
             self._store.keep(shelf.staged)

@@ -88,6 +88,19 @@ def test_after_many_batches_the_index_has_few_files_and_every_piece(tmp_path: Pa
     assert not files_under(tmp_path / "_penstock" / "orders" / "staged")
 
 
+def test_a_batch_that_leaves_offsets_out_is_refused_unless_losses_are_to_be_remembered(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    with kept(shelf) as keeper:
+        keeper.commit(batch_of(shelf, 0))
+        with pytest.raises(PenstockError, match="orders-0: offsets 4 to 7 are missing in what was to be archived"):
+            keeper.commit(batch_of(shelf, 2))
+    with kept(shelf) as keeper:
+        keeper.recover()
+        assert keeper.ends == {0: ROWS, 1: ROWS}
+        keeper.commit(batch_of(shelf, 2), may_lack=True)
+    assert shelf.extents()[0].lost == [(ROWS, 2 * ROWS)]
+
+
 def test_an_index_whose_segments_grow_no_more_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 2)
     monkeypatch.setattr("penstock.spark.archive.segments.MERGED_ROWS", 8)
