@@ -79,6 +79,16 @@ def living(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+def missing(spans: Iterable[Span]) -> Span | None:
+    """The first commits that no segment has, of those before the last that one has."""
+    reached = 0
+    for span in spans:
+        if span.first > reached:
+            return Span(reached, span.first - 1)
+        reached = span.last + 1
+    return None
+
+
 def due(spans: Sequence[Span]) -> Sequence[Span]:
     """Those at the end that are to be merged into one; none, as long as they are too few."""
     tail = spans[-FANOUT:]

@@ -26,7 +26,19 @@ import pyarrow as pa
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.spark.archive.pieces import Piece, StoredFile, added
-from penstock.spark.archive.segments import Extent, Span, decode, due, encode, extents, first_at, living, merge, span_of
+from penstock.spark.archive.segments import (
+    Extent,
+    Span,
+    decode,
+    due,
+    encode,
+    extents,
+    first_at,
+    living,
+    merge,
+    missing,
+    span_of,
+)
 from penstock.spark.archive.store import Entry, Store, store_of
 
 T = TypeVar("T")
@@ -88,9 +100,18 @@ class Shelf:
     # The index.
 
     def spans(self) -> dict[Span, Entry]:
-        """Its segments, in order; what was merged is left out."""
-        found = {span: entry for entry in self.store.names(self.index) if (span := span_of(entry.name)) is not None}
-        return {span: found[span] for span in living(found)}
+        """Its segments, in order; what was merged is left out. CORRUPT_MESSAGE where one is missing.
+
+        One that is merged while the directory is listed may be seen in neither form: so it is listed again.
+        """
+        for _ in range(_RELISTED):
+            found = {span: entry for entry in self.store.names(self.index) if (span := span_of(entry.name)) is not None}
+            spans = living(found)
+            gap = missing(spans)
+            if gap is None:
+                return {span: found[span] for span in spans}
+        assert gap is not None, "it was looked for at least once"
+        raise self._unreadable(f"what the commits {gap.first} to {gap.last} have added is missing")
 
     def extents(self) -> dict[int, Extent]:
         """What there is of each partition. CORRUPT_MESSAGE where the index cannot be read, here and below."""
@@ -117,9 +138,12 @@ class Shelf:
             except FileNotFoundError as error:
                 gone = error
             except (pa.ArrowException, OSError) as error:
-                text = f"the index of the archive of {self.topic!r} in {self.path} cannot be read: {error}"
-                raise PenstockError(ErrorCode.CORRUPT_MESSAGE, text) from None
+                raise self._unreadable(error) from None
         raise gone
+
+    def _unreadable(self, why: object) -> PenstockError:
+        text = f"the index of the archive of {self.topic!r} in {self.path} cannot be read: {why}"
+        return PenstockError(ErrorCode.CORRUPT_MESSAGE, text)
 
     # The files.
 

@@ -254,6 +254,31 @@ def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
+def test_a_segment_of_the_index_that_is_missing_is_told(tmp_path: Path) -> None:
+    shelf = made(tmp_path)
+    with kept(shelf) as keeper:
+        for number in range(3):
+            keeper.commit(batch_of(shelf, number))
+    (tmp_path / shelf.index / Span(0, 0).name).unlink()
+    for read in (shelf.extents, shelf.pieces, partial(Keeper, shelf)):
+        with pytest.raises(PenstockError, match="what the commits 0 to 0 have added is missing") as caught:
+            read()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_an_index_that_is_merged_while_it_is_listed_is_seen_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = made(tmp_path)
+    with kept(shelf) as keeper:
+        for number in range(3):
+            keeper.commit(batch_of(shelf, number))
+    whole = shelf.store.names(shelf.index)
+    seen = iter([[each for each in whole if each.name != Span(1, 1).name], whole])
+    monkeypatch.setattr(shelf.store, "names", lambda path: next(seen))
+    assert len(shelf.spans()) == 3
+
+
 def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 3)
     store = Store(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
