@@ -1,14 +1,18 @@
 """`penstock pipeline` as far as it can be seen without Spark."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import spark
+from penstock.cli import pipeline, spark
 from penstock.cli.commands import app
+from penstock.cli.pipeline_view import View
 from penstock.spark.pipelines.templates import TEMPLATES
+from penstock.spark.pipelines.watching import QueryState
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +103,36 @@ def test_what_cannot_be_run_is_said_before_spark_is_started(
         Path(name).write_text(source)
     found, _, errors = run("run", name, *arguments)
     assert (found, text in errors) == (code, True), errors
+
+
+def test_with_once_streams_read_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = SimpleNamespace(spark=None, wait=lambda: None)
+    monkeypatch.setattr(pipeline, "pipeline_started", lambda *arguments: nullcontext(pretended))
+    Path("a.py").write_text(
+        "from pyspark.sql.streaming.readwriter import DataStreamWriter\n"
+        "class Stream(DataStreamWriter):\n"
+        "    def __init__(self): pass\n"
+        "    def trigger(self, **kind):\n"
+        "        print(kind)\n"
+        "        raise SystemExit\n"
+        "Stream().start()\n"
+    )
+    assert run("run", "a.py", "--once")[:2] == (0, "{'availableNow': True}\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (QueryState("loud", rows=20, batches=1), ""),
+        (QueryState("loud", rows=20, batches=1, is_over=True), "loud: ended, 20 rows in 1 batch\n"),
+        (QueryState("loud", rows=1, batches=2, is_over=True, failure="x"), "loud: failed, 1 row in 2 batches\n"),
+    ],
+)
+def test_the_end_of_a_query_is_told_once(state: QueryState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    view = View(as_json=False, every_s=1_000)
+    view.show([state])
+    view.show([state])
+    assert capsys.readouterr().err == line
 
 
 def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
