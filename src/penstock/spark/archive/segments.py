@@ -112,7 +112,7 @@ def encode(pieces: Iterable[Piece]) -> bytes:
 
 def merge(files: Iterable[pa.NativeFile]) -> bytes | None:
     """One segment's file of several; None where it would be too large."""
-    parts = [pq.ParquetFile(file, page_checksum_verification=True) for file in files]
+    parts = [_opened(file) for file in files]
     if sum(part.metadata.num_rows for part in parts) > MERGED_ROWS:
         return None
     table = pa.concat_tables([part.read() for part in parts])
@@ -141,10 +141,33 @@ def first_at(file: pa.NativeFile, partition: int, time_ms: int, before: int) -> 
 
 
 def _table(file: pa.NativeFile, partition: int | None, start: int, end: int) -> pa.Table:
-    wanted = (pc.field("start") < end) & (pc.field("end") > start)
-    if partition is not None:
-        wanted &= pc.field("partition") == partition
-    return pq.read_table(file, columns=[*Piece._fields], filters=wanted, page_checksum_verification=True)
+    found = _opened(file)
+    is_wanted = _is_wanted(found.read(["partition", "start", "end"]), partition, start, end)
+    groups, reached = [], 0
+    for number in range(found.num_row_groups):
+        rows = found.metadata.row_group(number).num_rows
+        if pc.any(is_wanted.slice(reached, rows)).as_py():
+            groups.append(number)
+        reached += rows
+    table = found.read_row_groups(groups, [*Piece._fields])
+    return table.filter(_is_wanted(table, partition, start, end))
+
+
+def _is_wanted(table: pa.Table, partition: int | None, start: int, end: int) -> pa.ChunkedArray:
+    found = pc.and_(pc.less(table.column("start"), end), pc.greater(table.column("end"), start))
+    return found if partition is None else pc.and_(found, pc.equal(table.column("partition"), partition))
+
+
+def _opened(file: pa.NativeFile) -> pq.ParquetFile:
+    """ArrowException, OSError or ValueError for one that is no segment.
+
+    Where a file is damaged, PyArrow's data sets may wait for ever, and asking for a column's statistics may end the
+    process: neither is used here.
+    """
+    found = pq.ParquetFile(file, page_checksum_verification=True)
+    if not found.schema_arrow.equals(SCHEMA):
+        raise pa.ArrowInvalid("a segment has other columns")
+    return found
 
 
 def _pieces(table: pa.Table) -> list[Piece]:
@@ -184,7 +207,7 @@ class Extent(NamedTuple):
 def extents(file: pa.NativeFile) -> dict[int, Extent]:
     """Of the partitions in a segment; which files they are in is not looked at."""
     names = [name for name in SCHEMA.names if name != "files"]
-    table = pq.read_table(file, columns=names, page_checksum_verification=True)
+    table = _opened(file).read(names)
     intervals: dict[int, tuple[list[Interval], list[Interval]]] = {}
     sums: dict[int, tuple[int, int]] = {}
     for partition, start, end, is_lost, rows, size_bytes in zip(

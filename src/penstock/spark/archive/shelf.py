@@ -137,7 +137,7 @@ class Shelf:
                 return [read(self.store, f"{self.index}/{e.name}", e.stamp) for e in self.spans().values()]
             except FileNotFoundError as error:
                 gone = error
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, ValueError) as error:
                 raise self._unreadable(error) from None
         raise gone
 

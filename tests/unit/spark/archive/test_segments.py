@@ -1,7 +1,9 @@
 """The index as files: nothing is lost by merging, and there are never many of them."""
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -84,6 +86,29 @@ def test_pieces_come_back_as_they_were(given_pieces: list[Piece]) -> None:
     assert sorted(decode(pa.BufferReader(data))) == sorted(given_pieces)
     wanted = [piece for piece in given_pieces if piece.partition == 1 and piece.start < 60 and piece.end > 150]
     assert sorted(decode(pa.BufferReader(data), 1, 150, 60)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("read", [lambda file: decode(file, 0, 0, 3), lambda file: first_at(file, 0, 0, 3), extents])
+def test_whatever_bit_of_a_segment_is_another_it_can_be_read_or_that_is_told(read: Callable[[Any], object]) -> None:
+    data = encode([Piece(0, 0, 5), Piece(0, 5, 7, is_lost=True)])
+    told = 0
+    for at in range(0, len(data), 3):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 8
+        try:
+            read(pa.BufferReader(bytes(damaged)))
+        except (pa.ArrowException, OSError, ValueError):
+            told += 1
+    assert told > len(data) / 12
+
+
+def test_only_groups_of_rows_with_what_is_wanted_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.spark.archive.segments._GROUP_ROWS", 3)
+    line = [Piece(partition, start, start + 1) for partition in range(3) for start in range(5)]
+    file = pa.BufferReader(encode(line))
+    assert decode(file, 1, 2, 4) == line[7:9]
+    assert decode(file, 1, 5, 9) == []
+    assert decode(file) == line
 
 
 @given(st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=4))
