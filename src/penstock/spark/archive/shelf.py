@@ -16,7 +16,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeVar
 from uuid import UUID
@@ -79,15 +79,16 @@ class Shelf:
 
     def begin(self, topic_id: UUID) -> None:
         """Make it, unless it is there. UNKNOWN_TOPIC_ID when it is that of another topic of this name."""
-        found = self.topic_id()
-        if found is None:
+        if self.topic_id() is None:
             for directory in (self.data, self.index, self.staged):
                 self.store.make_directory(directory)
             text = json.dumps({"format": FORMAT, "topic": self.topic, "id": str(topic_id)})
-            self.store.create(f"{self.home}/archive.json", text.encode())
+            with suppress(FileExistsError):  # Somebody else has begun it in the same moment.
+                self.store.create(f"{self.home}/archive.json", text.encode())
             self.store.keep("", "_penstock", "data")
-        else:
-            self.check_topic(found, topic_id)
+        found = self.topic_id()
+        assert found is not None, "it was made just now"
+        self.check_topic(found, topic_id)
 
     def check_topic(self, archived: UUID, found: UUID) -> None:
         if archived != found:

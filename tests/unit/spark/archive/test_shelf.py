@@ -231,6 +231,19 @@ def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
         stale.commit(batch_of(shelf, 0))
 
 
+def test_two_may_begin_an_archive_in_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf(str(tmp_path), "orders")
+    create = shelf.store.create
+
+    def overtaken(path: str, data: bytes) -> None:
+        create(path, data)
+        create(path, data)
+
+    monkeypatch.setattr(shelf.store, "create", overtaken)
+    shelf.begin(ID)
+    assert shelf.topic_id() == ID
+
+
 def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with pytest.raises(PenstockError, match="each has to have an archive of its own"):
