@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client, connect
+from penstock.sdk.sync.groups import Groups
 from penstock.spark import stream_reader
 from penstock.spark.archive.shelf import Shelf
 from penstock.spark.archive.source import ArchivingReader
@@ -41,10 +42,10 @@ def client(broker: EmbeddedBroker) -> Iterator[Client]:
         yield connected
 
 
-def write(client: Client, count: int) -> None:
+def write(client: Client, count: int, topic: str = "orders") -> None:
     with client.producer() as producer:
         for number in range(count):
-            producer.put("orders", b"%d" % number)
+            producer.put(topic, b"%d" % number)
 
 
 def reader_of(broker: EmbeddedBroker, **options: str) -> StreamReader:
@@ -178,3 +179,98 @@ def test_with_nothing_to_wait_for_it_is_not_asked_again_and_again(
     assert reader.latestOffset(before, ReadAllAvailable()) == before
     assert reader_of(broker, topicPattern="none").latestOffset({}, ReadAllAvailable()) == {}
     assert slept.count(stream_reader.WAIT_S) == 2
+
+
+def test_a_stream_that_has_reached_its_end_is_not_asked_again_and_again(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    write(client, 5)
+    reader = reader_of(broker, endingOffsets='{"orders": {"0": 2}}')
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    assert slept.count(stream_reader.WAIT_S) == 1
+
+
+def test_a_first_batch_of_a_topic_that_came_after_the_start_is_read_again_by_the_next_start(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    pattern = {"topicPattern": "orders|later", "startingOffsets": "latest"}
+    reader = reader_of(broker, **pattern)
+    first = reader.initialOffset()
+    client.create_topic("later")
+    write(client, 10, "later")
+    end = reader.latestOffset(first, ReadAllAvailable())
+    again = reader_of(broker, **pattern)
+    assert spans(again, again.initialOffset(), end) == spans(reader, first, end) == [(0, 10)]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "skip"])
+@pytest.mark.parametrize("is_anew", [True, False], ids=["made anew", "deleted"])
+def test_a_batch_of_a_topic_that_is_gone_since_is_repeated_without_it(
+    broker: EmbeddedBroker, client: Client, policy: str, is_anew: bool
+) -> None:
+    client.create_topic("others")
+    write(client, 5)
+    write(client, 3, "others")
+    reader = reader_of(broker, topic="orders,others", dataLoss=policy)
+    first = reader.initialOffset()
+    end = reader.latestOffset(first, ReadAllAvailable())
+    client.delete_topic("orders")
+    if is_anew:
+        client.create_topic("orders")
+        write(client, 7)
+    assert spans(reader_of(broker, topic="orders,others", dataLoss=policy), first, end) == [(0, 3)]
+
+
+@pytest.mark.parametrize("is_anew", [True, False], ids=["made anew", "deleted"])
+def test_a_batch_of_a_topic_that_is_gone_since_is_a_failure_that_says_what_to_do(
+    broker: EmbeddedBroker, client: Client, is_anew: bool
+) -> None:
+    write(client, 5)
+    reader = reader_of(broker)
+    first = reader.initialOffset()
+    end = reader.latestOffset(first, ReadAllAvailable())
+    client.delete_topic("orders")
+    if is_anew:
+        client.create_topic("orders")
+    with pytest.raises(PenstockError, match=r"topic 'orders' was deleted .*dataLoss=skip"):
+        reader.partitions(first, end)
+
+
+def test_a_group_is_told_of_topics_that_are_there_whatever_has_become_of_others(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    client.create_topic("others")
+    write(client, 5)
+    write(client, 3, "others")
+    reader = reader_of(broker, topic="orders,others", dataLoss="skip", group="readers")
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    client.delete_topic("orders")
+    assert reader.latestOffset(before, ReadAllAvailable()) == before
+    reader.commit(before)
+    assert committed(client) == {TopicPartition("others", 0): 3}
+
+
+def test_a_group_that_cannot_be_told_now_is_told_later(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(client, 5)
+    reader = reader_of(broker, group="readers")
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+    def refuse(*_: object) -> None:
+        raise PenstockError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "none")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Groups, "commit", refuse)
+        reader.commit(before)
+    assert "group 'readers' is not told" in caplog.text
+    assert committed(client) == {}
+    reader.commit(before)
+    assert committed(client) == {TopicPartition("orders", 0): 5}
+
+
+def committed(client: Client) -> dict[TopicPartition, int]:
+    return {where: each.offset for where, each in client.groups.offsets("readers").items()}

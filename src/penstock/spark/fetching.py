@@ -12,6 +12,7 @@ from penstock.spark.columns import ArrowColumns
 from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, SourceOptions
 from penstock.spark.planning import Range
+from penstock.spark.ranges import ADVICE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -60,7 +61,7 @@ def fetch_records(client: "Client", topic: str, ranges: Sequence[Range], *, may_
     """
     view = client.metadata([topic]).topics.get(topic)
     if view is None or view.topic_id != ranges[0].topic_id:
-        text = f"topic {topic!r} was deleted, or made anew, while it was read"
+        text = f"topic {topic!r} was deleted, or made anew, while it was read; {ADVICE}"
         raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, text)
     consumer = client.consumer(
         topic,

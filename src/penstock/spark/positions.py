@@ -118,13 +118,18 @@ def beginning(positions: Positions) -> dict[str, TopicPosition]:
     return {topic: each._replace(began=each.offsets) for topic, each in positions.items()}
 
 
-def following(before: Positions, after: Positions) -> dict[str, TopicPosition]:
-    """The position `after` a batch, which keeps where the batch began if that was the stream's beginning. Where a batch
-    reads nothing, it is the same as before."""
+def following(before: Positions, after: Positions, starts: Numbers) -> dict[str, TopicPosition]:
+    """The position `after` a batch, which keeps where the batch began if that was the stream's beginning: for topics
+    that were not there before, or were others, at `starts`. Where a batch reads nothing, it is the same as before."""
+    is_beginning = all(each.is_first for each in before.values())
+    began = _by_topic(starts)
     found = dict(after)
-    for topic, old in before.items():
-        new = after.get(topic)
-        if new is not None and new.topic_id == old.topic_id and (old.is_first or new.offsets == old.offsets):
+    for topic, new in after.items():
+        old = before.get(topic)
+        if old is None or old.topic_id != new.topic_id:
+            if is_beginning:
+                found[topic] = new._replace(began=began.get(topic, {}))
+        elif old.is_first or new.offsets == old.offsets:
             found[topic] = new._replace(began=old.began)
     return found
 

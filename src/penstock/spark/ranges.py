@@ -11,7 +11,7 @@ from penstock.spark.options import DataLoss
 from penstock.spark.planning import Range
 from penstock.spark.positions import Positions, TopicPosition
 
-_ADVICE = "choose with the option dataLoss=earliest to read what is there, or dataLoss=skip to leave it out"
+ADVICE = "choose with the option dataLoss=earliest to read what is there, or dataLoss=skip to leave it out"
 
 _log = logging.getLogger("penstock.spark")
 
@@ -52,7 +52,7 @@ def still_there(where: TopicPartition, start: int, end: int, reach: Reach, polic
         return start, end
     text = f"{where}: offsets {gone[0]} to {gone[1] - 1} were to be read, but are gone"
     if policy is DataLoss.FAIL:
-        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {_ADVICE}")
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
     _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
     if policy is DataLoss.SKIP:
         return end, end
@@ -63,7 +63,7 @@ def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
     """A topic is another one than when the stream began; UNKNOWN_TOPIC_ID where that is a failure."""
     text = f"topic {topic!r} was deleted and made anew: its id was {before} and is {now}"
     if policy is DataLoss.FAIL:
-        raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}; {_ADVICE}")
+        raise PenstockError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}; {ADVICE}")
     _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
 
 
@@ -72,7 +72,7 @@ def cut_back(where: TopicPartition, read: int, end: int, policy: DataLoss) -> No
     OFFSET_OUT_OF_RANGE where that is a failure."""
     text = f"{where}: offsets {end} to {read - 1} were read, but the log has lost them since, and may have others there"
     if policy is DataLoss.FAIL:
-        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {_ADVICE}")
+        raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
     _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
 
 

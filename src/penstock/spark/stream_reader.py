@@ -8,6 +8,7 @@ have lost what was read, and reading is to go on all the same, it begins anew th
 text as before, and only then is it waited for news.
 """
 
+import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -49,6 +50,8 @@ from penstock.spark.survey import Found, Survey, survey_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+_log = logging.getLogger("penstock.spark")
 
 WAIT_S = 0.5
 """How long a batch's end is waited for where there is no news; Spark asks again and again."""
@@ -104,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = self._reached(before, limit)
         if after == before:
             self._tell(before)
-            if not self._is_over(before):
+            if not self._is_now:
                 self._wait(before)
                 after = self._reached(before, limit)
         return to_json(after)
@@ -119,8 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = self._survey.heads(found.places)
         ends = {where: head.offset for where, head in heads.items()}
         self._seen = to_json(positions_of(ends, found.ids))
-        same = {topic: each for topic, each in before.items() if found.ids.get(topic) == each.topic_id}
-        resumed = self._resumed(same, heads)
+        resumed = self._resumed(_there(before, found), heads)
         starts = self._starts(before, found, ends) | resumed
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
@@ -132,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         epochs = _kept(epochs_of(before), after, changed)
         epochs |= _epochs({where: heads[where] for where in changed})
         resumed = _kept(resumed_of(before), after, changed) | resumed
-        return {**before, **following(before, positions_of(after, found.ids, sizes, epochs, resumed))}
+        return {**before, **following(before, positions_of(after, found.ids, sizes, epochs, resumed), starts)}
 
     def _starts(
         self, before: dict[str, TopicPosition], found: Found, ends: dict[TopicPartition, int]
@@ -198,17 +200,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         return {where: min(end, last.get(where, 0)) for where, end in ends.items()}
 
-    def _is_over(self, before: dict[str, TopicPosition]) -> bool:
-        """Whether nothing can come: all up to the end was read, or only what is there now is wanted."""
-        if self._is_now:
-            return True
-        offsets = offsets_of(before)
-        return self._last is not None and all(offsets.get(where, 0) >= end for where, end in self._last.items())
-
     def _wait(self, before: dict[str, TopicPosition]) -> None:
         """Until a message comes that is wanted, or some time is over."""
-        ids, last = self._found.ids, self._last
-        places = offsets_of({topic: each for topic, each in before.items() if ids.get(topic) == each.topic_id})
+        places, last = offsets_of(_there(before, self._found)), self._last
         if last is not None:
             places = {where: offset for where, offset in places.items() if offset < last.get(where, 0)}
         try:
@@ -224,8 +218,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What a batch reads.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A batch that is repeated may be of topics that were deleted since; unless that is a failure, it goes without
+        them."""
         after = from_json(end)
         before = begun(from_json(start), after)
+        found = self._survey.find(known=after)
+        there = _there(after, found)
+        for topic in sorted({where.topic for where in _changed(before, after)} - there.keys()):
+            if topic in found.ids:
+                recreated(topic, after[topic].topic_id, found.ids[topic], self._options.data_loss)
+            else:
+                self._gone(topic)
+        after = there
         extents = self._survey.extents(_changed(before, after))
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks)]
@@ -239,11 +243,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell(from_json(end))
 
     def _tell(self, done: dict[str, TopicPosition]) -> None:
-        """Where there is a group, it is told how far the query is."""
-        offsets = offsets_of(done)
-        if self._options.group is not None and offsets != self._told:
+        """Where there is a group, it is told how far the query is. Whoever cannot be told now is told later: the query
+        does not end for that."""
+        offsets = offsets_of(_there(done, self._found))
+        if self._options.group is None or offsets in ({}, self._told):
+            return
+        try:
             client_of(self._options.bootstrap).groups.commit(self._options.group, offsets)
+        except PenstockError as error:
+            if not error.code.retriable:
+                raise
+            _log.warning("group %r is not told how far the query is: %s", self._options.group, error)
+        else:
             self._told = offsets
+
+
+def _there(positions: dict[str, TopicPosition], found: Found) -> dict[str, TopicPosition]:
+    """Those of topics that are there still, and are the same."""
+    return {topic: each for topic, each in positions.items() if found.ids.get(topic) == each.topic_id}
 
 
 def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[TopicPartition]:

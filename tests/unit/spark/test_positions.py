@@ -49,25 +49,43 @@ def test_a_position_comes_back_as_it_was() -> None:
 
 def test_a_first_batch_that_is_repeated_begins_where_it_did_although_the_stream_would_begin_elsewhere_now() -> None:
     first = beginning({"a": TopicPosition(ID, {0: 5, 1: 0})})
-    end = following(first, {"a": TopicPosition(ID, {0: 9, 1: 0})})
+    end = following(first, {"a": TopicPosition(ID, {0: 9, 1: 0})}, {})
     later = beginning({"a": TopicPosition(ID, {0: 12, 1: 3})})
     assert offsets_of(begun(later, end)) == offsets_of(begun(first, end)) == offsets_of(first)
 
 
+@pytest.mark.parametrize("old", [{}, {"b": UUID(int=8)}], ids=["new", "made anew"])
+def test_a_first_batch_that_is_repeated_reads_a_topic_again_that_came_while_it_was_planned(
+    old: dict[str, UUID],
+) -> None:
+    first = beginning(
+        {"a": TopicPosition(ID, {0: 5})} | {name: TopicPosition(each, {0: 7}) for name, each in old.items()}
+    )
+    after = {"a": TopicPosition(ID, {0: 5}), "b": TopicPosition(ID, {0: 9})}
+    end = following(first, after, {TopicPartition("a", 0): 5, TopicPartition("b", 0): 2})
+    later = beginning({"a": TopicPosition(ID, {0: 12}), "b": TopicPosition(ID, {0: 9})})
+    assert offsets_of(begun(later, from_json(to_json(end)))) == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 2}
+
+
+def test_a_topic_that_comes_later_has_no_part_in_the_beginning() -> None:
+    before = following(beginning({"a": TopicPosition(ID, {0: 5})}), {"a": TopicPosition(ID, {0: 9})}, {})
+    assert following(before, {"b": TopicPosition(ID, {0: 3})}, {}) == {"b": TopicPosition(ID, {0: 3})}
+
+
 def test_later_batches_begin_where_the_last_one_ended() -> None:
     first = beginning({"a": TopicPosition(ID, {0: 5})})
-    assert following(first, {"a": TopicPosition(ID, {0: 5})}) == first
-    second = following(first, {"a": TopicPosition(ID, {0: 9})})
-    assert following(second, {"a": TopicPosition(ID, {0: 9})}) == second
-    third = following(second, {"a": TopicPosition(ID, {0: 10})})
+    assert following(first, {"a": TopicPosition(ID, {0: 5})}, {}) == first
+    second = following(first, {"a": TopicPosition(ID, {0: 9})}, {})
+    assert following(second, {"a": TopicPosition(ID, {0: 9})}, {}) == second
+    third = following(second, {"a": TopicPosition(ID, {0: 10})}, {})
     assert third == {"a": TopicPosition(ID, {0: 10})}
     assert begun(second, third) == second
 
 
 def test_a_topic_that_was_made_anew_begins_by_itself() -> None:
-    first = beginning({"a": TopicPosition(ID, {0: 5})})
+    before = {"a": TopicPosition(ID, {0: 5})}
     anew = {"a": TopicPosition(UUID(int=8), {0: 5})}
-    assert following(first, anew) == anew
+    assert following(before, anew, {}) == anew
 
 
 @pytest.mark.parametrize(
