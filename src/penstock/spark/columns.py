@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.values.ddl import column_names
@@ -29,6 +30,7 @@ COLUMNS = {
 }
 """Types by name, in their order; a key may also be read as a string."""
 _PLACE = ("topic", "partition", "offset")
+_TIME_MS_MAX = (2**63 - 1) // 1000
 _ARROW = {
     "binary": pa.binary(),
     "string": pa.string(),
@@ -166,7 +168,18 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     array = batch.column(field.name)
     if field.type == pa.string():
         return _as_text(array)
-    return array if array.type == field.type else array.cast(field.type)
+    if array.type == field.type:
+        return array
+    return _as_time(array, field.type) if field.name == "timestamp" else array.cast(field.type)
+
+
+def _as_time(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
+    """Times that Spark does not reach are the last, or first, that it does."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        limited = pc.max_element_wise(pc.min_element_wise(array.cast(pa.int64()), _TIME_MS_MAX), -_TIME_MS_MAX)
+        return limited.cast(array.type).cast(kind)
 
 
 @lru_cache(maxsize=16)

@@ -121,9 +121,17 @@ def _arrow_type(said: Any) -> pa.DataType:
     if kind not in _PRIMITIVE:
         raise ValueError(f"{kind} is a type within itself, which no column can be")
     logical = said.get("logicalType") if isinstance(said, dict) else None
-    if logical == "decimal" and 0 < said["precision"] <= _DECIMAL_DIGITS_MAX:
-        return pa.decimal128(said["precision"], said.get("scale", 0))
+    if logical == "decimal":
+        return _decimal(said.get("precision"), said.get("scale", 0))
     return _LOGICAL.get((kind, str(logical)), _PRIMITIVE[kind])
+
+
+def _decimal(precision: Any, scale: Any) -> pa.DataType:
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
+        raise ValueError(f"a decimal of precision {precision} and scale {scale} is none of Avro's")
+    if not 0 < precision <= _DECIMAL_DIGITS_MAX:
+        raise ValueError(f"a decimal of {precision} digits fits no column; {_DECIMAL_DIGITS_MAX} do")
+    return pa.decimal128(precision, scale)
 
 
 def _union(branches: list[Any]) -> pa.DataType:

@@ -1,11 +1,14 @@
 """Values in JSON, many in one call of Arrow's parser.
 
-Each value is wrapped into an object of its own. So whatever values are, one that the parser accepts makes at least one
-row: what closes one wrapper and what opens the next, with no comma between, can only be read outside of everything, and
-no string goes beyond the end of a line. As many rows as values therefore means that each row is its value's.
+Each value is wrapped into an array, in an object of its own. So whatever values are, one that the parser accepts makes
+at least one row: what closes one wrapper and what opens the next, with no comma between, can only be read outside of
+everything, and no string goes beyond the end of a line. As many rows as values therefore means that each row is its
+value's, and one element in each array that there is no more in it. What closes the array and goes on is passed over by
+the parser; where that may be, the value is parsed once more without an array, where there is nothing to be closed.
 """
 
 import json
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -13,7 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 _WRAPPER = "v"
-_OPEN, _CLOSE = b'{"v":', b"}\n"
+_ARRAY, _PLAIN = (b'{"v":[', b"]}\n"), (b'{"v":', b"}\n")
+_MAYBE_MORE = re.compile(rb'\}\s*\]\s*,\s*"')
+_NOT_ONE = "it is not one value of JSON"
+_ANY = pj.ParseOptions(explicit_schema=pa.schema([(_WRAPPER, pa.struct([]))]), unexpected_field_behavior="ignore")
+_DEPTH_MAX = 100
+"""Of values whose columns are found out."""
+_STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
 
 
 class JsonDecoder:
@@ -21,7 +30,7 @@ class JsonDecoder:
 
     def __init__(self, wanted: pa.StructType) -> None:
         self.type = wanted
-        schema = pa.schema([(_WRAPPER, _as_parsed(wanted))])
+        schema = pa.schema([(_WRAPPER, pa.list_(_as_parsed(wanted)))])
         self._options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[pa.StructArray, None]:
@@ -32,15 +41,28 @@ def infer_json(values: Sequence[bytes], *, is_strict: bool) -> pa.StructType:
     """The fields of these values; unless it is strict, those that are no objects are not looked at.
 
     What never is anything but null is taken for text, and so is what looks like a time: others may not.
-    ValueError where values are none, or differ in their types.
+    ValueError where values are none, differ in their types, or have objects within objects too deep for columns.
     """
-    chosen = values if is_strict else [value for value in values if _is_object(value)]
+    chosen = values if is_strict else [value for value in values if not _is_deep(value) and _is_object(value)]
     if not chosen:
         raise ValueError("none of them has fields")
+    if any(map(_is_deep, chosen)):
+        raise ValueError(f"one has more than {_DEPTH_MAX} objects and arrays within each other")
     found = _parsed(pa.array(chosen, pa.binary()), pj.ParseOptions()).type
     if not pa.types.is_struct(found):
         raise ValueError(f"they are no objects but {found}")
     return _generalised(found)
+
+
+def _is_deep(value: bytes) -> bool:
+    if value.count(b"{") + value.count(b"[") <= _DEPTH_MAX:
+        return False
+    depth = 0
+    for token in _STRINGS_AND_BRACKETS.findall(value):
+        depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))
+        if depth > _DEPTH_MAX:
+            return True
+    return False
 
 
 def _is_object(value: bytes) -> bool:
@@ -51,16 +73,39 @@ def _is_object(value: bytes) -> bool:
 
 
 def _parsed(values: pa.Array, options: pj.ParseOptions) -> pa.Array:
-    wrapped = pc.binary_join_element_wise(_OPEN, values, _CLOSE, b"", null_handling="replace", null_replacement=b"null")
-    text = wrapped.buffers()[2]
-    reading = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
+    text = _wrapped(_ARRAY, values)
     try:
-        column = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=options).column(_WRAPPER)
+        values.cast(pa.string())  # The parser takes whatever stands between quotation marks.
+        arrays = _read(text, options).combine_chunks()
     except pa.ArrowInvalid as error:
-        raise ValueError(str(error).replace(f"(/{_WRAPPER}", "(").removesuffix(" in row 0")) from None
-    if len(column) != len(values):
-        raise ValueError("it is more than one value of JSON")
-    return column.combine_chunks()
+        raise ValueError(str(error).replace(f"(/{_WRAPPER}/[]", "(").removesuffix(" in row 0")) from None
+    if len(arrays) != len(values) or not pc.all(pc.equal(pc.list_value_length(arrays), 1)).as_py():
+        raise ValueError(_NOT_ONE)
+    found = arrays.flatten()
+    if found.null_count != values.null_count or _MAYBE_MORE.search(text):
+        _check_closed(values)
+    return found
+
+
+def _check_closed(values: pa.Array) -> None:
+    """ValueError where one of these values closes the array that it is in."""
+    try:
+        _read(_wrapped(_PLAIN, values), _ANY)
+    except pa.ArrowInvalid:
+        raise ValueError(_NOT_ONE) from None
+
+
+def _wrapped(wrapper: tuple[bytes, bytes], values: pa.Array) -> pa.Buffer:
+    opening, closing = wrapper
+    whole = pc.binary_join_element_wise(
+        opening, values, closing, b"", null_handling="replace", null_replacement=b"null"
+    )
+    return whole.buffers()[2]
+
+
+def _read(text: pa.Buffer, options: pj.ParseOptions) -> pa.ChunkedArray:
+    reading = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
+    return pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=options).column(_WRAPPER)
 
 
 def _as_parsed(kind: pa.DataType) -> pa.DataType:

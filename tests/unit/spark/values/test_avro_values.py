@@ -126,6 +126,8 @@ def record(kind: str) -> str:
             '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}',
             "R is a type within itself",
         ),
+        (record('{"type": "bytes", "logicalType": "decimal"}'), "precision None"),
+        (record('{"type": "bytes", "logicalType": "decimal", "precision": 39}'), "39 digits fits no column"),
     ],
 )
 def test_a_schema_that_makes_no_columns_is_refused(text: str, says: str) -> None:

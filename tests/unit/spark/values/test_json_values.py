@@ -22,7 +22,9 @@ _good = st.fixed_dictionaries(
 )
 _indents = st.none() | st.integers(0, 2)
 _written = st.builds(lambda value, indent: json.dumps(value, indent=indent).encode(), _good, _indents)
-_pieces = st.lists(st.sampled_from([b'{"a":1}', b"}", b"\n", b'{"v":', b'{"a":', b'"', b"]", b",", b"1", b"\\"]))
+_pieces = st.lists(
+    st.sampled_from([b'{"a":1}', b"}", b"\n", b'{"v":', b'{"a":', b'"', b"]", b",", b"1", b"\\", b'"x":'])
+)
 _broken = _pieces.map(b"".join) | st.binary()
 
 
@@ -35,6 +37,15 @@ def one(value: bytes | None) -> Any:
 @given(st.lists(_written | _broken | st.none(), max_size=12))
 def test_every_value_is_read_as_if_it_were_alone(values: list[bytes | None]) -> None:
     assert decode(NUMBERS, value_batch(values), BadValues.NULL).fields.to_pylist() == [one(value) for value in values]
+
+
+@given(_pieces.map(b"".join))
+def test_what_is_read_is_json(value: bytes) -> None:
+    try:
+        NUMBERS.decode(pa.array([value]))
+    except ValueError:
+        return
+    json.loads(value)
 
 
 @given(_good, _indents)
@@ -64,18 +75,47 @@ def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"", "Invalid value"),
+        (b"", "not one value"),
         (b"5", "changed from object to number"),
         (b'{"a": 1.5}', "couldn't parse:1.5"),
         (b'{"a": "1"}', r"Column\(/a\) changed from number to string$"),
         (b'{"a": 9223372036854775808}', "couldn't parse"),
-        (b'{"a": 1}}\n{"v":{"a":2}', "more than one value"),
+        (b'{"a": 1}}\n{"v":{"a":2}', "after an array element"),
+        (b'{"a": 1}]}\n{"v":[{"a":2}', "not one value"),
         (b'{"a": 1, "a": 2}', "twice"),
+        (b'{"a": 1}], "x": [3', "not one value"),
+        (b'{"a": 1} ] , "x": [{}', "not one value"),
+        (b'null], "x": [3', "not one value"),
+        (b'{"a": 1}, {"a": 2}', "not one value"),
+        (b'{"a": 1}, "x": 3', "from object to string|after an array element"),
+        (b'{"a": 1}\n,\n"x": {"b": [{}]}', "from object to string|after an array element"),
+        (b'{"a": 1}, "x": [{"y": 1}], "z": 5', "from object to string|after an array element"),
+        (b'null, "x": 3', "from object to string|after an array element"),
+        (b'{"b": ["\xff"]}', "Invalid UTF8"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         NUMBERS.decode(pa.array([text]))
+
+
+def test_objects_within_a_value_are_part_of_it() -> None:
+    values = [b'{"c": {"a": 2}, "a": 1, "d": [{}, {}], "b": ["},"]}', b'{"a": 2}', b'{"c": [{"a": {}}], "b": null}']
+    found, _ = NUMBERS.decode(pa.array(values))
+    assert found.to_pylist() == [{"a": 1, "b": ["},"]}, {"a": 2, "b": None}, {"a": None, "b": None}]
+
+
+@pytest.mark.parametrize("depth", [101, 3000, 100_000])
+def test_columns_are_not_found_out_from_values_that_are_too_deep(depth: int) -> None:
+    deep = b'{"n":' * depth + b"1" + b"}" * depth
+    with pytest.raises(ValueError, match="more than 100 objects"):
+        infer_json([b'{"a": 1}', deep], is_strict=True)
+    assert infer_json([b'{"a": 1}', deep], is_strict=False) == pa.struct([("a", pa.int64())])
+
+
+def test_columns_are_found_out_from_values_with_many_objects_side_by_side() -> None:
+    value = b'{"a": [' + b'{"b": "}{"},' * 1000 + b'{"b": "{"}]}'
+    assert infer_json([value], is_strict=True) == pa.struct([("a", pa.list_(pa.struct([("b", pa.string())])))])
 
 
 def test_types_are_found_out_from_values() -> None:
