@@ -1,6 +1,7 @@
 """What tests of Spark work with: a topic that can be written to, and read as a table or as a stream."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,13 @@ class Stream:
     def values(self) -> list[int]:
         """All that was read so far, in order."""
         return numbers(self.rows())
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Look again and again until it is so; a failure that says what never was, where it is not."""
+    deadline = time.monotonic() + LONG_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"never: {what}"
 
 
 def numbers(frame: DataFrame) -> list[int]:

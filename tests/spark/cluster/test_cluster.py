@@ -15,6 +15,7 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.sync.client import Client
 from penstock.testing import EmbeddedBroker
 from spark.cluster.machines import Cluster, packed
+from spark.site import until
 
 WORKERS = 2
 PARTITIONS = 4
@@ -109,8 +110,7 @@ def test_a_stream_is_stored_once_although_a_worker_is_lost(
 
 
 def stored_until(client: Client, topic: str, offset: int) -> None:
-    while not client.read(topic, 0, offset, wait=1).messages:
-        pass
+    until(lambda: bool(client.read(topic, 0, offset, wait=1).messages), f"offset {offset} of {topic} is stored")
 
 
 def values(client: Client, topic: str) -> list[int]:
