@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark import session
 from penstock.spark.checkpoints import LOCK_FILE, CheckpointInUseError, local_directory
+from penstock.spark.java import java_environment
 from penstock.spark.sessions import SETTINGS
 from spark.site import Site
 
@@ -78,6 +79,42 @@ def test_a_checkpoint_of_another_driver_is_refused_until_that_has_ended(site: Si
         holder.communicate()
     stream.run()
     assert stream.values() == list(range(6))
+
+
+OWN = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pyspark.sql import SparkSession
+from penstock.spark import session
+from penstock.spark.checkpoints import CheckpointInUseError
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+with ThreadPoolExecutor(1) as pool:
+    assert session() is pool.submit(session).result() is spark
+rate = spark.readStream.format("rate").load().writeStream.format("noop").option("checkpointLocation", sys.argv[1])
+try:
+    rate.start()
+except CheckpointInUseError as error:
+    print(error)
+"""
+"""A driver with a session of its own, which the format's session is asked for afterwards, by two threads."""
+
+
+def test_a_session_of_ones_own_respects_the_checkpoint_of_another_driver_too(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / LOCK_FILE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        environment = os.environ | java_environment(os.environ, bundled=True)
+        ended = subprocess.run(
+            [sys.executable, "-c", OWN, str(tmp_path)], env=environment, capture_output=True, text=True, check=True
+        )
+        holder.communicate()
+    assert f"the checkpoint {tmp_path} is in use" in ended.stdout
 
 
 def files_of(checkpoint: Path) -> dict[str, bytes]:

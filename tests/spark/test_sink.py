@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,20 +92,28 @@ def test_a_task_that_failed_in_the_middle_is_repeated_without_doubles(site: Site
     assert site.values() == list(range(ROWS))
 
 
-def test_in_for_each_batch_a_txn_id_names_one_write_of_every_batch(site: Site) -> None:
+@pytest.mark.parametrize("threads", [None, 1], ids=["its own thread", "another thread"])
+def test_in_for_each_batch_a_txn_id_names_one_write_of_every_batch(site: Site, threads: int | None) -> None:
     site.client.create_topic(site.topic)
     site.write(range(100))
     copies = f"{site.topic}-copies"
 
+    def copy(frame: DataFrame, name: str) -> None:
+        write(site, frame.select("value"), topic=copies, txnId=name)
+
     def copy_twice(frame: DataFrame, batch: int) -> None:
         for name in ("first", "second", "first"):
-            write(site, frame.select("value"), topic=copies, txnId=name)
+            if threads is None:
+                copy(frame, name)
+            else:
+                pool.submit(copy, frame, name).result()
 
     stream = site.stream(maxRowsPerTrigger=30)
     reader = site.spark.readStream.format("penstock").options(**stream.options).load()
     query = reader.writeStream.foreachBatch(copy_twice).trigger(availableNow=True)
     query = query.option("checkpointLocation", str(site.files / "each"))
-    assert query.start().awaitTermination(LONG_S)
+    with ThreadPoolExecutor(threads) as pool:
+        assert query.start().awaitTermination(LONG_S)
     assert site.values(topic=copies) == sorted(2 * list(range(100)))
 
 

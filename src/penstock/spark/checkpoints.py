@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
+from weakref import WeakSet
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -36,6 +37,8 @@ _POLL_S = 0.005
 
 _refused: dict[str, str] = {}
 """Runs that were ended because their checkpoint is in use, until their `start` has said so."""
+
+_guarded: "WeakSet[SparkSession]" = WeakSet()
 
 
 class CheckpointInUseError(RuntimeError):
@@ -107,7 +110,11 @@ def _end(query: "StreamingQuery") -> None:
 
 
 def guard(spark: "SparkSession") -> None:
-    """Lock the checkpoints of the queries that this session starts from now on."""
+    """Lock the checkpoints of the queries that this session starts from now on; once, however often this is asked for:
+    one JVM cannot take a lock twice."""
+    if spark in _guarded:
+        return
+    _guarded.add(spark)
     spark.streams.addListener(CheckpointLocks(spark))
     for name in ("start", "toTable"):
         add(DataStreamWriter, name, _telling)

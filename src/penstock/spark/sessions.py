@@ -13,17 +13,22 @@ from penstock.spark.java import java_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS = {
+SOURCE_SETTINGS = {
     # Over TCP, each batch pays for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     # Off by default; the source then cannot leave out what a filter does not want.
     "spark.sql.python.filterPushdown.enabled": "true",
+    # A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+}
+"""What sources and sinks need, in whatever session they are."""
+
+SETTINGS = {
+    **SOURCE_SETTINGS,
     # The other one starts processes for each file of a checkpoint. This one needs the lock of `checkpoints`.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be.
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
 }
 """What `session` sets unless the caller says otherwise."""
 
@@ -50,6 +55,7 @@ def session(
     have to be sorted so that a batch can be repeated (`writers`). Two drivers cannot run queries with one checkpoint
     on a local disk: CheckpointInUseError, by the later `start`.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from penstock.spark.checkpoints import guard
@@ -58,8 +64,7 @@ def session(
 
     if java not in ("any", "bundled"):
         raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")
-    is_new = SparkSession.getActiveSession() is None
-    if is_new:
+    if SparkContext._active_spark_context is None:
         _choose_python()
         if _SUBMITTED not in os.environ:
             os.environ.update(java_environment(os.environ, bundled=java == "bundled"))
@@ -71,8 +76,7 @@ def session(
     spark = builder.getOrCreate()
     if not _is_found():
         spark.dataSource.register(PenstockSource)
-    if is_new:
-        guard(spark)
+    guard(spark)
     extend()
     return spark
 

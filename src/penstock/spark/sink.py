@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from penstock.sdk.sync.client import Client
 
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
+QUERY = "sql.streaming.queryId"
+BATCH = "streaming.sql.batchId"
+"""What Spark tells the tasks of a stream."""
 
 
 @dataclass
@@ -57,7 +58,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         task = _task()
-        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         assert query is not None, "Spark tells the tasks of a stream whose they are"
         assert batch is not None, "and of which batch"
         identity = Identity(query, int(batch), task.partitionId())
@@ -83,7 +84,7 @@ class BatchSink(DataSourceArrowWriter):
         identity = None
         if self._txn_id is not None:
             # Within foreachBatch, the same name is used in every batch of the query.
-            query, batch = task.getLocalProperty(_QUERY) or "", task.getLocalProperty(_BATCH) or "0"
+            query, batch = task.getLocalProperty(QUERY) or "", task.getLocalProperty(BATCH) or "0"
             identity = Identity(f"{query}\0{self._txn_id}", int(batch), task.partitionId())
         return _written(self._bootstrap, self._target, identity, task.partitionId(), iterator)
 

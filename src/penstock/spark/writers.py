@@ -6,12 +6,17 @@ query is written as a table, numbered by query and batch as ever.
 `rowOrder`: where it is not said, it follows from the query's plan, which nobody but the driver knows. A batch whose
 order changes when it is repeated would lose rows otherwise.
 
+A `txnId` within `foreachBatch` names one write of every batch. Spark tells only the thread that the function runs in
+which batch that is; so it is noted for the session that belongs to the batch's rows, for writes by other threads.
+
 `bootstrap`: where it is not said, it is what the environment of this process says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -19,20 +24,24 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.spark.hooks import add
 from penstock.spark.options import default_bootstrap, parse_options, sink_options
 from penstock.spark.row_order import row_order_of
-from penstock.spark.sink import target_of
+from penstock.spark.sink import BATCH, QUERY, target_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 FORMAT = "penstock"
 _UPDATE = "update"
 """The `txnId` of the one write that a batch of a query in mode update makes."""
 
+_batches: "WeakKeyDictionary[SparkSession, dict[str, str | None]]" = WeakKeyDictionary()
+"""What Spark tells tasks of a batch, by the session that it makes for its rows."""
+
 
 def extend() -> None:
     """For all writers of this process."""
     add(DataStreamWriter, "start", _start)
+    add(DataStreamWriter, "foreachBatch", _for_each_batch)
     add(DataFrameWriter, "save", _save)
 
 
@@ -52,7 +61,38 @@ def _save(save: Callable[..., None], writer: DataFrameWriter, *arguments: Any, *
     if writer._jwrite.source() == FORMAT:
         options: Any = writer._jwrite.extraOptions()
         _completed(writer, options, is_numbered=options.contains("txnId"))
-    save(writer, **left)
+        with _of_its_batch(writer._spark):
+            save(writer, **left)
+    else:
+        save(writer, **left)
+
+
+def _for_each_batch(
+    for_each_batch: Callable[..., DataStreamWriter], writer: DataStreamWriter, func: "Callable[[DataFrame, int], None]"
+) -> DataStreamWriter:
+    def noted(batch: "DataFrame", number: int) -> None:
+        context = batch.sparkSession.sparkContext
+        _batches[batch.sparkSession] = {name: context.getLocalProperty(name) for name in (QUERY, BATCH)}
+        func(batch, number)
+
+    return for_each_batch(writer, noted)
+
+
+@contextmanager
+def _of_its_batch(session: "SparkSession") -> "Iterator[None]":
+    """Whatever thread this is, Spark finds the format, and tells its tasks of which batch their rows are."""
+    context = session.sparkContext
+    sessions: Any = session._get_j_spark_session_class(session._jvm)
+    if not sessions.getActiveSession().isDefined():
+        sessions.setActiveSession(session._jsparkSession)
+    told = _batches.get(session, {}) if context.getLocalProperty(QUERY) is None else {}
+    for name, value in told.items():
+        context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None takes it away.
+    try:
+        yield
+    finally:
+        for name in told:
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
 
 def _told(
