@@ -13,18 +13,15 @@ from penstock.spark.java import java_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SOURCE_SETTINGS = {
+DIVIDING_ALIKE = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
+"""A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be."""
+
+SETTINGS = {
+    **DIVIDING_ALIKE,
     # Over TCP, each batch pays for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     # Off by default; the source then cannot leave out what a filter does not want.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be.
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
-}
-"""What sources and sinks need, in whatever session they are."""
-
-SETTINGS = {
-    **SOURCE_SETTINGS,
     # The other one starts processes for each file of a checkpoint. This one needs the lock of `checkpoints`.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

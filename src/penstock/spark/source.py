@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.options import RowOrder, SourceOptions, parse_options, sink_options, source_options
+from penstock.spark.options import RowOrder, SinkOptions, SourceOptions, parse_options, sink_options, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -60,7 +60,10 @@ class PenstockSource(DataSource):
         from penstock.spark.sink import BatchSink
 
         _only_append(overwrite)
-        return BatchSink(sink_options(self._chosen, streaming=False), schema)
+        options = sink_options(self._chosen, streaming=False)
+        if options.txn_id is not None:
+            _check_order(options)
+        return BatchSink(options, schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         from penstock.spark.sink import StreamSink
@@ -68,6 +71,7 @@ class PenstockSource(DataSource):
         options = sink_options(self._chosen, streaming=True)
         if overwrite and options.row_order is None:  # Mode complete: these are aggregates, which were shuffled.
             options = replace(options, row_order=RowOrder.SORTED)
+        _check_order(options)
         return StreamSink(options, schema)
 
 
@@ -76,6 +80,18 @@ def _sample(options: SourceOptions) -> list[bytes]:
     from penstock.spark.values.sampling import sample
 
     return sample(client_of(options.bootstrap), options)
+
+
+def _check_order(options: SinkOptions) -> None:
+    """Sessions find out from the query's plan what was not said; here there is no plan to look at, and the wrong one
+    loses rows when a batch is repeated."""
+    if options.row_order is None:
+        text = (
+            "the option rowOrder is missing: say rowOrder=given where rows are read and changed one by one, or "
+            "rowOrder=sorted where they are shuffled (groupBy, join, repartition). After penstock.spark.session() was "
+            "called it is found out from the query, but not over Spark Connect or in declarative pipelines"
+        )
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
 
 
 def _only_append(overwrite: bool) -> None:

@@ -19,8 +19,10 @@ from penstock.spark.java import java_environment
 from penstock.spark.pipelines.failures import told
 from penstock.spark.pipelines.spark_log import SparkLog, log_option
 from penstock.spark.pipelines.stopping import Stop
+from penstock.spark.sessions import DIVIDING_ALIKE
 
 SETTINGS = {
+    **DIVIDING_ALIKE,
     # Without it, tables are forgotten at the end of a run, and stand in the way of the next.
     "spark.sql.catalogImplementation": "hive",
     "spark.ui.enabled": "false",

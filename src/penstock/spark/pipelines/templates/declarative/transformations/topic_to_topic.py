@@ -2,7 +2,8 @@
 
 from pyspark import pipelines as dp
 
-dp.create_sink("changed", "penstock", {"topic": "my_pipeline"})
+# Rows are written as they are read; after a shuffle (groupBy, join) it has to be "sorted".
+dp.create_sink("changed", "penstock", {"topic": "my_pipeline", "rowOrder": "given"})
 
 
 @dp.append_flow(target="changed")
