@@ -1,6 +1,7 @@
 """The verbs as clients made from the published contract have them."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -140,7 +141,13 @@ class OverGrpc:
     def subscribe(self, topic: str, count: int) -> list[Read]:
         start = messages_pb2.SubscribeStart(topics=[topic], start=_BEGINNING, cluster=self.cluster)
         found: list[Read] = []
-        call = self._messages.Subscribe(iter([messages_pb2.SubscribeRequest(start=start)]))
+        is_read = threading.Event()
+
+        def requests() -> Iterator[messages_pb2.SubscribeRequest]:
+            yield messages_pb2.SubscribeRequest(start=start)
+            is_read.wait()  # A subscription ends with its requests.
+
+        call = self._messages.Subscribe(requests())
         try:
             for answer in call:
                 found += _read(answer.batch.messages)
@@ -149,6 +156,7 @@ class OverGrpc:
         except grpc.RpcError as error:
             raise _refused(error) from None
         finally:
+            is_read.set()
             call.cancel()
         return found
 
