@@ -7,7 +7,6 @@ broker's `flush` says when its batch is acknowledged; each is counted when that 
 
 import argparse
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -22,7 +21,8 @@ import uvloop
 from bench.gateway.running import gateway
 from bench.peers import ROOT, Penstock
 from bench.processes import usage
-from bench.report import machine, rewrite, spread
+from bench.report import spread
+from bench.section import Section
 
 from penstock.gateway.grpc.v1 import events_pb2, messages_pb2, topics_pb2
 from penstock.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
@@ -64,7 +64,7 @@ CASES = (
 
 def main() -> int:
     arguments = _parse()
-    load_before = os.getloadavg()[0]
+    section = Section("bench.grpc_streams", BEGIN, END)
     found = {case: Found() for case in CASES}
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         peer = Penstock(Path(directory))
@@ -80,19 +80,11 @@ def main() -> int:
         finally:
             peer.end()
     flush = "flush before every acknowledgement" if arguments.flush_always else "flush = os"
-    lines = [
-        "",
-        f"`{' '.join(['python -m bench.grpc_streams', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+    conditions = (
         f"one stream, {EVENTS:,} messages of {VALUE_BYTES} bytes a batch, at most {WINDOW} batches unacknowledged; "
-        f"{arguments.rounds} rounds of {arguments.batches:,} batches; {flush}. {Penstock(Path()).version()}.",
-        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
-        "",
-        *table(found.items()),
-        "",
-    ]
-    print("\n".join(lines))
-    if arguments.output:
-        rewrite(Path(arguments.output), lines, BEGIN, END)
+        f"{arguments.rounds} rounds of {arguments.batches:,} batches; {flush}"
+    )
+    section.publish(conditions, table(found.items()), arguments.output)
     return 0
 
 

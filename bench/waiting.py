@@ -7,7 +7,6 @@ by one clock: put, acknowledged (it is committed then, or a moment before), and 
 
 import argparse
 import asyncio
-import os
 import resource
 import statistics
 import sys
@@ -19,7 +18,8 @@ from pathlib import Path
 
 import uvloop
 from bench.peers import ROOT, Penstock
-from bench.report import figure, machine, rewrite
+from bench.report import figure
+from bench.section import Section
 
 import penstock
 
@@ -59,7 +59,7 @@ CASES = (
 
 def main() -> int:
     arguments = _parse()
-    load_before = os.getloadavg()[0]
+    section = Section("bench.waiting", BEGIN, END)
     found: list[tuple[Case, Found]] = []
     for case in CASES:
         case = Case(case.title, case.readers // arguments.part, -(-case.topics // arguments.part))
@@ -72,18 +72,7 @@ def main() -> int:
             finally:
                 peer.end()
     flush = "flush before every acknowledgement" if arguments.flush_always else "flush = os"
-    lines = [
-        "",
-        f"`{' '.join(['python -m bench.waiting', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
-        f"{arguments.messages:,} messages in each row; {flush}. {Penstock(Path()).version()}.",
-        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
-        "",
-        *table(found),
-        "",
-    ]
-    print("\n".join(lines))
-    if arguments.output:
-        rewrite(Path(arguments.output), lines, BEGIN, END)
+    section.publish(f"{arguments.messages:,} messages in each row; {flush}", table(found), arguments.output)
     return 0
 
 

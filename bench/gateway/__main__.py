@@ -9,11 +9,9 @@ costs while nobody asks anything, and while those others wait.
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,8 @@ from bench.gateway.load import answered, events_body, get, load, post
 from bench.gateway.running import Running, gateway
 from bench.peers import ROOT, Penstock
 from bench.processes import running_s, usage
-from bench.report import machine, rewrite, spread
+from bench.report import spread
+from bench.section import Section
 
 BEGIN = "<!-- gateway:begin (written by bench/gateway) -->"
 END = "<!-- gateway:end -->"
@@ -88,7 +87,7 @@ CASES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     scale: Scale = options.scale
-    load_before = os.getloadavg()[0]
+    section = Section("bench.gateway", BEGIN, END, arguments)
     found, waited = {case: Found() for case in CASES}, Waited()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         peer = Penstock(Path(directory))
@@ -103,21 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             peer.end()
     flush = "flush before every acknowledgement" if options.flush_always else "flush = os"
-    said = sys.argv[1:] if arguments is None else arguments
-    lines = [
-        "",
-        f"`{' '.join(['python -m bench.gateway', *said])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
-        f"events of {SIZE_BYTES} bytes; rounds: {scale.rounds}; {flush}. {Penstock(Path()).version()}.",
-        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
-        "",
-        *table(found),
-        "",
-        *waits(waited, scale),
-        "",
-    ]
-    print("\n".join(lines))
-    if options.output:
-        rewrite(Path(options.output), lines, BEGIN, END)
+    conditions = f"events of {SIZE_BYTES} bytes; rounds: {scale.rounds}; {flush}"
+    section.publish(conditions, [*table(found), "", *waits(waited, scale)], options.output)
     return 0
 
 

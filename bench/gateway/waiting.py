@@ -9,7 +9,6 @@ committed, to the answer to the poll. Cost is counted: processor time, and how o
 import argparse
 import asyncio
 import json
-import os
 import resource
 import sys
 import tempfile
@@ -23,7 +22,8 @@ from bench.gateway.load import answered, get, post
 from bench.gateway.running import Running, gateway
 from bench.peers import ROOT, Penstock
 from bench.processes import resident_mb, usage
-from bench.report import figure, machine, rewrite
+from bench.report import figure
+from bench.section import Section
 from bench.waiting import CASES, TARGET_MS, Case, both, percentile
 
 BEGIN = "<!-- polls:begin (written by bench/gateway/waiting.py) -->"
@@ -49,7 +49,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = _parse(given)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    load_before = os.getloadavg()[0]
+    section = Section("bench.gateway.waiting", BEGIN, END, given)
     found: list[tuple[Case, Found]] = []
     for case in CASES:
         case = Case(case.title, case.readers // arguments.part, -(-case.topics // arguments.part))
@@ -65,18 +65,7 @@ def main(given: Sequence[str] | None = None) -> int:
             finally:
                 peer.end()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    lines = [
-        "",
-        f"`python -m bench.gateway.waiting` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
-        f"{arguments.messages:,} events in each row; flush = os. {Penstock(Path()).version()}.",
-        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
-        "",
-        *table(found),
-        "",
-    ]
-    print("\n".join(lines))
-    if arguments.output:
-        rewrite(Path(arguments.output), lines, BEGIN, END)
+    section.publish(f"{arguments.messages:,} events in each row; flush = os", table(found), arguments.output)
     return 0
 
 

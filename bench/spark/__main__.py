@@ -11,13 +11,13 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers import ROOT, Penstock
-from bench.report import machine, rewrite, spread
+from bench.report import spread
+from bench.section import Section
 from bench.spark.connector import Connector
 from bench.spark.streaming import BATCH_ROWS, stream
 from bench.spark.ways import KEY_BYTES, PARTITIONS, VALUE_BYTES, WAYS, Extent, Place, prepare
@@ -61,7 +61,7 @@ TARGETS = (
 def main() -> int:
     arguments = _parse()
     extent: Extent = arguments.extent
-    load_before = os.getloadavg()[0]
+    section = Section("bench.spark", BEGIN, END)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         peer = Penstock(Path(directory) / "broker")
         peer.start(flush_always=False)
@@ -70,25 +70,17 @@ def main() -> int:
         spark = session("bench", master="local[2]", settings=SETTINGS)
         spark.sparkContext.setLogLevel("OFF")
         try:
-            lines = measure(spark, connector, peer.bootstrap, Path(directory), extent)
+            tables = measure(spark, connector, peer.bootstrap, Path(directory), extent)
         finally:
             connector.close()
             spark.stop()
             peer.end()
-    lines = [
-        "",
-        f"`{' '.join(['python -m bench.spark', *sys.argv[1:]])}` on {time.strftime('%Y-%m-%d', time.gmtime())}: "
+    conditions = (
         f"{extent.rows:,} rows with keys of {KEY_BYTES} and values of {VALUE_BYTES} bytes in {PARTITIONS} partitions, "
         f"of which {extent.written:,} are written; {extent.rounds} rounds after {extent.warm} to warm up; `local[2]`, "
-        f"Parquet with lz4, with zstd where it is written. {Penstock(Path()).version()}.",
-        f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
-        "",
-        *lines,
-        "",
-    ]
-    print("\n".join(lines))
-    if arguments.output:
-        rewrite(Path(arguments.output), lines, BEGIN, END)
+        f"Parquet with lz4, with zstd where it is written"
+    )
+    section.publish(conditions, tables, arguments.output)
     return 0
 
 

@@ -1,0 +1,35 @@
+"""A part of the page that one bench writes: its command, the machine, and its tables."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.peers import Penstock
+from bench.report import machine, rewrite
+
+
+class Section:
+    """Made before anything is measured: it notes how busy the machine was."""
+
+    def __init__(self, module: str, begin: str, end: str, arguments: Sequence[str] | None = None) -> None:
+        """`arguments` are those of the process unless said otherwise; `begin` and `end` mark the place on the page."""
+        self._command = " ".join(["python -m", module, *(sys.argv[1:] if arguments is None else arguments)])
+        self._marks = begin, end
+        self._load_average = os.getloadavg()[0]
+
+    def publish(self, conditions: str, tables: Sequence[str], output: str | None) -> None:
+        """Print it, and write it to the page where there is one."""
+        lines = [
+            "",
+            f"`{self._command}` on {time.strftime('%Y-%m-%d', time.gmtime())}: {conditions}. "
+            f"{Penstock(Path()).version()}.",
+            f"Machine: {machine()}; load average {self._load_average:.1f} before the run began.",
+            "",
+            *tables,
+            "",
+        ]
+        print("\n".join(lines))
+        if output:
+            rewrite(Path(output), lines, *self._marks)
