@@ -55,3 +55,30 @@ cdef extern from *:
     """
     unsigned int short_crc32c(const unsigned char *data, Py_ssize_t size)
     int has_short_crc32c()
+
+# A field of a type whose instances hold an object `place` bytes from their begin: the interpreter has an instruction for
+# those, which it does not have for properties. 0, or -1 with an exception.
+cdef extern from *:
+    """
+    #include <structmember.h>
+    static int show_field(PyTypeObject *type, const char *name, Py_ssize_t place) {
+        PyObject *old = PyDict_GetItemString(type->tp_dict, name);
+        PyMemberDef *field = PyMem_Calloc(1, sizeof(PyMemberDef));
+        if (old == NULL || field == NULL) {
+            PyMem_Free(field);
+            PyErr_SetString(PyExc_SystemError, "a field cannot be shown");
+            return -1;
+        }
+        field->name = name;
+        field->type = T_OBJECT_EX;
+        field->offset = place;
+        field->flags = READONLY;
+        field->doc = Py_TYPE(old) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *) old)->d_getset->doc : NULL;
+        PyObject *made = PyDescr_NewMember(type, field);
+        int failed = made == NULL || PyDict_SetItemString(type->tp_dict, name, made) < 0;
+        Py_XDECREF(made);
+        PyType_Modified(type);
+        return failed ? -1 : 0;
+    }
+    """
+    int show_field(type kind, const char *name, Py_ssize_t place) except -1
