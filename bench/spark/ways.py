@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from bench.spark.connector import Connector
+from bench.spark.floor import Floor
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
@@ -112,6 +113,12 @@ def _topic(place: Place, number: int) -> float:
     return _throw_away(place.topic())
 
 
+def _floor(place: Place, number: int) -> float:
+    place.spark.dataSource.register(Floor)
+    reader = place.spark.read.format("floor").options(rows=place.extent.rows, tasks=PARTITIONS)
+    return _throw_away(reader.load())
+
+
 def _parquet(place: Place, number: int) -> float:
     return _throw_away(place.parquet())
 
@@ -179,6 +186,7 @@ def _parquet_written(place: Place, number: int) -> float:
 
 WAYS = (
     Way("topic", _topic),
+    Way("rows that are there", _floor),
     Way("Parquet files", _parquet),
     Way("connector", _connector),
     Way("topic, counted", _topic_counted),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from penstock.model.names import TopicPartition
 
-SPLIT_BYTES = 64 * 1024 * 1024
+SPLIT_BYTES = 128 * 1024 * 1024
 """As much of one partition is for one task, unless told otherwise."""
 MERGE_BYTES = 4 * 1024 * 1024
 """Ranges share a task as long as they are smaller together."""
