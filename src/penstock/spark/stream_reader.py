@@ -107,8 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = self._reached(before, limit)
         if after == before:
             self._tell(before)
-            if not self._is_now:
-                self._wait(before)
+            if not self._is_now and self._wait(before):
                 after = self._reached(before, limit)
         return to_json(after)
 
@@ -200,20 +199,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         return {where: min(end, last.get(where, 0)) for where, end in ends.items()}
 
-    def _wait(self, before: dict[str, TopicPosition]) -> None:
-        """Until a message comes that is wanted, or some time is over."""
+    def _wait(self, before: dict[str, TopicPosition]) -> bool:
+        """Until a message comes that is wanted, or some time is over; whether there may be news."""
         places, last = offsets_of(_there(before, self._found)), self._last
         if last is not None:
             places = {where: offset for where, offset in places.items() if offset < last.get(where, 0)}
         try:
             if places:
-                client_of(self._options.bootstrap).read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
-                return
+                client = client_of(self._options.bootstrap)
+                found = client.read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
+                return any(portion.messages for portion in found.values())
         except PenstockError as error:
             # What has become of the topics is for those to say who look next.
             if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise
         time.sleep(WAIT_S)  # Nobody could be waited for.
+        return True
 
     # What a batch reads.
 
