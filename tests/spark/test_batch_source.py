@@ -114,6 +114,13 @@ def test_keys_and_values_are_read_as_text(site: Site) -> None:
     assert site.read(valueFormat="string").schema["value"].dataType.simpleString() == "string"
 
 
+def test_what_every_message_has_is_never_null(full: Site) -> None:
+    fields = full.read().schema.fields
+    assert [field.name for field in fields if not field.nullable] == ["topic", "partition", "offset", "timestamp"]
+    assert full.read().where("offset IS NULL OR topic IS NULL").count() == 0
+    assert full.read("offset BIGINT NOT NULL, key BINARY").count() == full.read().count()
+
+
 def test_an_empty_topic_is_an_empty_table(site: Site) -> None:
     site.client.create_topic(site.topic)
     assert site.values() == []
@@ -151,6 +158,7 @@ def test_a_partition_that_is_not_there_is_named(full: Site) -> None:
         ("value STRING", "the schema has a column value of type string; its type is binary"),
         ("colour STRING", "the schema has a column colour; the columns of topics are key, value, topic"),
         ("offset INT", "the schema has a column offset of type int; its type is bigint"),
+        ("key BINARY NOT NULL", "the column key is NOT NULL, but it is null where a message has none"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(full: Site, schema: str, told: str) -> None:

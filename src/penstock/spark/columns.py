@@ -113,6 +113,9 @@ def _check_own(field: "StructField", values: ValueOptions) -> None:
         if field.name == "value":
             text += " (the option valueFormat chooses)"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
+    if not field.nullable and field.name not in _ALWAYS:
+        text = f"the column {field.name} is NOT NULL, but it is null where a message has none"
+        raise PenstockError(ErrorCode.INVALID_SETTING, text)
 
 
 def _fields(schema: "StructType", values: ValueOptions) -> "StructType":
