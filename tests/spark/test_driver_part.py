@@ -7,6 +7,7 @@ waited for, nobody is asked without a pause.
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ def write(client: Client, count: int, topic: str = "orders") -> None:
     with client.producer() as producer:
         for number in range(count):
             producer.put(topic, b"%d" % number)
+
+
+def expire(client: Client, before: int, topic: str, partition: int = 0) -> None:
+    client.admin.delete_records({TopicPartition(topic, partition): before})
 
 
 def reader_of(broker: EmbeddedBroker, **options: str) -> StreamReader:
@@ -110,10 +115,7 @@ def test_where_reading_is_to_go_on_it_does_from_where_the_log_was_cut_or_from_it
 def test_no_policy_lets_an_archive_go_on_with_a_log_that_has_lost_its_end(
     broker: EmbeddedBroker, client: Client, tmp_path: Path
 ) -> None:
-    Shelf(str(tmp_path / "archive"), "orders").begin(view_of(client, "orders").topic_id)
-    said = {"bootstrap": broker.bootstrap, "topic": "orders", "archive": str(tmp_path / "archive")}
-    options = source_options(parse_options({**said, "dataLoss": "earliest"}), streaming=True)
-    reader = ArchivingReader(options, StructType().add("piece", StringType()))
+    reader = archiving(broker, client, tmp_path, dataLoss="earliest")
     before = restored(broker, client, reader, 3)
     after = reader.latestOffset(before, ReadAllAvailable())
     with pytest.raises(
@@ -204,6 +206,111 @@ def test_a_first_batch_of_a_topic_that_came_after_the_start_is_read_again_by_the
     end = reader.latestOffset(first, ReadAllAvailable())
     again = reader_of(broker, **pattern)
     assert spans(again, again.initialOffset(), end) == spans(reader, first, end) == [(0, 10)]
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest", "skip"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first batch", "later batch"])
+def test_a_topic_that_comes_later_is_read_from_what_is_left_of_it_and_missed_from_then_on(
+    broker: EmbeddedBroker, client: Client, policy: str, is_first: bool
+) -> None:
+    options = {"topicPattern": "orders|later", "startingOffsets": "latest", "dataLoss": policy}
+    reader = reader_of(broker, **options)
+    before = reader.initialOffset()
+    if not is_first:
+        write(client, 2)
+        before = reader.latestOffset(before, ReadAllAvailable())
+    client.create_topic("later")
+    write(client, 10, "later")
+    expire(client, 4, "later")
+    after = reader.latestOffset(before, ReadAllAvailable())
+    again = reader_of(broker, **options)
+    assert spans(again, again.initialOffset() if is_first else before, after) == [(4, 10)]
+    assert spans(reader, before, after) == [(4, 10)]
+    write(client, 5, "later")
+    last = reader.latestOffset(after, ReadAllAvailable())
+    assert spans(reader, after, last) == [(10, 15)]
+    assert "resumed" not in last["later"]
+    expire(client, 12, "later")
+    if policy == "fail":
+        with pytest.raises(PenstockError, match="later-0: offsets 10 to 11 were to be read, but are gone"):
+            reader.partitions(after, last)
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxRowsPerTrigger": "3"}])
+def test_a_partition_that_comes_later_is_read_from_what_is_left_of_it(
+    broker: EmbeddedBroker, client: Client, limit: dict[str, str]
+) -> None:
+    reader = reader_of(broker, **limit)
+    before = with_new_partition(client, reader)
+    position = before
+    read: list[tuple[int, int]] = []
+    while not read or read[-1][1] < 10:
+        after = reader.latestOffset(position, reader.getDefaultReadLimit())
+        read += spans(reader, position, after)
+        position = after
+    assert (read[0][0], read[-1][1]) == (4, 10)
+    assert all(one[1] == other[0] for one, other in pairwise(read))
+
+
+def with_new_partition(client: Client, reader: StreamReader) -> Position:
+    """The position before the topic got a second partition, whose first 4 messages of 10 are gone."""
+    write(client, 5)
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    client.admin.create_partitions("orders", 2)
+    with client.producer() as producer:
+        for number in range(10):
+            producer.put("orders", b"%d" % number, partition=1)
+    expire(client, 4, "orders", 1)
+    return before
+
+
+def test_an_archive_begins_with_a_partition_that_comes_later_at_what_is_left_of_it(
+    broker: EmbeddedBroker, client: Client, tmp_path: Path
+) -> None:
+    reader = archiving(broker, client, tmp_path)
+    before = with_new_partition(client, reader)
+    assert spans(reader, before, reader.latestOffset(before, ReadAllAvailable())) == [(4, 10)]
+
+
+def archiving(broker: EmbeddedBroker, client: Client, tmp_path: Path, **options: str) -> ArchivingReader:
+    Shelf(str(tmp_path / "archive"), "orders").begin(view_of(client, "orders").topic_id)
+    said = {"bootstrap": broker.bootstrap, "topic": "orders", "archive": str(tmp_path / "archive"), **options}
+    return ArchivingReader(source_options(parse_options(said), streaming=True), StructType().add("piece", StringType()))
+
+
+@pytest.mark.parametrize("starting", ["earliest", '{"orders": {"0": 0}, "others": {"0": 0}}'])
+@pytest.mark.parametrize("is_now", [True, False])
+def test_a_first_batch_of_a_topic_that_is_gone_since_is_begun_again_without_it(
+    broker: EmbeddedBroker, client: Client, starting: str, is_now: bool
+) -> None:
+    client.create_topic("others")
+    write(client, 5)
+    write(client, 3, "others")
+    options = {"topic": "orders,others", "startingOffsets": starting}
+    reader = reader_of(broker, **options)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    client.delete_topic("orders")
+    for policy in ("skip", "earliest", "fail"):
+        again = reader_of(broker, **options, dataLoss=policy)
+        if is_now:
+            again.prepareForTriggerAvailableNow()
+        start = again.initialOffset()
+        if policy == "fail":
+            with pytest.raises(PenstockError, match=r"topic 'orders' was deleted .*dataLoss=skip goes on without it"):
+                again.partitions(start, end)
+        else:
+            assert spans(again, start, end) == [(0, 3)]
+            assert again.latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest", "skip"])
+def test_a_topic_that_never_was_there_is_a_failure_whatever_is_lost(broker: EmbeddedBroker, policy: str) -> None:
+    reader = reader_of(broker, topic="never", dataLoss=policy, startingOffsets='{"never": {"0": 3}}')
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    with pytest.raises(PenstockError, match="topic 'never'") as caught:
+        reader.latestOffset(start, ReadAllAvailable())
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("policy", ["earliest", "skip"])

@@ -12,7 +12,8 @@ of the stream, in the position that it begins with and in the one that its first
 
 `epochs` has the leader epochs at that time. By them it is seen later whether the log still has what was read: one that
 has lost its end, and was written on from there, has other messages at the same offsets. Where reading goes on all the
-same, `resumed` is where. Both are left out where there are none, as in checkpoints of before.
+same, `resumed` is where; and it is where reading began in a partition that came later and had lost its first messages
+by then. Both are left out where there are none, as in checkpoints of before.
 """
 
 from collections.abc import Mapping
@@ -160,7 +161,7 @@ def epochs_of(positions: Positions) -> dict[TopicPartition, int]:
 
 
 def resumed_of(positions: Positions) -> dict[TopicPartition, int]:
-    """Where reading went on in logs that had lost their ends."""
+    """Where reading went on in logs that had lost their ends, or began in new ones without their beginnings."""
     return _flat({topic: each.resumed for topic, each in positions.items()})
 
 

@@ -83,7 +83,7 @@ def between(
     bytes_each: Mapping[TopicPartition, int],
     policy: DataLoss,
 ) -> list[Range]:
-    """What a batch of a stream reads: partitions that are new are read from their beginning."""
+    """What a batch of a stream reads: partitions that are new are read from what their beginning was."""
     ranges = []
     for topic, position in end.items():
         before = start.get(topic)
@@ -91,7 +91,7 @@ def between(
             recreated(topic, before.topic_id, position.topic_id, policy)
         for number, end_offset in sorted(position.offsets.items()):
             where = TopicPartition(topic, number)
-            first = 0 if before is None else _first(before, position, number, policy)
+            first = position.resumed.get(number, 0) if before is None else _first(before, position, number, policy)
             if first >= end_offset:
                 continue
             if where not in extents:

@@ -78,7 +78,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Where it is.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
-        found = self._survey.find()
+        """Without topics that are not there: the first batch may be one that is repeated, and they may be gone since.
+        If they never were there, `latestOffset` says so."""
+        found = self._survey.find(known=self._options.topics)
         extents = self._survey.extents(found.places)
         starts = self._survey.offsets(self._options.starting, extents, Place.latest())
         for where, extent in extents.items():
@@ -98,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on the stream ends where the topics end now."""
-        found = self._survey.find()
+        found = self._survey.find(known=self._options.topics)
         self._last = self._bounded(self._survey.ends(found.places))
         self._is_now = True
 
@@ -121,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = self._survey.heads(found.places)
         ends = {where: head.offset for where, head in heads.items()}
         self._seen = to_json(positions_of(ends, found.ids))
-        resumed = self._resumed(_there(before, found), heads)
+        resumed = self._resumed(_there(before, found), heads) | self._first_there(before, found)
         starts = self._starts(before, found, ends) | resumed
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
@@ -170,6 +172,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._compared[where] = pairs[where]
         return resumed
+
+    def _first_there(self, before: dict[str, TopicPosition], found: Found) -> dict[TopicPartition, int]:
+        """Where to begin with what was not there before, if its first messages had gone by then: they are no loss to
+        the stream. Topics that were made anew are a matter of policy."""
+        known, same = offsets_of(before), _there(before, found)
+        new = [each for each in found.places if each not in known and (each.topic in same or each.topic not in before)]
+        return {where: reach.first for where, reach in self._survey.extents(new).items() if reach.first > 0}
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:

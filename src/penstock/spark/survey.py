@@ -109,7 +109,7 @@ class Survey:
         self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place
     ) -> dict[TopicPartition, int]:
         """The offset of each place that was said; where no message is as late as a time, the end."""
-        _check_named(said, extents)
+        _check_named(said, extents, self._options.topics)
         found: dict[TopicPartition, int] = {}
         times: dict[TopicPartition, float] = {}
         for where, extent in extents.items():
@@ -138,10 +138,12 @@ class Survey:
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
 
-def _check_named(said: Places, extents: Mapping[TopicPartition, Reach]) -> None:
+def _check_named(said: Places, extents: Mapping[TopicPartition, Reach], wanted: Sequence[str]) -> None:
+    """Topics that are `wanted`, and not there, are not held against who gave places for them."""
     topics = {where.topic for where in extents}
-    strange = [str(where) for where in said.partitions if where not in extents]
-    strange += [topic for topic in said.topics if topic not in topics]
+    missing = set(wanted) - topics
+    strange = [str(where) for where in said.partitions if where not in extents and where.topic not in missing]
+    strange += [topic for topic in said.topics if topic not in topics | missing]
     if strange:
         text = f"a place is given for {strange[0]}, which is not among what is read"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)

@@ -5,7 +5,7 @@ again, and a checkpoint. What a batch has stored counts once the driver has comm
 checkpoint are held against the archive's index, which knows better.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -87,12 +87,13 @@ class ArchivingReader(StreamReader):
         for position in after.values():
             assert archived_id is not None, "it was made before the query"
             self._shelf.check_topic(archived_id, position.topic_id)
-        starts = self._batch_starts(start, offsets_of(after))
-        ids, known = {topic: position.topic_id for topic, position in after.items()}, from_json(start)
-        before = positions_of(starts, ids, epochs=epochs_of(known), resumed=resumed_of(known))
+        known = from_json(start)
+        _check_kept(known, after)
+        starts = self._batch_starts(start, after)
+        ids = {topic: position.topic_id for topic, position in after.items()}
+        before = positions_of(starts, ids, epochs=epochs_of(after), resumed=resumed_of(after))
         extents = self._survey.extents([where for where, last in offsets_of(after).items() if starts[where] < last])
         self._check_there(starts, extents)
-        _check_kept(before, after)
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
 
@@ -102,12 +103,12 @@ class ArchivingReader(StreamReader):
                 text = f"{where}: offsets {starts[where]} to {extent.first - 1} expired before they were archived"
                 raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
-    def _batch_starts(self, start: dict[str, Any], places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _batch_starts(self, start: dict[str, Any], after: Positions) -> dict[TopicPartition, int]:
         """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says."""
         self._first = self._first or start
-        offsets = offsets_of(from_json(start))
         archived = self._archived if start == self._first else {}
-        return {where: archived.get(where, offsets.get(where, 0)) for where in places}
+        begun = {**dict.fromkeys(offsets_of(after), 0), **resumed_of(after), **offsets_of(from_json(start)), **archived}
+        return {where: begun[where] for where in offsets_of(after)}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges: Sequence[Range] = partition.value or ()
@@ -119,7 +120,7 @@ def _check_kept(before: Positions, after: Positions) -> None:
     """A log that has lost its end has other messages by now at offsets that are archived: no policy helps there."""
     for topic, position in after.items():
         for number, offset in position.resumed.items():
-            if is_resumed(before[topic], position, number):
+            if number in before[topic].offsets and is_resumed(before[topic], position, number):
                 where = TopicPartition(topic, number)
                 text = f"{where}: the log has lost what it had from offset {offset} on, which is archived"
                 raise PenstockError(ErrorCode.FENCED_LEADER_EPOCH, text)
