@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.network import Network
+from penstock.model.pace import Pace
 from penstock.sdk.address import Address
 from penstock.sdk.core import Api, ConnectionCore, Event, Further, Ready, Request
 from penstock.sdk.metrics import NO_METRICS, Metrics
@@ -42,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self._core = core
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._pace: Pace | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._waiting: dict[int, _Waiting] = {}
         self._standing: dict[int, Callable[[Any], None]] = {}
@@ -159,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._pace = Pace(transport)
         self._core.greet()
         self._flush()
 
@@ -176,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         for event in events:
             self._handle(event)
         self._flush()
+        if self._pace is not None and self._end is None:
+            self._pace.set(self._core.missing_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {_reason(exc)}" if exc else ""

@@ -178,6 +178,11 @@ class ConnectionCore:
         """Where the next bytes from the peer are to be put: most of a large frame comes straight into place."""
         return self._staging if self._frame is None else memoryview(self._frame)[self._filled :]
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much of the frame that has begun is still to come; 0 where none has."""
+        return 0 if self._frame is None else len(self._frame) - self._filled
+
     def received(self, count: int) -> list[Event]:
         """So many bytes have been put into `buffer()`; what they mean, as `receive` says it."""
         if self._frame is None or self.state is State.CLOSED:

@@ -126,7 +126,7 @@ def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> No
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(penstock.PenstockError, match=f"{address} cannot be reached") as refused:
-            world(address, lambda client, done: None, timeout=0)
+            world(address, lambda client, done: None, timeout=0.5)
     assert refused.value.code is penstock.ErrorCode.NETWORK_EXCEPTION
 
 
