@@ -34,7 +34,10 @@ class JsonDecoder:
         self._options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[pa.StructArray, None]:
-        return _parsed(values, self._options).cast(self.type), None
+        found = _parsed(values, self._options)
+        if not _is_finite(found):
+            raise ValueError("a number is not finite, which JSON does not have")
+        return found.cast(self.type), None
 
 
 def infer_json(values: Sequence[bytes], *, is_strict: bool) -> pa.StructType:
@@ -85,6 +88,15 @@ def _parsed(values: pa.Array, options: pj.ParseOptions) -> pa.Array:
     if found.null_count != values.null_count or _MAYBE_MORE.search(text):
         _check_closed(values)
     return found
+
+
+def _is_finite(found: pa.Array) -> bool:
+    """The parser takes NaN and Infinity for numbers."""
+    if pa.types.is_struct(found.type):
+        return all(map(_is_finite, found.flatten()))
+    if pa.types.is_list(found.type):
+        return _is_finite(found.flatten())
+    return not pa.types.is_floating(found.type) or pc.all(pc.is_finite(found)).as_py() is not False
 
 
 def _check_closed(values: pa.Array) -> None:

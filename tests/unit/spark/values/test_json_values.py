@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.value_batches import value_batch
+from penstock.model.errors import PenstockError
 from penstock.spark.values.decoding import decode
 from penstock.spark.values.json_values import JsonDecoder, infer_json
 from penstock.spark.values.options import BadValues
@@ -97,6 +98,17 @@ def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> Non
 def test_what_cannot_be_read_says_why(text: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         NUMBERS.decode(pa.array([text]))
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf"])
+@pytest.mark.parametrize("field", [b'"a": %s', b'"b": [{"c": 1.5}, {}, {"c": %s}]'])
+def test_numbers_that_json_does_not_have_are_bad_values(number: bytes, field: bytes) -> None:
+    kind = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.struct([("c", pa.float32())])))])
+    values = [b"{}", b'{"a": 1.5, "b": null}', b"{" + field % number + b"}", None]
+    found = decode(JsonDecoder(kind), value_batch(values), BadValues.NULL).fields.to_pylist()
+    assert found == [{"a": None, "b": None}, {"a": 1.5, "b": None}, None, None]
+    with pytest.raises(PenstockError, match=r"offset 102 .*: a number is not finite"):
+        decode(JsonDecoder(kind), value_batch(values), BadValues.FAIL)
 
 
 def test_objects_within_a_value_are_part_of_it() -> None:
