@@ -53,6 +53,7 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     site.write(range(30, 40), partition=1)
     told: list[Progress] = []
     assert archived(site, on_progress=told.append).rows == 40
+    assert told[0] == Progress(behind=40)
     assert told[-1].behind == 0
     assert archived(site) == Progress()
     site.client.admin.create_partitions(site.topic, 3)

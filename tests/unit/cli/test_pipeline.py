@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import pipeline, spark
+from penstock.cli import pipeline, pipeline_archive, spark
 from penstock.cli.commands import app
+from penstock.cli.pipeline_archive import ArchiveView
 from penstock.cli.pipeline_view import View
+from penstock.spark.archive import Progress
 from penstock.spark.pipelines.templates import TEMPLATES
 from penstock.spark.pipelines.watching import QueryState
 
@@ -133,6 +135,17 @@ def test_the_end_of_a_query_is_told_once(state: QueryState, line: str, capsys: p
     view.show([state])
     view.show([state])
     assert capsys.readouterr().err == line
+
+
+def test_an_archive_tells_how_far_it_is_to_no_terminal_too_from_its_first_batch_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pipeline_archive, "_PROGRESS_S", 0.0)
+    view = ArchiveView("orders", as_json=False)
+    view.show([])
+    view.progress = Progress(behind=40)
+    view.show([])
+    assert capsys.readouterr().err == "archive of orders: 0 rows, 0 rows/s, lag 40\n"
 
 
 def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """A topic's archive, brought up to date once or for as long as it is wanted."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ def archive(
         }
         run = _Run(spark, keeper, shelf, options, checkpoint or _checkpoint(shelf), on_progress)
         try:
+            run.tell()
             run.go({"availableNow": True}, is_stopped, grace)  # As quickly as it can, up to now; then at leisure.
             if not once and not is_stopped():
                 run.go({"processingTime": f"{every} seconds"}, is_stopped, grace)
@@ -163,12 +164,13 @@ class _Run:
             stored = [from_json(row.piece) for row in frame.collect()]
             may_lack = self._options["dataLoss"] != DataLoss.FAIL
             try:
-                self._tell(self._keeper.commit(stored, may_lack=may_lack))
+                self.tell(self._keeper.commit(stored, may_lack=may_lack))
             except (PenstockError, OSError) as error:
                 self._failure = error
                 raise
 
-    def _tell(self, new: list[Piece]) -> None:
+    def tell(self, new: Sequence[Piece] = ()) -> None:
+        """How far it is, with these added; also before the first batch, which may take long."""
         before = self.progress
         self.progress = Progress(
             rows=before.rows + sum(piece.rows for piece in new),
