@@ -20,7 +20,12 @@ OWN = ["Traceback (most recent call last):", '  File "my_udf.py", line 2, in f',
 
 
 def logged(level: str, who: str, text: str, trace: str = "") -> str:
-    return json.dumps({"spark": who, "level": level, "time": "2026-01-31T12:00:00,000", "text": text, "trace": trace})
+    said = {"spark": who, "level": level, "time": "2026-01-31T12:00:00,000", "text": text, "trace": trace}
+    return json.dumps(said, separators=(",", ":"))
+
+
+def logged_by_python(level: str, text: str) -> str:
+    return json.dumps({"ts": "2026-01-31 12:00:00,000", "level": level, "logger": "X", "msg": text, "context": {}})
 
 
 def passed(*lines: str) -> list[str]:
@@ -36,7 +41,13 @@ def passed(*lines: str) -> list[str]:
         ([logged("WARN", "NativeCodeLoader", "no native library")], []),
         ([logged("ERROR", "MicroBatchExecution", "failed", "at java")], []),
         (["printed by a program"], ["printed by a program"]),
-        (['{"spark":'], ['{"spark":']),
+        (['{"spark":"'], ['{"spark":"']),
+        (['{"ts": "mine"}'], ['{"ts": "mine"}']),
+        ([logged_by_python("WARNING", "not released")], ["spark: not released"]),
+        ([logged_by_python("ERROR", "[UNRESOLVED_COLUMN]")], []),
+        (["Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties"], []),
+        (["26/01/31 12:00:00 WARN Utils: Your hostname, vm, resolves to a loopback address"], []),
+        (["26/01/31 12:00:00 WARN SparkConf: it is old"], ["spark: it is old"]),
         (["WARNING: Using incubator modules: jdk.incubator.vector"], []),
         (HANGING_UP, []),
         ([*HANGING_UP, "", "During handling of the above exception, another exception occurred:", "", *HANGING_UP], []),
@@ -66,6 +77,14 @@ def test_of_a_start_that_is_interrupted_nothing_is_left() -> None:
         raise KeyboardInterrupt
     assert process.returncode == -signal.SIGKILL
     assert gateway.Popen is subprocess.Popen
+
+
+def test_what_spark_logs_before_a_program_has_ended_its_line_is_none_of_that_line() -> None:
+    told: list[str] = []
+    warning = logged("WARN", "X", "slow")
+    lines = [f"Flow a is RUNNING.{warning}", "", f"Flow b is RUNNING.{logged('WARN', 'HiveConf', '')}", "", "", "end"]
+    SparkLog(told.append, None).read(f"{line}\n" for line in lines)
+    assert told == ["Flow a is RUNNING.", "spark: slow", "Flow b is RUNNING.", "", "end"]
 
 
 def test_what_is_said_is_told_until_it_is_being_ended_and_logged_all_the_time() -> None:

@@ -1,20 +1,21 @@
 """What Spark says on standard error, sifted: what matters passes in a line, and all of it goes to a log, if wanted.
 
 Spark's Java process, and the Python workers below it, write into a pipe that a thread of this process reads. What
-Spark logs comes as lines of JSON (`log4j2.properties`); everything else is from programs, and passes. Of what is logged
-pass warnings, but for those that everybody gets; errors of tasks and queries do not, since whatever fails for good is
+Spark logs comes as lines of JSON (`log4j2.properties`), from its Python part as other JSON, and from a Java that starts
+another as it is set up in Spark; everything else is from programs, and passes. Of what is logged pass warnings, but for those that everybody gets; errors of tasks and queries do not, since whatever fails for good is
 raised as well.
 """
 
 import json
 import logging
 import os
+import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 SETTINGS_FILE = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -32,9 +33,16 @@ _KNOWN = frozenset(
         "Utils",  # The name of this machine.
     }
 )
-_KNOWN_LINES = ("WARNING: Using incubator modules", "PySpark daemon failed to flush the output")
+_KNOWN_LINES = (
+    "WARNING: Using incubator modules",
+    "PySpark daemon failed to flush the output",
+    "Using Spark's default log4j profile",
+)
 _KNOWN_PART = "UserWarning: Failed to set spark."
 """Of settings that Spark Connect has from its start, and cannot be given again."""
+_OF_JAVA = '{"spark":"'
+_OF_PYTHON = '{"ts": "'
+_BY_DEFAULT = re.compile(r"(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ([A-Z]+) (\w+): (.*)")
 _TRACEBACK = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _HANGING_UP = ("BrokenPipeError", "ConnectionResetError", "EOFError")
@@ -62,8 +70,8 @@ class Sieve:
     def pass_line(self, line: str) -> Iterator[str]:
         logged = parse(line)
         if logged is not None:
-            if logged["level"] == "WARN" and logged["spark"] not in _KNOWN:
-                yield f"spark: {_short(logged['text'])}"
+            if logged.level == "WARN" and logged.who not in _KNOWN:
+                yield f"spark: {_short(logged.text)}"
         elif self._traceback:
             self._traceback.append(line)
             if not line.startswith(" "):
@@ -87,15 +95,46 @@ class Sieve:
             yield from lines
 
 
-def parse(line: str) -> Mapping[str, Any] | None:
+class Logged(NamedTuple):
+    """`level` is as Java calls it."""
+
+    who: str
+    level: str
+    time: str
+    text: str
+    trace: str = ""
+
+
+def parse(line: str) -> Logged | None:
     """What Spark has logged; None for a line that is something else's."""
-    if not line.startswith('{"spark":'):
-        return None
     try:
-        found: dict[str, Any] = json.loads(line)
-    except ValueError:
+        if line.startswith(_OF_JAVA):
+            said = json.loads(line)
+            return Logged(said["spark"], said["level"], said["time"], said["text"], said["trace"])
+        if line.startswith(_OF_PYTHON):
+            said = json.loads(line)
+            return Logged(said["logger"], said["level"].removesuffix("ING"), said["ts"], said["msg"])
+    except (ValueError, KeyError):
         return None
-    return found
+    plain = _BY_DEFAULT.fullmatch(line)
+    return None if plain is None else Logged(plain[3], plain[2], plain[1], plain[4])
+
+
+def apart(lines: Iterable[str]) -> Iterator[str]:
+    """Lines without their ends. Who writes a line and its end in two steps may have what Spark logs in between: that
+    becomes a line of its own, and the end that comes late none."""
+    is_owed = False
+    for each in lines:
+        line = each.rstrip("\n")
+        at = line.find(_OF_JAVA)
+        if at > 0:
+            yield line[:at]
+            yield line[at:]
+            is_owed = True
+        elif line or not is_owed:
+            yield line
+        else:
+            is_owed = False
 
 
 def _short(text: str) -> str:
@@ -108,7 +147,7 @@ def as_logged(line: str) -> str:
     logged = parse(line)
     if logged is None:
         return line
-    return f"{logged['time']} {logged['level']} {logged['spark']}: {logged['text']}\n{logged['trace']}".rstrip("\n")
+    return f"{logged.time} {logged.level} {logged.who}: {logged.text}\n{logged.trace}".rstrip("\n")
 
 
 def mute_errors() -> None:
@@ -163,8 +202,7 @@ class SparkLog:
     def read(self, lines: Iterable[str]) -> None:
         """All of it, until the last who writes has ended."""
         sieve = Sieve()
-        for each in lines:
-            line = each.rstrip("\n")
+        for line in apart(lines):
             if self._log is not None:
                 self._log.write(as_logged(line) + "\n")
                 self._log.flush()
