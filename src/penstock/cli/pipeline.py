@@ -50,7 +50,11 @@ def run(
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="For a Python file, as sys.argv.", show_default=False),
+        typer.Argument(
+            metavar="[-- ARGUMENTS...]",
+            help="For a Python file, as sys.argv; behind `--`, so that its options are not taken for these.",
+            show_default=False,
+        ),
     ] = None,
     master: Master = None,
     conf: Conf = None,
@@ -70,7 +74,8 @@ def run(
     A Python file finds a Spark session as `spark`. It may do any work and start any number of streams; when it has run,
     the command waits for them, and shows how many rows each has read, how fast, and how many messages it is behind.
     When one fails, the others are stopped and the command fails. Where the file does not say otherwise, topics are
-    those of the brokers named here, whose addresses it finds as `bootstrap`.
+    those of the brokers named here, whose addresses it finds as `bootstrap`. Options of its own stand behind `--`:
+    `penstock pipeline run FILE.py --once -- --day 3`.
 
     A file of SQL has statements divided by semicolons; what they answer is printed. `${bootstrap}` stands for the
     brokers' addresses.

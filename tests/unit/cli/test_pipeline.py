@@ -107,9 +107,22 @@ def test_what_cannot_be_run_is_said_before_spark_is_started(
     assert (found, text in errors) == (code, True), errors
 
 
-def test_with_once_streams_read_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     pretended = SimpleNamespace(spark=None, wait=lambda: None)
     monkeypatch.setattr(pipeline, "pipeline_started", lambda *arguments: nullcontext(pretended))
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_options_of_a_file_stand_behind_two_dashes_and_the_help_says_so() -> None:
+    Path("a.py").write_text("import sys\nprint(sys.argv[1:])")
+    assert run("run", "a.py", "--once", "--", "--day", "3", "--once")[:2] == (0, "['--day', '3', '--once']\n")
+    assert run("run", "a.py", "--day", "3")[0] == 2
+    assert "FILE.py --once -- --day 3" in " ".join(run("run", "--help")[1].split())
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_with_once_streams_read_what_is_there() -> None:
     Path("a.py").write_text(
         "from pyspark.sql.streaming.readwriter import DataStreamWriter\n"
         "class Stream(DataStreamWriter):\n"
