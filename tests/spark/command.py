@@ -47,6 +47,10 @@ class Command:
         """As Ctrl-C does: everything that was started gets it."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def terminate(self) -> None:
+        """As whoever supervises it does: nobody else is told."""
+        self._process.terminate()
+
     def ended(self) -> int:
         """The exit code, when it and all that writes where it writes has ended."""
         _, errors = self._process.communicate(timeout=LONG_S)

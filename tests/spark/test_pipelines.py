@@ -14,6 +14,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from faults.rounds import ROUNDS
+from penstock.cli.failures import EXIT_TERMINATED
 from penstock.model.errors import ErrorCode
 from penstock.spark.pipelines.failures import PipelineError
 from penstock.spark.pipelines.python_file import run_python
@@ -230,13 +231,13 @@ def start(site: Site, name: str, change: Any = None, **options: object) -> Strea
     return writer.option("checkpointLocation", str(site.files / name)).start()
 
 
-def test_ctrl_c_while_spark_starts_ends_everything(site: Site) -> None:
+def test_a_signal_while_spark_starts_ends_everything(site: Site) -> None:
     file = site.files / "nothing.py"
     file.write_text("")
     with running(site, file) as pipeline:
         pipeline.hear_error("Starting Spark")
-        pipeline.interrupt()
-        assert pipeline.ended() == 130
+        pipeline.terminate()
+        assert pipeline.ended() == EXIT_TERMINATED
 
 
 def test_a_declarative_project_goes_from_topic_to_topic_and_from_topic_to_table(site: Site) -> None:

@@ -19,6 +19,8 @@ EXIT_UNREACHABLE = 5
 EXIT_OUTCOME_UNKNOWN = 6
 EXIT_DAMAGED = 7
 EXIT_BROKEN_PIPE = 141
+EXIT_TERMINATED = 143
+"""By SIGTERM, as a shell tells it of commands that do not catch it."""
 
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`penstock topic list` shows the topics and how many partitions they have.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
 
-from penstock.cli.failures import HintedError, usage_error
+from penstock.cli.failures import EXIT_TERMINATED, HintedError, usage_error
 from penstock.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ def pipeline_started(name: str, view: "View", chosen: Chosen, file: Path | None 
     """A session, which ends with its queries; the view shows what they do."""
     from penstock.spark.pipelines.running import started
 
-    with failures_of_spark(view, chosen), chosen.opened_log() as log:
-        view.note("Starting Spark ...")
-        with started(
+    with (
+        failures_of_spark(view, chosen),
+        chosen.opened_log() as log,
+        started(
             name,
             master=chosen.master,
             settings=chosen.settings,
@@ -97,8 +98,9 @@ def pipeline_started(name: str, view: "View", chosen: Chosen, file: Path | None 
             log=log,
             grace_s=chosen.grace_s,
             file=file,
-        ) as pipeline:
-            yield pipeline
+        ) as pipeline,
+    ):
+        yield pipeline
 
 
 @contextmanager
@@ -106,9 +108,12 @@ def failures_of_spark(view: "View", chosen: Chosen) -> Iterator[None]:
     """The view is closed at the end; a failure is told with all that is known about it, if that is wanted."""
     from penstock.spark.java import JavaNotFoundError
     from penstock.spark.pipelines.failures import PipelineError
+    from penstock.spark.pipelines.stopping import Terminated
 
     try:
         yield
+    except Terminated:
+        raise typer.Exit(EXIT_TERMINATED) from None
     except JavaNotFoundError as error:
         raise HintedError(ErrorCode.NOT_INSTALLED, str(error), "") from None
     except PipelineError as error:

@@ -53,8 +53,8 @@ def run_project(
 ) -> None:
     """Run the project of this file once; what Spark's command prints goes to `tell`, but for what is Spark's noise.
 
-    PipelineError when it fails; KeyboardInterrupt when a signal has ended it. INVALID_SETTING for a `master` that
-    cannot run projects.
+    PipelineError when it fails; KeyboardInterrupt when a signal has ended it (Terminated for SIGTERM).
+    INVALID_SETTING for a `master` that cannot run projects.
     """
     where = _HERE if master is None else master
     if not where.startswith(("local", "sc://")):

@@ -97,17 +97,20 @@ def started(
     """Start Spark, and end it and its queries at the end.
 
     What Spark has to say to people goes to `tell`, line by line, and all of it to `log`; `show` is told again and again
-    how the queries are. Both are called from threads. A signal while no query runs is a KeyboardInterrupt, also while
-    Spark starts; with queries it ends them, and this, quietly. JavaNotFoundError where there is no Java.
+    how the queries are. Both are called from threads. A signal while no query runs is a KeyboardInterrupt (SIGTERM is
+    Terminated), also while Spark starts; with queries it ends them, and this, quietly.
+    JavaNotFoundError where there is no Java.
     """
     asked = {**SETTINGS, **settings, JAVA_OPTIONS: java_options(settings.get(JAVA_OPTIONS))}
     stop = Stop()
     spark_log = SparkLog(tell, log)
     mute_errors()
     with stop.by_signals():
-        with spark_log.starting():
+        tell("Starting Spark ...")
+        with spark_log.starting(stop.held):
             spark = session(name, master=master, settings=asked)
-        stop.listen()
+            stop.listen()
+            stop.interrupt()  # Whoever has caught it on the way.
         pipeline = Pipeline(spark, stop, file)
         try:
             with _shown(pipeline.watch, show), _ended(pipeline, spark_log, tell, grace_s):

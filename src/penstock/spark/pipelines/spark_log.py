@@ -1,9 +1,9 @@
 """What Spark says on standard error, sifted: what matters passes in a line, and all of it goes to a log, if wanted.
 
-Spark's Java process, and the Python workers below it, write into a pipe that a thread of this process reads. What
-Spark logs comes as lines of JSON (`log4j2.properties`), from its Python part as other JSON, and from a Java that starts
-another as it is set up in Spark; everything else is from programs, and passes. Of what is logged pass warnings, but for those that everybody gets; errors of tasks and queries do not, since whatever fails for good is
-raised as well.
+Spark's Java process, and the Python workers below it, write into a pipe that a thread of this process reads. What Spark
+logs comes as lines of JSON (`log4j2.properties`), from its Python part as other JSON, and from a Java that starts
+another as it is set up in Spark; everything else is from programs, and passes. Of what is logged pass warnings, but for
+those that everybody gets; errors of tasks and queries do not, since whatever fails for good is raised as well.
 """
 
 import json
@@ -13,7 +13,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -170,8 +170,9 @@ class SparkLog:
         """When it is being ended, Spark complains of what it is told to end."""
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Spark is started within. If that fails, or is interrupted, nothing of Spark is left."""
+    def starting(self, held: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[None]:
+        """Spark is started within. If that fails, or is interrupted, nothing of Spark is left: so nothing may interrupt
+        while a process is begun that is not known yet, which `held` sees to."""
         from pyspark import java_gateway
 
         gateway: Any = java_gateway
@@ -180,7 +181,8 @@ class SparkLog:
         begun: list[subprocess.Popen[bytes]] = []
 
         def begin(command: Any, **options: Any) -> "subprocess.Popen[bytes]":
-            begun.append(subprocess.Popen(command, stderr=writing, **options))
+            with held():
+                begun.append(subprocess.Popen(command, stderr=writing, **options))
             return begun[-1]
 
         before, gateway.Popen = gateway.Popen, begin

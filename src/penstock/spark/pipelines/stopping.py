@@ -1,7 +1,8 @@
 """How a pipeline is ended by a signal: once in peace, twice at once.
 
-Ctrl-C and SIGTERM mean the same. The first one interrupts whatever the pipeline's file is doing, or, once that has run,
-only asks; the second ends this process, and Spark's notice that it is gone, or are ended first (`at_once`).
+Ctrl-C and SIGTERM do the same, and only who started the process is told which it was. The first one interrupts whatever
+the pipeline's file is doing, or, once that has run, only asks; the second ends this process, and Spark's notice that it
+is gone, or are ended first (`at_once`).
 """
 
 import os
@@ -26,11 +27,16 @@ _WORKING = "Processing new data"
 """A query's status while a batch runs; at all other times it loses nothing that it would have to do again."""
 
 
+class Terminated(KeyboardInterrupt):
+    """Interrupted by SIGTERM."""
+
+
 class Stop:
     """Whether somebody has asked for the end."""
 
     def __init__(self) -> None:
         self.is_asked = False
+        self._interrupt: type[KeyboardInterrupt] = KeyboardInterrupt
         self.interrupts = True
         """Whether the first signal interrupts what is being done."""
         self.at_once: Callable[[], None] | None = None
@@ -55,7 +61,14 @@ class Stop:
         """From now on the first signal interrupts, also one that has come already."""
         self.interrupts = True
         if self.is_asked:
-            raise KeyboardInterrupt
+            raise self._interrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A signal that comes within interrupts at the end of it."""
+        self.interrupts = False
+        yield
+        self.interrupt()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.is_asked:
@@ -63,8 +76,9 @@ class Stop:
                 self.at_once()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         self.is_asked = True
+        self._interrupt = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         if self.interrupts:
-            raise KeyboardInterrupt
+            raise self._interrupt
 
 
 def stop_queries(spark: "SparkSession", watch: Watch, grace_s: float) -> list[str]:

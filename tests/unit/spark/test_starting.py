@@ -1,0 +1,45 @@
+"""A signal while Spark starts, as far as it can be seen without Spark: another program stands for its Java."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.failures import EXIT_TERMINATED
+from penstock.cli.main import EXIT_INTERRUPTED
+
+RUN = """
+import sys
+from pyspark import java_gateway
+from penstock.cli.main import main
+from penstock.spark.pipelines import running
+
+def session(*words, **options):
+    java = java_gateway.Popen(["sh", "-c", "trap '' INT TERM; echo begun; exec sleep 3600"])
+    if sys.argv.pop() == "deaf":
+        try:
+            java.wait()
+        except KeyboardInterrupt:
+            return None
+    java.wait()
+
+running.session = session
+main()
+"""
+
+
+@pytest.mark.parametrize("how", ["hearing", "deaf"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, EXIT_TERMINATED)])
+def test_a_signal_while_spark_starts_ends_all_of_it_with_its_own_code(
+    number: signal.Signals, code: int, how: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("raise AssertionError")
+    words = [sys.executable, "-c", RUN, "pipeline", "run", str(tmp_path / "a.py"), how]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        assert run.stdout is not None
+        assert "begun\n" in iter(run.stdout.readline, "")
+        run.send_signal(number)
+        assert run.stdout.read() == ""  # Its end is that of all that have it open.
+        assert run.wait() == code
