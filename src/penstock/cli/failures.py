@@ -82,7 +82,8 @@ def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
     except OSError as error:
         _silence_output()
-        sys.stderr.write(f"penstock: {printable(error.strerror or str(error))}\n")
+        where = "" if error.filename is None else f"{error.filename}: "
+        sys.stderr.write(f"penstock: {printable(where + (error.strerror or str(error)))}\n")
         raise typer.Exit(EXIT_FAILED) from None
 
 

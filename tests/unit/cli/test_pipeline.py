@@ -1,6 +1,8 @@
 """`penstock pipeline` as far as it can be seen without Spark."""
 
 import json
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +107,13 @@ def test_what_cannot_be_run_is_said_before_spark_is_started(
         Path(name).write_text(source)
     found, _, errors = run("run", name, *arguments)
     assert (found, text in errors) == (code, True), errors
+
+
+def test_a_log_that_cannot_be_written_is_named() -> None:
+    Path("a.py").write_text("")
+    words = [sys.executable, "-m", "penstock.cli", "pipeline", "run", "a.py", "--log", "none/spark.log"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "penstock: none/spark.log: No such file or directory\n")
 
 
 @pytest.fixture
