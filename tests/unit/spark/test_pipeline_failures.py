@@ -26,6 +26,9 @@ FUNCTION = (
     "ZeroDivisionError: division by zero\n"
     " SQLSTATE: 38000" + JAVA
 )
+DISK = FUNCTION.replace(
+    "ZeroDivisionError: division by zero", "OSError: [Errno 28] No space left on device: '/backup/a.parquet'"
+)
 STREAM = (
     "[STREAM_FAILED] Query [id = 75, runId = 93] terminated with exception: [SOME.CONDITION] it is so SQLSTATE: 38000"
     " SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x"
@@ -46,6 +49,7 @@ CALL = "An error occurred while calling o34.save.\n: org.apache.spark.SparkExcep
         (SOURCE, "query q", "UNKNOWN_TOPIC_OR_PARTITION", "query q: topic 'o': there is no such topic here"),
         (FUNCTION, "query q", "PIPELINE_FAILED", "query q (job.py, line 7): ZeroDivisionError: division by zero"),
         (FUNCTION, "job.py, line 9", "PIPELINE_FAILED", "job.py, line 9: ZeroDivisionError: division by zero"),
+        (DISK, "job.py, line 9", "PIPELINE_FAILED", "job.py, line 9: /backup/a.parquet: No space left on device"),
         (STREAM, "query q", "PIPELINE_FAILED", "query q: it is so"),
         (
             COLUMN,

@@ -24,6 +24,7 @@ from penstock.records.checksum import crc32c
 from penstock.sdk.consuming.arrow import SCHEMA as MESSAGES
 from penstock.spark.archive.pieces import Piece, StoredFile
 from penstock.spark.archive.shelf import Shelf
+from penstock.spark.archive.store import naming
 
 ROLL_BYTES = 128 * 1024 * 1024
 """A file that has grown so large is followed by another."""
@@ -101,7 +102,7 @@ class _Growing:
         directory = f"date={date.fromordinal(day).isoformat()}/partition={partition}"
         self._empty = StoredFile(f"{directory}/{first:020}-{uuid4().hex[:12]}.parquet", first, first, 0, 0, 0, 0, 0)
         self._path = shelf.staged_place(self._empty)
-        self._sink = _Summing(shelf.store.open_output(self._path))
+        self._sink = _Summing(shelf.store.open_output(self._path), shelf.store.full(self._path))
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -158,14 +159,16 @@ class _Growing:
 class _Summing:
     """A file for PyArrow to write to that keeps count."""
 
-    def __init__(self, file: pa.NativeFile) -> None:
+    def __init__(self, file: pa.NativeFile, path: str) -> None:
         self._file = file
+        self._path = path
         self.size_bytes = 0
         self.checksum = 0
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        self._file.write(data)
+        with naming(self._path):
+            self._file.write(data)
         self.checksum = crc32c(data, self.checksum)
         self.size_bytes += len(data)
         return len(data)
@@ -179,7 +182,8 @@ class _Summing:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._file.close()
+            with naming(self._path):
+                self._file.close()
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -147,7 +147,7 @@ class _Run:
                     self._await_batch(grace_s)
                     break
         except Exception as error:
-            where = f"archive of {self._shelf.topic}"
+            where = f"archive of {self._shelf.topic} in {self._shelf.path}"
             raise self._failure or told(str(error), where, Path("/")) from None
         finally:
             query.stop()

@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ class Entry(NamedTuple):
 
 
 class Store:
-    """Paths are relative to the archive's root, with `/`. OSError for what the file system refuses."""
+    """Paths are relative to the archive's root, with `/`. OSError, which names the path, for what the file system
+    refuses."""
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self.filesystem = filesystem
@@ -64,11 +65,13 @@ class Store:
         return (each.path[len(base) + 1 :] for each in found if each.type is fs.FileType.File)
 
     def make_directory(self, path: str) -> None:
-        self.filesystem.create_dir(self.full(path), recursive=True)
+        with naming(self.full(path)):
+            self.filesystem.create_dir(self.full(path), recursive=True)
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A file that is there once `keep` was called for it, after it was closed."""
-        return self.filesystem.open_output_stream(self.full(path))
+        with naming(self.full(path)):
+            return self.filesystem.open_output_stream(self.full(path))
 
     def keep(self, *paths: str) -> None:
         """Files that were written, or directories that were changed, are as they are after a power failure too."""
@@ -87,7 +90,7 @@ class Store:
         full = self.full(path)
         unfinished = f"{full}.{os.getpid()}-{threading.get_ident()}{_UNFINISHED}"
         try:
-            with open(unfinished, "wb") as file:
+            with naming(full), open(unfinished, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -112,6 +115,17 @@ class Store:
             self.filesystem.delete_dir(self.full(path))
 
 
+@contextmanager
+def naming(full: str) -> Iterator[None]:
+    """What the file system refuses within is told of this path, where it does not say of which."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), full) from error
+
+
 def _name_once(unfinished: str, full: str) -> None:
     try:
         os.link(unfinished, full)
@@ -126,7 +140,8 @@ def _name_once(unfinished: str, full: str) -> None:
 def _synchronise(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -18,6 +18,7 @@ _PLACE = re.compile(r"[.;]* ?[;(]? ?line (\d+),? pos \d+[);]*$")
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:Exception|Error): ")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
 _STREAM = re.compile(r"^Query (?:\S+ )?\[id = [^\]]*\] terminated with exception: ")
+_FILE = re.compile(r"^\w+Error: \[Errno \d+\] ([^:]+): '(.+)'$")
 _OURS = re.compile(r"^(?:[\w]+\.)*\w*Error: ([A-Z_]+): (.*)", re.DOTALL)
 
 
@@ -57,7 +58,7 @@ def _essence(said: str) -> tuple[ErrorCode, str]:
         ours = _OURS.match(text)
         if ours is not None and ours[1] in ErrorCode.__members__:
             return ErrorCode[ours[1]], ours[2]
-        return ErrorCode.PIPELINE_FAILED, text
+        return ErrorCode.PIPELINE_FAILED, _FILE.sub(r"\2: \1", text)
     text = said.rpartition("\n: ")[2] if said.startswith("An error occurred while calling") else said
     text = _JAVA_TRACE.split(text.strip(), maxsplit=1)[0]
     text = _PLACE.sub(r" (line \1)", _SQL_STATE.sub("", _PLAN.sub("", text)))

@@ -137,7 +137,8 @@ def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
         writer.write(messages(0, 0, 20, lambda offset: offset // 10 * DAY_MS))
         writer.finish(0, 20)
 
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match="No space left on device") as caught:
         work()
+    assert Path(caught.value.filename) in (tmp_path / shelf.staged).iterdir()
     writer.discard()
     assert not list((tmp_path / shelf.staged).iterdir())

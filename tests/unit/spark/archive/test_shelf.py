@@ -1,5 +1,7 @@
 """An archive survives whatever becomes of the one who writes it: a batch is part of it whole or not at all."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -242,6 +244,21 @@ def test_two_may_begin_an_archive_in_the_same_moment(tmp_path: Path, monkeypatch
     monkeypatch.setattr(shelf.store, "create", overtaken)
     shelf.begin(ID)
     assert shelf.topic_id() == ID
+
+
+def test_a_disk_that_is_full_is_told_with_the_path_that_was_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    store = Store(fs.LocalFileSystem(), str(tmp_path))
+    for work in (partial(store.create, "a", b"x"), partial(store.keep, "a"), partial(store.make_directory, "a/b")):
+        with pytest.raises(OSError, match=r"No space left on device|Not a directory") as caught:
+            work()
+        (tmp_path / "a").touch()
+        assert caught.value.filename.startswith(str(tmp_path / "a"))
 
 
 def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> None:
