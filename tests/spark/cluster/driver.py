@@ -6,6 +6,7 @@ python -m spark.cluster.driver MASTER ARCHIVE
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bench.servant import serve
@@ -14,6 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark import session
 from penstock.spark.archive import archive, verify
+from penstock.spark.pipelines.python_file import compiled, run_python
+from penstock.spark.pipelines.running import Pipeline, reading_once
 from spark.cluster.machines import QUICK_JAVA
 from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
 
@@ -49,6 +52,18 @@ class Driver:
         assert verdict.compared == verdict.rows
         return rows
 
+    def run(self, file: str, bootstrap: str) -> list[tuple[str, int]]:
+        """A pipeline that is a file, as the command runs it: its queries, with how many rows each has read."""
+        path = Path(file)
+        pipeline = Pipeline(self._spark, file=path)
+        try:
+            with reading_once():
+                run_python(path, compiled(path), (), {"spark": self._spark, "bootstrap": bootstrap})
+                pipeline.wait()
+        finally:
+            pipeline.end(lambda line: None, 0.0)
+        return [(state.name, state.rows) for state in pipeline.watch.states()]
+
     def start(self, options: Options, to: Options, checkpoint: str) -> None:
         """A stream from topic to topic."""
         rows = self._spark.readStream.format("penstock").options(**options).load().select("key", "value")
@@ -73,7 +88,7 @@ def main(master: str, archive: str) -> Mapping[str, Callable[..., Any]]:
     spark = session("cluster", master=master, java="bundled", settings=SETTINGS | settings)
     spark.sparkContext.setLogLevel("OFF")
     driver = Driver(spark)
-    orders = (driver.read, driver.count, driver.tasks, driver.archive, driver.start, driver.finish)
+    orders = (driver.read, driver.count, driver.tasks, driver.archive, driver.run, driver.start, driver.finish)
     return {order.__name__: order for order in orders}
 
 

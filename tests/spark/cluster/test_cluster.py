@@ -81,6 +81,30 @@ def test_workers_archive_a_topic_and_read_archive_and_topic_as_one(
     assert driver.ask("read", options=options) == sorted([*range(1_000), *range(100)])
 
 
+PIPELINE = """
+from pyspark.sql.functions import udf
+
+def half(value):
+    return str(int(value) // 2)
+
+rows = spark.readStream.format("penstock").option("bootstrap", bootstrap).option("topic", "TOPIC")
+rows = rows.option("startingOffsets", "earliest").load().select("key", udf(half)("value").alias("value"))
+writer = rows.writeStream.queryName("halves").option("checkpointLocation", "CHECKPOINT")
+writer.format("penstock").option("bootstrap", bootstrap).option("topic", "TOPIC-halves").start()
+"""
+
+
+def test_functions_of_a_pipeline_that_is_a_file_run_on_the_workers(
+    broker: EmbeddedBroker, client: Client, driver: Servant, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 100)
+    client.create_topic(f"{topic}-halves", partitions=2)
+    file = tmp_path / "halves.py"
+    file.write_text(PIPELINE.replace("TOPIC", topic).replace("CHECKPOINT", str(tmp_path / "checkpoint")))
+    assert driver.ask("run", file=str(file), bootstrap=broker.bootstrap) == [["halves", 100]]
+    assert values(client, f"{topic}-halves") == sorted(number // 2 for number in range(100))
+
+
 def test_a_stream_is_stored_once_although_a_worker_is_lost(
     broker: EmbeddedBroker, client: Client, cluster: Cluster, driver: Servant, topic: str, tmp_path: Path
 ) -> None:
