@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.record import default_records, memory_records
 
-from penstock.records import COMPILED as IS_COMPILED
 from penstock.records import _decode, _encode, arrow, batch
+from penstock.records.compiled import COMPILED as IS_COMPILED
 from penstock.records.compression import Compression, compress, decompress
 from penstock.records.header import CRC_START, HEADER_BYTES
 from penstock.records.record import RecordHeader

@@ -50,7 +50,7 @@ def info(
 
 
 def _local_facts() -> dict[str, Any]:
-    from penstock.records import COMPILED
+    from penstock.records.compiled import COMPILED
 
     return {
         "penstock": __version__,

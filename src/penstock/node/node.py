@@ -35,7 +35,7 @@ from penstock.partition.setting_table import TABLE
 from penstock.partition.state import ProducerLimits
 from penstock.process.addresses import listening
 from penstock.process.metrics import Metric, Source
-from penstock.records import COMPILED
+from penstock.records.compiled import COMPILED
 from penstock.storage.cleaner import CleanerLimits
 from penstock.storage.disk import Disk
 from penstock.storage.store import OPEN_FILES_MAX, FlushPolicy, Store

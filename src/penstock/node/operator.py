@@ -12,7 +12,7 @@ from penstock.node.http import Page, Response, text_response
 from penstock.partition.partition import Partition
 from penstock.partition.partitions import Partitions
 from penstock.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
-from penstock.records import COMPILED
+from penstock.records.compiled import COMPILED
 
 REFUSED_LATELY_S = 30.0
 """So long a write that the disk refused counts. A disk that is nearly full takes small writes between large ones, so

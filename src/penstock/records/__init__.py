@@ -34,15 +34,12 @@ The parts, from what is needed most to what is needed least:
 - `compression`: within bounds that no hostile batch gets past;
 - `message`: a message as a consumer hands it out;
 - `_encode`, `_decode`, `_keys`: the codec itself. Each of these, `message` and `produced`, is one source that runs
-  compiled (`COMPILED`) or plain, with the same results.
+  compiled or plain, with the same results;
+- `compiled`: which of the two it is here.
+
+The package itself imports none of them: of two threads that first need different ones, one would hold the package and
+wait for a module, the other hold that module and wait for the package.
 
 Whatever is wrong with a batch that came from outside is a `CorruptBatch`, found within the time and the memory that the
 size of the batch and the caller's limit allow.
 """
-
-from penstock.records import _decode, _encode, _keys, message, produced
-
-COMPILED: bool = all(module.COMPILED for module in (_decode, _encode, _keys, message, produced))
-"""Whether the codec runs as compiled code; if not, everything works, slower."""
-
-__all__ = ["COMPILED"]

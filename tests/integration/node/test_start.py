@@ -11,7 +11,7 @@ from msgspec import Struct
 
 WAIT_S = 60.0
 NO_GATEWAY = ("--http-port", "off", "--grpc-port", "off")
-MODULES_MAX = 495
+MODULES_MAX = 496
 """Of all kinds, most of them Python's own; with the dozen that supervise other processes, which are loaded once the
 broker is ready. A start that needs more raises it and says why."""
 PROGRAM = """

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock.records import COMPILED, _decode, _encode, _keys, arrow, batch, compaction, produced
+from penstock.records import _decode, _encode, _keys, arrow, batch, compaction, produced
+from penstock.records.compiled import COMPILED
 
 
 @dataclass(frozen=True)

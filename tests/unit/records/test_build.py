@@ -12,7 +12,8 @@ import pytest
 from setuptools import Distribution, Extension
 
 from penstock import records
-from penstock.records import COMPILED, _decode
+from penstock.records import _decode
+from penstock.records.compiled import COMPILED
 from penstock.records.header import HEADER_BYTES
 
 ROOT = Path(__file__).parents[3]
@@ -89,10 +90,10 @@ def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_pat
     pip = (sys.executable, "-m", "pip", "--quiet", "install", "--no-build-isolation", "--no-deps", "--no-index")
     subprocess.run([*pip, "--target", str(installed), str(source)], check=True, timeout=280)
     program = (
-        "import penstock.records, penstock.wire.messages as messages\n"
+        "import penstock.records.compiled, penstock.wire.messages as messages\n"
         "messages.key_of('Info')  # from a schema file of ours\n"
         "from penstock.sdk.producing import _chunk, _sharing\n"
-        "is_compiled = penstock.records.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
+        "is_compiled = penstock.records.compiled.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
         "print(is_compiled, penstock.records.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed)}
