@@ -245,12 +245,19 @@ def _read(shelf: Shelf, stored: StoredFile, start: int, end: int, names: Sequenc
     try:
         with shelf.open(stored) as source:
             file = pq.ParquetFile(source, page_checksum_verification=True)
-            groups = [each for each in range(file.num_row_groups) if _has(file.metadata.row_group(each), start, end)]
+            if not file.schema_arrow.equals(SCHEMA):
+                raise ValueError("its columns are not those that were written")
+            is_whole = start <= stored.first and stored.last < end
+            groups = list(range(file.num_row_groups)) if is_whole else _groups(file, stored, start, end)
+            found = 0
             for batch in file.iter_batches(row_groups=groups, columns=columns):
                 rows = _between(batch, start, end)
+                found += rows.num_rows
                 if rows.num_rows:
                     yield rows
-    except (FileNotFoundError, pa.ArrowException, OSError) as error:
+            if is_whole and found != stored.rows:
+                raise ValueError(f"it has {found} messages instead of {stored.rows}")
+    except (pa.ArrowException, OSError, ValueError) as error:  # Names that are no UTF-8 are among the last.
         raise damaged(shelf, stored, error) from None
 
 
@@ -259,9 +266,19 @@ def damaged(shelf: Shelf, stored: StoredFile, why: object) -> PenstockError:
     return PenstockError(ErrorCode.CORRUPT_MESSAGE, text)
 
 
-def _has(group: Any, start: int, end: int) -> bool:
-    limits = group.column(0).statistics
-    return limits is None or (limits.min < end and limits.max >= start)
+def _groups(file: pq.ParquetFile, stored: StoredFile, start: int, end: int) -> list[int]:
+    """Those with messages of a range. The offsets themselves are asked, which are small and have checksums: statistics
+    have none, and damaged ones end the process."""
+    offsets = [file.read_row_group(each, columns=["offset"]).column(0) for each in range(file.num_row_groups)]
+    found = sum(map(len, offsets))
+    if found != stored.rows:
+        raise ValueError(f"it has {found} messages instead of {stored.rows}")
+    return [number for number, each in enumerate(offsets) if len(each) and _overlap(each, start, end)]
+
+
+def _overlap(offsets: pa.ChunkedArray, start: int, end: int) -> bool:
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return bool(first < end and last >= start)
 
 
 def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:

@@ -142,3 +142,27 @@ def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
     assert Path(caught.value.filename) in (tmp_path / shelf.staged).iterdir()
     writer.discard()
     assert not list((tmp_path / shelf.staged).iterdir())
+
+
+@pytest.mark.parametrize("wanted", [(0, 20), (5, 12)], ids=["all of it", "part of it"])
+def test_whatever_is_damaged_of_what_a_file_says_of_itself_the_error_names_the_file(
+    tmp_path: Path, wanted: tuple[int, int]
+) -> None:
+    """Bytes without a checksum of their own may not matter; where they do, nothing else is raised, and nothing ends."""
+    shelf = made(tmp_path)
+    piece = written(shelf, messages(0, 0, 20, lambda offset: offset), 0, 20)
+    (file,) = piece.files
+    place = tmp_path / shelf.staged_place(file)
+    good = place.read_bytes()
+    footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    cut = [good[:size] for size in (0, 3, 11, footer, len(good) - 1)]
+    flipped = [good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :] for at in range(footer, len(good), 2)]
+    refused = []
+    for bad in cut + flipped:
+        place.write_bytes(bad)
+        try:
+            read(shelf, piece, *wanted)
+        except PenstockError as error:
+            refused.append((error.code, file.name in error.detail))
+    assert set(refused) == {(ErrorCode.CORRUPT_MESSAGE, True)}
+    assert len(refused) > len(cut) + len(flipped) // 4
