@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.failures import EXIT_TERMINATED
+from penstock.cli.failures import EXIT_FAILED, EXIT_TERMINATED
 from penstock.cli.main import EXIT_INTERRUPTED
 
 RUN = """
@@ -28,6 +28,27 @@ def session(*words, **options):
 running.session = session
 main()
 """
+
+REFUSED = """
+from py4j.protocol import Py4JError
+from penstock.cli.main import main
+from penstock.spark.pipelines import running
+
+def session(*words, **options):
+    raise Py4JError("An error occurred while calling x.\\n: java.io.IOException: it is stopped\\n\\tat x.Y(Z)")
+
+running.session = session
+main()
+"""
+
+
+def test_a_master_that_takes_nobody_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    words = [sys.executable, "-c", REFUSED, "pipeline", "run", str(tmp_path / "a.py"), "--master", "spark://h:1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_FAILED
+    assert "penstock: Spark on spark://h:1: it is stopped\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("how", ["hearing", "deaf"])

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.spark.pipelines.failures import told
+from penstock.spark.pipelines.failures import pipeline_error, told
 from penstock.spark.pipelines.spark_log import JAVA_OPTIONS, SparkLog, java_options, mute_errors
 from penstock.spark.pipelines.stopping import Stop, aside, stop_queries
 from penstock.spark.pipelines.watching import QueryState, Watch
@@ -99,7 +99,7 @@ def started(
     What Spark has to say to people goes to `tell`, line by line, and all of it to `log`; `show` is told again and again
     how the queries are. Both are called from threads. A signal while no query runs is a KeyboardInterrupt (SIGTERM is
     Terminated), also while Spark starts; with queries it ends them, and this, quietly.
-    JavaNotFoundError where there is no Java.
+    JavaNotFoundError where there is no Java; PipelineError where Spark does not start.
     """
     asked = {**SETTINGS, **settings, JAVA_OPTIONS: java_options(settings.get(JAVA_OPTIONS))}
     stop = Stop()
@@ -108,7 +108,7 @@ def started(
     with stop.by_signals():
         tell("Starting Spark ...")
         with spark_log.starting(stop.held):
-            spark = session(name, master=master, settings=asked)
+            spark = _begun(name, master, asked)
             stop.listen()
             stop.interrupt()  # Whoever has caught it on the way.
         pipeline = Pipeline(spark, stop, file)
@@ -117,6 +117,17 @@ def started(
                 yield pipeline
         finally:
             aside(spark.stop)
+
+
+def _begun(name: str, master: str | None, settings: Mapping[str, str]) -> "SparkSession":
+    """What was wrong has to be asked while there is a Java that answers."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return session(name, master=master, settings=settings)
+    except (Py4JError, PySparkException) as error:
+        raise pipeline_error(error, f"Spark on {master or 'this machine'}", Path("/")) from None
 
 
 @contextmanager
