@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from spark.quick_java import QUICK_JAVA
 from spec_coverage import named_tests, unproven
 
 # The same examples every time, however long they take; `EXAMPLES=random` in the environment looks for new ones.
@@ -18,6 +19,7 @@ settings.load_profile(os.environ.get("EXAMPLES", "steady"))
 
 _outcomes: dict[str, set[str]] = defaultdict(set)
 _OUTCOMES = pytest.StashKey[list[str]]()
+_SPARK = ("tests/spark/", "tests/faults/test_spark.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,19 +40,29 @@ def pytest_configure() -> None:
     # A shell ignores Ctrl-C in what it starts in the background, and children inherit that; some are ended by it here.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Of every driver of Spark that a test starts, and of what starts its Java.
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(name, QUICK_JAVA)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest piece of work that cannot be divided is begun first, so that all processes end at about one time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """All tests of Spark run in one process: its session takes long to start, and is shared."""
+    """All tests of Spark run in one process: its session takes long to start, and is shared; and one Spark by itself
+    keeps two cores busy. Tests are handed out in the order in which they were collected."""
     if config.getoption("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            return "tests/spark" if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
 
+    config.option.loadscopereorder = False
     return OneSpark(config, log)
 
 

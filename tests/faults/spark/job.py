@@ -18,14 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark import session
 from penstock.spark.checkpoints import CheckpointInUseError
-from spark.cluster.machines import QUICK_JAVA
+from spark.quick_java import QUICK_JAVA
 from spark.site import SETTINGS
 
 TASKS = 3
 MORE_SETTINGS = {
     # What each batch has read is looked at in the end.
     "spark.sql.streaming.minBatchesToRetain": "1000000",
-    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
 }

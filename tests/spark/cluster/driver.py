@@ -17,7 +17,7 @@ from penstock.spark import session
 from penstock.spark.archive import archive, verify
 from penstock.spark.pipelines.python_file import compiled, run_python
 from penstock.spark.pipelines.running import Pipeline, reading_once
-from spark.cluster.machines import QUICK_JAVA
+from spark.quick_java import QUICK_JAVA
 from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
 
 Options = Mapping[str, str]

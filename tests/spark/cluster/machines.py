@@ -17,12 +17,11 @@ from typing import Self
 import pyspark
 
 from penstock.spark.java import java_environment
+from spark.quick_java import QUICK_JAVA
 
 _SPARK = Path(pyspark.__file__).parent
 _PACKAGE = "org.apache.spark.deploy"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
-# Soon over: what makes a long run fast only costs here.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 USED = "python-was-used-here"
 _READY_S = 60.0
 _POLL_S = 0.02
