@@ -21,6 +21,8 @@ SETTINGS = {
 }
 LONG_S = 120
 """Longer than anything takes that ends."""
+_POLL_S = 0.002
+"""Who looks without a pause takes a core from what is waited for."""
 
 
 class Site:
@@ -90,6 +92,7 @@ def until(is_so: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + LONG_S
     while not is_so():
         assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(_POLL_S)
 
 
 def numbers(frame: DataFrame) -> list[int]:

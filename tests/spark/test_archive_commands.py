@@ -14,7 +14,7 @@ import pytest
 
 from penstock.cli.failures import EXIT_DAMAGED, EXIT_USAGE
 from penstock.spark.archive import archive
-from spark.site import LONG_S, Site, numbers
+from spark.site import LONG_S, Site, numbers, until
 
 
 @contextmanager
@@ -46,8 +46,11 @@ def told(output: str, name: str) -> dict[str, Any]:
 
 
 def await_files(directory: Path, process: subprocess.Popen[str], least: int) -> None:
-    while sum(1 for each in directory.glob("*.parquet")) < least:
+    def are_there() -> bool:
         assert process.poll() is None, "the command ended by itself"
+        return sum(1 for _ in directory.glob("*.parquet")) >= least
+
+    until(are_there, f"{least} files in {directory}")
 
 
 def test_an_archive_that_is_killed_and_started_again_has_every_message_once(site: Site) -> None:

@@ -199,6 +199,7 @@ def test_a_batch_may_end_before_its_query_is_stopped_but_not_take_for_ever(
         query = start(site, "slow", waiting_for(gate, reached))
         while not reached.exists():
             assert query.isActive
+            time.sleep(0.01)
         cut: list[str] = []
         stopping = Thread(target=lambda: cut.extend(stop_queries(site.spark, pipeline.watch, grace_s)))
         stopping.start()
