@@ -44,7 +44,7 @@ class FloorReader(DataSourceReader):
 
         gc.freeze()
         batch = _batch(to_arrow_schema(self._schema, timezone="UTC"))
-        left = self._rows // self._tasks
+        left = self._rows // self._tasks + (partition.value < self._rows % self._tasks)
         while left > 0:
             yield batch.slice(0, left)
             left -= BATCH_ROWS

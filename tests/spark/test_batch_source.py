@@ -158,7 +158,14 @@ def test_a_partition_that_is_not_there_is_named(full: Site) -> None:
         ("value STRING", "the schema has a column value of type string; its type is binary"),
         ("colour STRING", "the schema has a column colour; the columns of topics are key, value, topic"),
         ("offset INT", "the schema has a column offset of type int; its type is bigint"),
-        ("key BINARY NOT NULL", "the column key is NOT NULL, but it is null where a message has none"),
+        (
+            "key BINARY NOT NULL",
+            "the column key, or a part of it, is NOT NULL, but it is null where a message has none",
+        ),
+        (
+            "headers ARRAY<STRUCT<key: STRING, value: BINARY NOT NULL>>",
+            "the column headers, or a part of it, is NOT NULL",
+        ),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(full: Site, schema: str, told: str) -> None:

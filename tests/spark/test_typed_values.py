@@ -109,7 +109,7 @@ def test_types_are_found_out_from_the_newest_messages(orders: Site) -> None:
     ("options", "schema", "says"),
     [
         ({"valueSchema": "id BIGINT, Timestamp STRING"}, None, "values have a field Timestamp, which is also a column"),
-        ({"valueSchema": "id BIGINT NOT NULL"}, None, "the column id is NOT NULL"),
+        ({"valueSchema": "id BIGINT NOT NULL"}, None, "the column id, or a part of it, is NOT NULL"),
         ({"valueSchema": "id BIGINT, m MAP<STRING, INT>"}, None, "m is of type map<string,int>, which is not read"),
         ({}, "tags ARRAY<STRUCT<t: BINARY>>", r"tags\[\].t is of type binary"),
         ({"valueFormat": "avro", "valueSchema": json.dumps(AVRO)}, "id STRING", "it is bigint there"),

@@ -56,8 +56,8 @@ cdef extern from *:
     unsigned int short_crc32c(const unsigned char *data, Py_ssize_t size)
     int has_short_crc32c()
 
-# A field of a type whose instances hold an object `place` bytes from their begin: the interpreter has an instruction for
-# those, which it does not have for properties. 0, or -1 with an exception.
+# Show an object that lies `place` bytes behind the beginning of a type's instances as a slot, in place of the property of
+# that name: the interpreter has an instruction for slots. 0, or -1 with an exception.
 cdef extern from *:
     """
     #include <structmember.h>

@@ -1,4 +1,4 @@
-# A message's fields as the compiled codec sets them; message.py is the whole of it.
+# A message's fields as the compiled codec sets them; message.py is the whole of it, and knows their order.
 
 cdef class Message:
     cdef object _topic

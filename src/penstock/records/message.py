@@ -28,7 +28,7 @@ COMPILED: bool = cython.compiled
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@cython.freelist(10_000)  # As many as are taken at once, mostly; the memory of that many is kept.
+@cython.freelist(10_000)  # The memory of so many is kept for the next: few callers take more at once.
 @cython.no_gc
 @cython.final
 @cython.cclass

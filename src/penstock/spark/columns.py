@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.values.ddl import column_names
 from penstock.spark.values.decoding import decode
 from penstock.spark.values.options import ValueFormat, ValueOptions, ValueShape
-from penstock.spark.values.schemas import Sample, check_fields, decoder_of, fields_of
+from penstock.spark.values.schemas import Sample, check_fields, decoder_of, fields_of, may_be_null
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -113,8 +113,8 @@ def _check_own(field: "StructField", values: ValueOptions) -> None:
         if field.name == "value":
             text += " (the option valueFormat chooses)"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
-    if not field.nullable and field.name not in _ALWAYS:
-        text = f"the column {field.name} is NOT NULL, but it is null where a message has none"
+    if field.name not in _ALWAYS and not may_be_null(field):
+        text = f"the column {field.name}, or a part of it, is NOT NULL, but it is null where a message has none"
         raise PenstockError(ErrorCode.INVALID_SETTING, text)
 
 

@@ -43,8 +43,8 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
 
 @cache
 def _settle() -> None:
-    """What a worker has loaded by its first batch stays: Spark collects garbage after every task, and would go through
-    all of it each time, for a quarter of what reading costs the worker."""
+    """Once in a process, when its first batch has gone: what is loaded by then stays. Spark collects garbage after
+    every task, and would go through all of it each time, for a quarter of what reading costs the worker."""
     gc.freeze()
 
 

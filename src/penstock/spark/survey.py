@@ -139,7 +139,7 @@ class Survey:
 
 
 def _check_named(said: Places, extents: Mapping[TopicPartition, Reach], wanted: Sequence[str]) -> None:
-    """Topics that are `wanted`, and not there, are not held against who gave places for them."""
+    """INVALID_SETTING for places of what is not read. Topics that are `wanted` may be missing: they were deleted."""
     topics = {where.topic for where in extents}
     missing = set(wanted) - topics
     strange = [str(where) for where in said.partitions if where not in extents and where.topic not in missing]

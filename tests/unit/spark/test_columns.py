@@ -2,10 +2,11 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, StructField, StructType, TimestampType
 
-from penstock.spark.columns import ArrowColumns
-from penstock.spark.values.options import ValueOptions
+from penstock.model.errors import PenstockError
+from penstock.spark.columns import ArrowColumns, check_schema
+from penstock.spark.values.options import ValueFormat, ValueOptions, ValueShape
 
 LAST_US = (2**63 - 1) // 1000 * 1000
 
@@ -20,3 +21,21 @@ def test_a_time_that_spark_does_not_reach_is_the_last_that_it_does(time_ms: int,
     (found,) = columns.of(pa.record_batch({"timestamp": times})).columns
     assert found.type == pa.timestamp("us", "UTC")
     assert found.cast(pa.int64()).to_pylist() == [0, expected_us]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ArrayType(IntegerType(), containsNull=False),
+        StructType([StructField("part", LongType(), nullable=False)]),
+        ArrayType(StructType([StructField("part", ArrayType(LongType(), containsNull=False))])),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", ValueShape)
+def test_a_type_that_has_no_nulls_where_there_may_be_some_is_refused(kind: DataType, shape: ValueShape) -> None:
+    fields = StructType([StructField("field", kind)])
+    schema = fields if shape is ValueShape.COLUMNS else StructType([StructField("value", fields)])
+    for values in (ValueOptions(ValueFormat.JSON, shape=shape), ValueOptions(ValueFormat.ARROW, shape=shape)):
+        with pytest.raises(PenstockError, match="or a part of it, is NOT NULL"):
+            check_schema(schema, values)

@@ -104,11 +104,12 @@ class ArchivingReader(StreamReader):
                 raise PenstockError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
     def _batch_starts(self, start: dict[str, Any], after: Positions) -> dict[TopicPartition, int]:
-        """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says."""
+        """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says; what
+        was not there before, where it was found."""
         self._first = self._first or start
         archived = self._archived if start == self._first else {}
-        begun = {**dict.fromkeys(offsets_of(after), 0), **resumed_of(after), **offsets_of(from_json(start)), **archived}
-        return {where: begun[where] for where in offsets_of(after)}
+        begun = {**resumed_of(after), **offsets_of(from_json(start)), **archived}
+        return {where: begun.get(where, 0) for where in offsets_of(after)}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges: Sequence[Range] = partition.value or ()

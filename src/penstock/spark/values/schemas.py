@@ -13,7 +13,7 @@ from penstock.spark.values.json_values import JsonDecoder, infer_json
 from penstock.spark.values.options import BadValues, ValueFormat, ValueOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 Sample = Callable[[], Sequence[bytes]]
 
@@ -63,13 +63,22 @@ def _inferred(values: ValueOptions, found: Sequence[bytes]) -> pa.StructType:
 def check_fields(fields: "StructType", values: ValueOptions) -> None:
     """INVALID_SETTING, naming the column, for columns that values of this format do not have."""
     for field in fields.fields:
-        if not field.nullable:
-            text = f"the column {field.name} is NOT NULL, but it is null where a value lacks it"
+        if not may_be_null(field):
+            text = f"the column {field.name}, or a part of it, is NOT NULL, but it is null where a value lacks it"
             raise PenstockError(ErrorCode.INVALID_SETTING, text)
         if values.format is ValueFormat.JSON:
             _check_json(field.name, field.dataType)
     if values.format is ValueFormat.AVRO:
         _check_avro(fields, fields_of(values, list))
+
+
+def may_be_null(field: "StructField") -> bool:
+    """Whether it, and all that is in it, may be null. Where a type says otherwise Spark does not look, and would show
+    whatever lies there."""
+    from pyspark.sql.types import StructType
+
+    alone = StructType([field])
+    return alone.toNullable() == alone
 
 
 def _check_json(name: str, kind: "DataType") -> None:
