@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.spark")
 
-WAIT_S = 0.5
+WAIT_S = 1.0
 """How long a batch's end is waited for where there is no news; Spark asks again and again."""
 
 
