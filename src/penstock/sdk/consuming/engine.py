@@ -36,7 +36,7 @@ from penstock.sdk.starting import Starting
 T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
-GIVE_BYTES = 4 * 1024 * 1024
+GIVE_BYTES = 8 * 1024 * 1024
 """As much is brought to the caller at once; it opens one portion after the other by itself."""
 
 

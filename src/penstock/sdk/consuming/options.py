@@ -57,7 +57,7 @@ class ConsumerOptions(TypedDict, total=False):
     values: Values
     """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function of bytes."""
     prefetch_bytes: int
-    """How much is fetched ahead of its caller."""
+    """How much is fetched ahead of its caller; 32 MiB unless said otherwise."""
     out_of_range: str
     """What to do where messages that come next are gone: go on at the "nearest" that is there (as without), or raise
     OFFSET_OUT_OF_RANGE ("error"). Not with a group, which always goes on."""

@@ -30,7 +30,7 @@ from penstock.sdk.requests import BEGINNING, LATEST
 from penstock.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 from penstock.sdk.unexpected import client_failed
 
-PREFETCH_BYTES = 16 * 1024 * 1024
+PREFETCH_BYTES = 32 * 1024 * 1024
 POLL_WAIT_MS = 5_000
 POLL_BYTES_MAX = 4 * 1024 * 1024
 POLL_BYTES_MIN = 64 * 1024
