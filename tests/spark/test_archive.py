@@ -10,7 +10,7 @@ import pytest
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
-from penstock.spark.archive import Progress, Verdict, archive, verify
+from penstock.spark.archive import Progress, Verdict, archive, checking, verify
 from penstock.spark.archive.shelf import Shelf, kept
 from spark.site import Site, forget_last_commit, numbers, until
 
@@ -32,8 +32,8 @@ def archived(site: Site, *, data_loss: str = "fail", on_progress: Callable[[Prog
     )
 
 
-def verified(site: Site) -> Verdict:
-    (verdict,) = verify(site.spark, str(place(site)), bootstrap=site.broker.bootstrap)
+def verified(site: Site, on_progress: Callable[[str, Progress], None] = lambda topic, progress: None) -> Verdict:
+    (verdict,) = verify(site.spark, str(place(site)), bootstrap=site.broker.bootstrap, on_progress=on_progress)
     return verdict
 
 
@@ -47,7 +47,9 @@ def code_of(work: Callable[[], object]) -> tuple[ErrorCode, str]:
     return caught.value.code, caught.value.detail
 
 
-def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partitions_that_come(site: Site) -> None:
+def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partitions_that_come(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.client.create_topic(site.topic, partitions=2)
     site.write(range(30), partition=0)
     site.write(range(30, 40), partition=1)
@@ -64,7 +66,13 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     frame = site.spark.read.parquet(str(place(site) / "data"))
     assert numbers(frame) == list(range(50))
     assert {row.topic for row in frame.select("topic").collect()} == {site.topic}
-    assert verified(site) == Verdict(site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0)
+    monkeypatch.setattr(checking, "TASK_BYTES", 1)  # So that each piece is a step.
+    steps: list[tuple[str, Progress]] = []
+    assert verified(site, lambda *step: steps.append(step)) == Verdict(
+        site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0
+    )
+    assert steps[0] == (site.topic, Progress(behind=50))
+    assert [(told.batches, told.rows + told.behind) for _, told in steps] == [(number, 50) for number in range(4)]
 
 
 def test_messages_are_as_they_were_and_lie_by_the_day_of_their_time(site: Site) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,19 +39,19 @@ _HINTS = {
 
 
 class ArchiveView(View):
-    """Of messages, where Spark counts files."""
+    """Of messages, where Spark counts files or knows of no query at all."""
 
-    def __init__(self, topic: str, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         super().__init__(as_json=as_json, every_s=_PROGRESS_S)
-        self._name = f"archive of {topic}"
-        self.progress: Progress | None = None
+        self._told: Sequence[QueryState] = ()
 
-    def show(self, states: "Sequence[QueryState]") -> None:
+    def tell(self, what: str, progress: "Progress") -> None:
         from penstock.spark.pipelines.watching import QueryState
 
-        if self.progress is not None:
-            told = self.progress
-            super().show([QueryState(self._name, told.rows, told.batches, told.behind)])
+        self._told = [QueryState(what, progress.rows, progress.batches, progress.behind)]
+
+    def show(self, states: "Sequence[QueryState]") -> None:
+        super().show(self._told)
 
 
 def archive(
@@ -89,16 +90,14 @@ def archive(
         spark_expected()
         check_choice("--data-loss", data_loss, _LOSSES)
         chosen = Chosen(master, read_settings(conf or []), log, grace, verbose)
-        view = ArchiveView(topic, as_json=as_json)
+        view = ArchiveView(as_json=as_json)
         from penstock.spark.archive import archive as bring_up_to_date
         from penstock.spark.archive.running import begun
 
         begun(topic, to, bootstrap)  # What is wrong is said before Spark is started, which takes a while.
 
-        def tell(progress: "Progress") -> None:
-            view.progress = progress
-
-        with pipeline_started(f"archive of {topic}", view, chosen) as pipeline:
+        what = f"archive of {topic}"
+        with pipeline_started(what, view, chosen) as pipeline:
             done = bring_up_to_date(
                 pipeline.spark,
                 topic,
@@ -108,7 +107,7 @@ def archive(
                 every=every,
                 data_loss=data_loss,
                 checkpoint=checkpoint,
-                on_progress=tell,
+                on_progress=partial(view.tell, what),
                 is_stopped=pipeline.asked_to_end(),
                 grace=grace,
             )
@@ -149,8 +148,13 @@ def verify(
 
         parse_bootstrap(bootstrap)
         archives_in(path, topic)
-        with pipeline_started("verify", View(as_json=as_json, every_s=_PROGRESS_S), chosen) as pipeline:
-            verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic)
+        view = ArchiveView(as_json=as_json)
+
+        def tell(topic: str, progress: "Progress") -> None:
+            view.tell(f"verify of {topic}", progress)
+
+        with pipeline_started("verify", view, chosen) as pipeline:
+            verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic, on_progress=tell)
         for verdict in verdicts:
             _tell_verdict(verdict, as_json)
         if any(verdict.differences for verdict in verdicts):

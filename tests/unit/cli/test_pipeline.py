@@ -163,9 +163,9 @@ def test_an_archive_tells_how_far_it_is_to_no_terminal_too_from_its_first_batch_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pipeline_archive, "_PROGRESS_S", 0.0)
-    view = ArchiveView("orders", as_json=False)
+    view = ArchiveView(as_json=False)
     view.show([])
-    view.progress = Progress(behind=40)
+    view.tell("archive of orders", Progress(behind=40))
     view.show([])
     assert capsys.readouterr().err == "archive of orders: 0 rows, 0 rows/s, lag 40\n"
 

@@ -1,7 +1,7 @@
 """Whether an archive is whole, and has what the log has: each piece is read again and held against the topic."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -14,6 +14,7 @@ from penstock.model.names import TopicPartition
 from penstock.records.checksum import crc32c
 from penstock.spark.archive.files import SCHEMA, damaged, read_piece
 from penstock.spark.archive.pieces import Piece, StoredFile, misplaced
+from penstock.spark.archive.running import Progress
 from penstock.spark.archive.shelf import Shelf, topics_in
 from penstock.spark.archive.store import located
 from penstock.spark.connections import client_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.sdk.sync.client import Client
 
 TASK_BYTES = 64 * 1024 * 1024
+TASKS_EACH = 4
+"""So many for each core are one job of Spark, after which there is progress to tell."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -56,15 +59,21 @@ class Log(NamedTuple):
 
 
 def verify(
-    spark: "SparkSession", path: str, *, bootstrap: str | None = None, topic: str | None = None
+    spark: "SparkSession",
+    path: str,
+    *,
+    bootstrap: str | None = None,
+    topic: str | None = None,
+    on_progress: Callable[[str, Progress], None] = lambda topic, progress: None,
 ) -> list[Verdict]:
     """Compare the archives in `path`, or one topic's, with the topics, which may be in use meanwhile.
 
     Every file is read and its checksum compared; what the log still has is compared message by message. A message that
     was compacted away since it was archived is no difference. RESOURCE_NOT_FOUND where there is no archive.
+    `on_progress` is told again and again how many messages of a topic's archive were checked, and how many wait.
     """
-    found = archives_in(path, topic)
-    return [_verdict(spark, shelf, bootstrap or default_bootstrap()) for shelf in found]
+    bootstrap = bootstrap or default_bootstrap()
+    return [_verdict(spark, shelf, bootstrap, partial(on_progress, shelf.topic)) for shelf in archives_in(path, topic)]
 
 
 def archives_in(path: str, topic: str | None = None) -> list[Shelf]:
@@ -78,7 +87,7 @@ def archives_in(path: str, topic: str | None = None) -> list[Shelf]:
     return found
 
 
-def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str) -> Verdict:
+def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str, tell: Callable[[Progress], None]) -> Verdict:
     files = set(shelf.store.below(shelf.data))  # Before the index: what is archived meanwhile is no surprise then.
     pieces = shelf.pieces()
     log = _log(shelf, bootstrap)
@@ -96,7 +105,7 @@ def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str) -> Verdict:
             if archived > end:
                 differences.append(f"partition {where.partition}: the archive ends at {archived}, the log at {end}")
         differences += [f"partition {number}: the topic has no such partition" for number in ends]
-    found = _checked(spark, shelf, log, stored)
+    found = _checked(spark, shelf, log, stored, tell)
     return Verdict(
         shelf.topic,
         pieces=len(stored),
@@ -133,13 +142,35 @@ class Checked(NamedTuple):
     differences: Sequence[str]
 
 
-def _checked(spark: "SparkSession", shelf: Shelf, log: Log | None, pieces: Sequence[Piece]) -> list[Checked]:
-    if not pieces:
-        return []
+def _checked(
+    spark: "SparkSession", shelf: Shelf, log: Log | None, pieces: Sequence[Piece], tell: Callable[[Progress], None]
+) -> list[Checked]:
     context = spark.sparkContext
-    tasks = max(context.defaultParallelism, sum(piece.size_bytes for piece in pieces) // TASK_BYTES)
     check = partial(check_piece, shelf.path, shelf.topic, log)
-    return list(context.parallelize(pieces, min(len(pieces), tasks)).map(check).collect())
+    found: list[Checked] = []
+    done, left = Progress(), sum(piece.rows for piece in pieces)
+    for some in parted(pieces, TASK_BYTES * TASKS_EACH * context.defaultParallelism):
+        tell(replace(done, behind=left))
+        size_bytes = sum(piece.size_bytes for piece in some)
+        tasks = max(context.defaultParallelism, size_bytes // TASK_BYTES)
+        found += context.parallelize(some, min(len(some), tasks)).map(check).collect()
+        rows = sum(piece.rows for piece in some)
+        done, left = replace(done, rows=done.rows + rows, batches=done.batches + 1), left - rows
+    return found
+
+
+def parted(pieces: Sequence[Piece], size_bytes: int) -> Iterator[list[Piece]]:
+    """All of them, in order, in parts of about this size."""
+    some: list[Piece] = []
+    some_bytes = 0
+    for piece in pieces:
+        some.append(piece)
+        some_bytes += piece.size_bytes
+        if some_bytes >= size_bytes:
+            yield some
+            some, some_bytes = [], 0
+    if some:
+        yield some
 
 
 def check_piece(path: str, topic: str, log: Log | None, piece: Piece) -> Checked:
