@@ -2,8 +2,9 @@
 
 python -m faults.spark.job MASTER BOOTSTRAP SOURCE COUNTS COPIES CHECKPOINTS ROWS_PER_BATCH
 
-Goes on until its standard input ends. A query that fails is started again, and one whose checkpoint another driver has
-still locked is tried again; its standard error says so.
+Goes on until its standard input ends. A query that fails is started again, and one that cannot start because another
+driver has its checkpoint still locked, or because what Spark speaks to was killed, is tried again; its standard error
+says so.
 """
 
 import select
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -29,6 +31,8 @@ MORE_SETTINGS = {
     "spark.executor.extraJavaOptions": QUICK_JAVA,
 }
 FAILED = "a query failed"
+DEAF_MAX = 5
+"""How often a query may not start because what Spark speaks to was killed."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,19 @@ class Job:
 
 
 def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    deaf = 0
     while True:
         try:
             return start()
         except CheckpointInUseError as error:
             say(str(error))
-            time.sleep(0.1)
+        except Py4JJavaError as error:
+            # Spark keeps connections to the process of the driver's parts, and learns of its end from each of them.
+            deaf += 1
+            if "java.io.IOException" not in str(error) or deaf > DEAF_MAX:
+                raise
+            say(f"the driver's part of a source was gone: {error.java_exception}")
+        time.sleep(0.1)
 
 
 def say(text: str) -> None:
