@@ -31,8 +31,7 @@ MORE_SETTINGS = {
     "spark.executor.extraJavaOptions": QUICK_JAVA,
 }
 FAILED = "a query failed"
-DEAF_MAX = 5
-"""How often a query may not start because what Spark speaks to was killed."""
+GONE = "the driver's part of a query was gone"
 
 
 @dataclass(frozen=True)
@@ -64,19 +63,22 @@ class Job:
 
 
 def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    deaf = 0
     while True:
         try:
             return start()
         except CheckpointInUseError as error:
             say(str(error))
         except Py4JJavaError as error:
-            # Spark keeps connections to the process of the driver's parts, and learns of its end from each of them.
-            deaf += 1
-            if "java.io.IOException" not in str(error) or deaf > DEAF_MAX:
+            if not is_gone(str(error)):
                 raise
-            say(f"the driver's part of a source was gone: {error.java_exception}")
+            say(f"{GONE}: {error.java_exception}")
         time.sleep(0.1)
+
+
+def is_gone(error: str) -> bool:
+    """Whether Spark spoke to a process for the driver's parts of sources and sinks that is not there any more. It keeps
+    several connections to such processes, and learns from each of them alone that there is nobody at the other end."""
+    return any(each in error for each in ("Stream closed", "Broken pipe"))
 
 
 def say(text: str) -> None:
@@ -92,7 +94,8 @@ def main(master: str, *arguments: str) -> None:
     while not select.select([sys.stdin], [], [], 0.2)[0]:
         for number, query in enumerate(queries):
             if not query.isActive:
-                say(f"{FAILED}: {query.exception()}")
+                error = str(query.exception())
+                say(f"{GONE if is_gone(error) else FAILED}: {error}")
                 queries[number] = starts[number]()
     for query in queries:
         query.stop()
