@@ -195,6 +195,43 @@ def test_a_stream_that_has_reached_its_end_is_not_asked_again_and_again(
     assert slept.count(stream_reader.WAIT_S) == 1
 
 
+def test_a_stream_that_ends_at_a_time_to_come_reads_on_until_a_message_has_reached_it(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    soon_ms = int(time.time() * 1000) + 3_600_000
+    client.admin.create_partitions("orders", 2)
+    reader = reader_of(broker, endingTimestamp=str(soon_ms))
+    reached = reader.initialOffset()
+    with client.producer() as producer:
+        for partition, times_ms, offsets in (
+            (0, [0, 0], {"0": 2, "1": 0}),
+            (0, [0, soon_ms, 0], {"0": 3, "1": 0}),
+            (1, [0, 0], {"0": 3, "1": 2}),
+            (1, [0, soon_ms + 1, 0], {"0": 3, "1": 3}),
+        ):
+            for time_ms in times_ms:
+                producer.put("orders", b"", partition=partition, timestamp=time_ms / 1000)
+            producer.flush()
+            reached = reader.latestOffset(reached, ReadAllAvailable())
+            assert reached["orders"]["offsets"] == offsets
+    client.admin.create_partitions("orders", 3)
+    with client.producer() as producer:
+        producer.put("orders", b"", partition=2)
+    assert reader.latestOffset(reached, ReadAllAvailable())["orders"]["offsets"] == {"0": 3, "1": 3, "2": 1}
+
+
+def test_a_time_to_come_ends_a_stream_that_reads_what_is_there_now_at_once(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    write(client, 3)
+    reader = reader_of(broker, endingTimestamp=str(int(time.time() * 1000) + 3_600_000))
+    reader.prepareForTriggerAvailableNow()
+    write(client, 2)
+    reached = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reached["orders"]["offsets"] == {"0": 3}
+    assert reader.latestOffset(reached, ReadAllAvailable()) == reached
+
+
 def test_a_first_batch_of_a_topic_that_came_after_the_start_is_read_again_by_the_next_start(
     broker: EmbeddedBroker, client: Client
 ) -> None:
@@ -344,6 +381,27 @@ def test_a_batch_of_a_topic_that_is_gone_since_is_a_failure_that_says_what_to_do
         client.create_topic("orders")
     with pytest.raises(PenstockError, match=r"topic 'orders' was deleted .*dataLoss=skip"):
         reader.partitions(first, end)
+
+
+@pytest.mark.parametrize("fewer", [{"topic": "orders"}, {"topicPattern": "order."}], ids=["names", "pattern"])
+def test_a_topic_that_is_not_asked_for_any_more_is_not_called_deleted(
+    broker: EmbeddedBroker, client: Client, fewer: dict[str, str]
+) -> None:
+    client.create_topic("others")
+    reader = reader_of(broker, topic="orders,others")
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    with pytest.raises(PenstockError, match=r"'others' is in the checkpoint, but the options .* dataLoss=skip"):
+        reader_of(broker, **fewer).latestOffset(before, ReadAllAvailable())
+
+
+def test_a_group_that_has_members_is_not_told_and_the_failure_says_why(broker: EmbeddedBroker, client: Client) -> None:
+    write(client, 5)
+    reader = reader_of(broker, group="readers")
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    with client.consumer("orders", group="readers", start="beginning") as member:
+        assert member.poll(timeout=30)
+        with pytest.raises(PenstockError, match=r"group 'readers' has members, .*give the option group another name"):
+            reader.commit(before)
 
 
 def test_a_group_is_told_of_topics_that_are_there_whatever_has_become_of_others(

@@ -228,6 +228,10 @@ class SourceOptions:
     group: str | None
     archive: str | None = None
 
+    def wants(self, topic: str) -> bool:
+        """Whether a topic of this name is read, if there is one."""
+        return topic in self.topics if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
+
 
 def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptions:
     """The options of a source; what is missing, contradicts itself or is for the other kind of reading is refused."""

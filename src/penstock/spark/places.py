@@ -61,6 +61,9 @@ class Places:
     def of(self, where: TopicPartition, default: Place) -> Place:
         return self.partitions.get(where) or self.topics.get(where.topic) or self.otherwise or default
 
+    def is_time(self, where: TopicPartition) -> bool:
+        return self.of(where, Place.latest()).kind is Kind.TIME
+
 
 def offset_places(given: str) -> Places:
     """ValueError, saying what is expected, for what is none."""

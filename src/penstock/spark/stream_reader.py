@@ -28,7 +28,7 @@ from penstock.model.names import TopicPartition
 from penstock.sdk.answers import ListedOffset
 from penstock.spark.connections import client_of
 from penstock.spark.options import DataLoss, SourceOptions
-from penstock.spark.places import Place
+from penstock.spark.places import Place, Places
 from penstock.spark.planning import admit, plan
 from penstock.spark.positions import (
     TopicPosition,
@@ -55,6 +55,8 @@ _log = logging.getLogger("penstock.spark")
 
 WAIT_S = 1.0
 """How long a batch's end is waited for where there is no news; Spark asks again and again."""
+_NOT_YET = 2**63 - 1
+"""The end of a stream that ends by a time which no message has reached."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -182,7 +184,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _gone(self, topic: str) -> None:
         if self._options.data_loss is DataLoss.FAIL:
-            text = f"topic {topic!r} was deleted while it was read; dataLoss=skip goes on without it"
+            why = "was deleted while it was read"
+            if not self._options.wants(topic):
+                why = "is in the checkpoint, but the options of this start do not ask for it any more"
+            text = f"topic {topic!r} {why}; dataLoss=skip goes on without it"
             raise PenstockError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     def _admitted(
@@ -200,19 +205,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Where it ends.
 
     def _bounded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        last = self._last
-        if last is None and self._options.ending is not None:
-            extents = self._survey.extents(list(ends))
-            last = self._last = self._survey.offsets(self._options.ending, extents, Place.latest())
-        if last is None:
+        if self._options.ending is not None and not self._is_now:
+            self._last = self._said_ends(self._options.ending, list(ends))
+        if self._last is None:
             return ends
-        return {where: min(end, last.get(where, 0)) for where, end in ends.items()}
+        return {where: min(end, self._last_of(where)) for where, end in ends.items()}
+
+    def _said_ends(self, ending: Places, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the option has these end, looked up once; a time again, for as long as no message has reached it."""
+        last = self._last or {}
+        if self._last is not None:
+            places = [where for where in places if self._last_of(where) == _NOT_YET]
+            ending = Places(None, partitions={where: ending.of(where, Place.latest()) for where in places})
+        extents = self._survey.extents(places)
+        found = self._survey.offsets(ending, extents, Place.latest())
+        reached = {each for each in places if found[each] < extents[each].next or not ending.is_time(each)}
+        return {**last, **{where: found[where] for where in reached}}
+
+    def _last_of(self, where: TopicPartition) -> int:
+        """Where the stream ends there, if it does: at once in a partition that comes later, unless a time says."""
+        ending, last = self._options.ending, self._last or {}
+        is_open = not self._is_now and ending is not None and ending.is_time(where)
+        return last.get(where, _NOT_YET if is_open else 0)
 
     def _wait(self, before: dict[str, TopicPosition]) -> bool:
         """Until a message comes that is wanted, or some time is over; whether there may be news."""
-        places, last = offsets_of(_there(before, self._found)), self._last
-        if last is not None:
-            places = {where: offset for where, offset in places.items() if offset < last.get(where, 0)}
+        places = offsets_of(_there(before, self._found))
+        if self._last is not None:
+            places = {where: offset for where, offset in places.items() if offset < self._last_of(where)}
         try:
             if places:
                 client = client_of(self._options.bootstrap)
@@ -261,6 +281,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             client_of(self._options.bootstrap).groups.commit(self._options.group, offsets)
         except PenstockError as error:
+            if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                text = f"group {self._options.group!r} has members, whose own positions these would overwrite"
+                raise PenstockError(error.code, f"{text}; give the option group another name") from None
             if not error.code.retriable:
                 raise
             _log.warning("group %r is not told how far the query is: %s", self._options.group, error)
