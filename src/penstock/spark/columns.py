@@ -50,10 +50,11 @@ def source_schema(values: ValueOptions, sample: Sample, *, headers: bool) -> "st
         return _ddl(own | {"value": values.format.value})
     del own["value"]
     if values.schema is not None and values.format is not ValueFormat.AVRO:
+        # As one struct: of columns that it cannot read, Spark would blame the first, whichever is wrong.
         if values.shape is ValueShape.STRUCT:
-            return f"{_ddl(own)}, value struct<{values.schema}>"
+            return f"struct<{_ddl(own)}, value struct<{values.schema}>>"
         _check_apart(column_names(values.schema))
-        return f"{_ddl(own)}, {values.schema}"
+        return f"struct<{_ddl(own)}, {values.schema}>"
     return _own_types(own, fields_of(values, sample), values.shape)
 
 
