@@ -58,6 +58,6 @@ def _seconds(value: float | timedelta, name: str) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(name, value, "expected seconds, a timedelta or a datetime")
-    if not math.isfinite(value) or abs(value) > _MS_MAX / 1000:
+    if not -_MS_MAX / 1000 <= value <= _MS_MAX / 1000:  # Nor is what is no number at all.
         raise wrong(name, value, "it is no number that a clock reaches")
     return float(value)

@@ -65,6 +65,7 @@ def test_when_is_a_datetime_a_timedelta_from_now_or_seconds_since_the_epoch(valu
         (float("nan"), "no number that a clock reaches"),
         (float("inf"), "no number that a clock reaches"),
         (10**300, "no number that a clock reaches"),
+        (10**400, "no number that a clock reaches"),
         (True, "expected seconds"),
         ("5", "expected seconds"),
         (None, "expected seconds"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -96,6 +97,17 @@ def test_what_cannot_be_called_is_no_callback(name: str) -> None:
         async with connect(scene) as client:
             with pytest.raises(PenstockError, match=f"INVALID_SETTING: {name}=5: a function is expected"):
                 client.consumer("t", **{name: 5})
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", [-1, "end", True, 1e300, timedelta.max, timedelta.min, {"a": 1}, {0: -1}])
+def test_what_is_no_place_to_begin_at_is_refused(wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene) as client:
+            for kind in ("consumer", "subscription"):
+                with pytest.raises(PenstockError, match="INVALID_SETTING: start="):
+                    getattr(client, kind)("t", start=wrong)
 
     play(body)
 

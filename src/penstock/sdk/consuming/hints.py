@@ -51,7 +51,7 @@ class Places:
         elif isinstance(hint, int):
             self._offset = _checked(hint, name)
         elif isinstance(hint, timedelta):
-            self._question = times.moment_ms(-abs(hint), name)
+            self._question = times.moment_ms(-min(abs(hint), abs(timedelta.min)), name)  # `max` has no negative.
         else:
             self._question = times.moment_ms(hint, name)
 
