@@ -87,3 +87,14 @@ def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog:
     assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
     assert any(name == "penstock.sdk.asking" and text.startswith("trying again after") for name, _, text in said)
     assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
+
+
+def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(penstock_bootstrap: str) -> None:
+    noted = Noted()
+    with penstock.connect(penstock_bootstrap, metrics=noted) as client:
+        client.producer().put_many("counted", [b"a", b"b", b"c"]).result(60)
+        with client.consumer("counted", start="beginning") as consumer:
+            assert len(consumer.poll(60)) == 3
+    assert noted.counted["messages_put", "counted"] == 3
+    assert noted.counted["messages_read", "counted"] == 3
+    assert noted.counted["bytes_read", "counted"] > 0

@@ -117,6 +117,8 @@ class ConsumerEngine:
             await self._following.close()
             self._forget_recall()
             self._source.finish(self.hand.positions() if finish else self.hand.finished())
+            self._count_opened()
+            self.hand.take_back()  # Whoever is in the middle of a loop is handed out nothing more.
             self.hand.give(())
             await self._source.close()
         finally:
@@ -207,11 +209,14 @@ class ConsumerEngine:
             back = [portion for portion in back if portion.reader is not damaged.reader]
             self._reading.refetch(damaged, error)
         self._reading.put_back(back)
-        for topic, count in hand.opened:
-            self._asking.metrics.count("messages_read", count, {"topic": topic})
-        hand.opened.clear()
+        self._count_opened()
         hand.give(())
         self._source.caller_is_back()
+
+    def _count_opened(self) -> None:
+        for topic, count in self.hand.opened:
+            self._asking.metrics.count("messages_read", count, {"topic": topic})
+        self.hand.opened.clear()
 
     def _go(self, doing: Doing, told: Change | None = None) -> None:
         """The caller has something to do now."""
