@@ -1,5 +1,6 @@
 """One client and many threads, one client and a fork: with real ones."""
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -173,6 +174,44 @@ def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(p
     assert values(penstock_process.bootstrap, "inherited") == [b"before", b"after"]
 
 
+def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(penstock_process: RealBroker) -> None:
+    program = """
+        import asyncio, os, sys, warnings, penstock
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client = penstock.connect(sys.argv[1])
+        producer = client.producer(linger=60)
+        one, many = producer.put("awaited", "one"), producer.put_many("awaited", ["two", "three"])
+        child = os.fork()
+        if child == 0:
+            for ask in (one.result, one.exception, many.result, lambda: asyncio.run(asyncio.wait_for(one, 60))):
+                try:
+                    print(ask())
+                except penstock.PenstockError as error:
+                    print(error.code.name)
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+        print(one.result().offset, one.exception(), many.exception())
+        client.close()
+    """
+    said = "CLIENT_MISUSED\n" * 4 + "0 None None\n"
+    assert run(program, penstock_process.bootstrap) == (0, said, "")
+
+
+@pytest.mark.parametrize("kind", ["consumer", "subscription"])
+def test_a_loop_that_is_going_on_is_handed_out_nothing_after_the_end(kind: str, penstock_bootstrap: str) -> None:
+    topic = f"loop-{kind}"
+    with penstock.connect(penstock_bootstrap) as client:
+        client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
+        reader = getattr(client, kind)(topic, start="beginning")
+        loop = iter(reader)
+        assert next(loop).value == b"a"
+        reader.close()
+        with pytest.raises(penstock.PenstockError) as refused:
+            next(loop)
+        assert refused.value.code is penstock.ErrorCode.CLIENT_CLOSED
+        assert "closed" in repr(reader)
+
+
 def test_many_threads_put_through_one_producer(penstock_bootstrap: str) -> None:
     with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
 
@@ -275,3 +314,45 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told_so(penstock_boots
         client._call(heard)
     assert len(said) == 1
     assert said[0].startswith("CLIENT_MISUSED: a callback of a client that blocks runs on the client's own thread")
+
+
+def test_a_callback_cannot_close_its_client_nor_spoil_it_and_what_it_is_refused_is_no_fate_of_a_message(
+    penstock_bootstrap: str,
+) -> None:
+    codes: list[penstock.ErrorCode] = []
+
+    def heard(_: object) -> None:
+        for refused in (other.exception, client.close, lambda: client.consumer("called-back")):
+            try:
+                refused()
+            except penstock.PenstockError as error:
+                codes.append(error.code)
+
+    with penstock.connect(penstock_bootstrap) as client:
+        slow = client.producer(linger=60)
+        other = slow.put("called-back", "later")
+        with client.producer() as producer:
+            producer.put("called-back", "at once", on_done=heard)
+        assert codes == [penstock.ErrorCode.CLIENT_MISUSED] * 3
+        assert other.exception(60) is None
+        assert str(client) == f"<Client of {penstock_bootstrap}, open, with 1 producer>"
+
+
+def test_what_an_async_client_cannot_make_outside_its_event_loop_does_not_keep_it_from_closing(
+    penstock_bootstrap: str,
+) -> None:
+    async def main() -> None:
+        client = await penstock.connect_async(penstock_bootstrap)
+        for make in (
+            lambda: client.consumer("t"),
+            lambda: client.subscription("t"),
+            lambda: client.iterators("t", group="g"),
+            client.iterator_calls,
+            lambda: client.numbered_writer("t"),
+        ):
+            with pytest.raises(penstock.PenstockError) as refused:
+                await asyncio.to_thread(make)
+            assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+        await client.close()
+
+    asyncio.run(main())

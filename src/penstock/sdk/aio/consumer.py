@@ -78,11 +78,12 @@ class AsyncConsumer(AsyncReader):
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
         asking = home.asking(Role.CONSUMER)
+        notice = None if self._on_health is None else self._notice
+        home.life.check()
+        self._engine = portal.call(partial(ConsumerEngine, asking, self._hand, settings, notice))
         life = home.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done))
         super().__init__(portal, home, life)
         self._asking = asking
-        notice = None if self._on_health is None else self._notice
-        self._engine = self._call(partial(ConsumerEngine, asking, self._hand, settings, notice))
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" in group {self.group!r}"

@@ -43,9 +43,10 @@ class AsyncIterators(AsyncReader):
         settings = engine_settings(home.times, asking.entropy, group, self.topics, options)
         self.client_id = settings.client_id
         """What the group knows it by."""
+        home.life.check()
+        self._engine = portal.call(partial(IteratorEngine, asking, settings))
         life = home.adopt("client of iterators", asking, lambda: self._engine.close(self._is_done))
         super().__init__(portal, home, life)
-        self._engine = self._call(partial(IteratorEngine, asking, settings))
 
     @property
     def membership(self) -> Membership | None:
@@ -55,6 +56,7 @@ class AsyncIterators(AsyncReader):
     def __repr__(self) -> str:
         membership = self.membership
         owned = "not joined" if membership is None else f"{len(membership.owned)} partitions"
+        owned = "closed" if self.closed else owned
         return f"<AsyncIterators of {self.client_id!r} in group {self.group!r}, {owned}>"
 
     # The group.

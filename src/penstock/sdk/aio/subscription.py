@@ -1,9 +1,9 @@
 """Is sent messages by the brokers, as fast as it finishes them."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
@@ -45,13 +45,14 @@ class AsyncSubscription(AsyncReader):
         """How many messages were handed out at once, and are in work until more is asked for."""
         settings = engine_settings(home.times, self.topics, options)
         asking = home.asking(Role.CONSUMER)
-        life = home.adopt("subscription", asking, lambda: self._engine.close(self._portion, self._finished))
-        super().__init__(portal, home, life)
-        self._engine = self._call(partial(SubscriptionEngine, asking, settings))
+        home.life.check()
+        self._engine = portal.call(partial(SubscriptionEngine, asking, settings))
+        super().__init__(portal, home, home.adopt("subscription", asking, self._end))
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" for group {self.group!r}"
-        return f"<AsyncSubscription to {', '.join(self.topics)}{group}, {len(self._engine.positions)} partitions>"
+        state = "closed" if self.closed else f"{len(self._engine.positions)} partitions"
+        return f"<AsyncSubscription to {', '.join(self.topics)}{group}, {state}>"
 
     async def start(self) -> None:
         """Subscribe; `async with` does it, and otherwise the first that is asked for."""
@@ -159,6 +160,11 @@ class AsyncSubscription(AsyncReader):
         if portion is not None:
             self._portion = portion
             self._left = deque(portion.messages)
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        end = self._engine.close(self._portion, self._finished)
+        self._left.clear()
+        return end
 
     async def _begin(self) -> None:
         await self.start()

@@ -498,11 +498,11 @@ class Receipt:
         return self._told(batch)
 
     def exception(self, timeout: Time | None = None) -> BaseException | None:
-        """The error of a message that was not stored, None for one that was; waits as `result` does."""
+        """The error of a message that was not stored, None for one that was; waits, or may not, as `result` does."""
+        if not self.done():
+            self._chunk.desk.block(self._chunk, self.done, timeout)
         try:
-            self.result(timeout)
-        except TimeoutError:
-            raise
+            self._told(self._chunk._batch_of(self._index))
         except Exception as error:
             return error
         return None

@@ -6,6 +6,7 @@ of its chunk is settled, and asks again whether it was the right one.
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -39,6 +40,7 @@ class Desk:
         self, loop: asyncio.AbstractEventLoop, clock: Clock, entropy: Entropy, hurry: Callable[[Chunk], object]
     ) -> None:
         self.lock = threading.RLock()
+        self._process = os.getpid()
         self._loop = loop
         self._clock = clock
         self._times = Times(clock)
@@ -82,7 +84,8 @@ class Desk:
                 raise TimeoutError(f"messages to {chunk.topic!r} are still on their way")
 
     def refuse_to_block(self) -> None:
-        """CLIENT_MISUSED on the event loop that does the work: nothing would ever be done."""
+        """CLIENT_MISUSED where nothing would ever be done: on the event loop that does the work, and after a fork."""
+        self._refuse_after_fork()
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -93,6 +96,7 @@ class Desk:
 
     async def wait(self, chunk: Chunk, is_done: Callable[[], bool]) -> None:
         """Wait on the running event loop, which need not be the producer's, until it is done."""
+        self._refuse_after_fork()
         loop = asyncio.get_running_loop()
         while True:
             future = loop.create_future()
@@ -105,6 +109,11 @@ class Desk:
             except BaseException:
                 self._forget(chunk, waiter)
                 raise
+
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._process:
+            text = "this message was put in another process (before a fork); what becomes of it is known only there"
+            raise PenstockError(ErrorCode.CLIENT_MISUSED, text)
 
     def _register(self, chunk: Chunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
         """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done.

@@ -40,9 +40,9 @@ class IteratorCalls(Face):
 
     def __init__(self, portal: Portal, home: Home) -> None:
         asking = home.asking(Role.CONSUMER)
-        life = home.adopt("calls of iterators", asking, lambda: self._engine.close())
-        super().__init__(portal, home, life)
-        self._engine = self._call(partial(CallEngine, asking))
+        home.life.check()
+        self._engine = portal.call(partial(CallEngine, asking))
+        super().__init__(portal, home, home.adopt("calls of iterators", asking, self._engine.close))
 
     def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> Membership:
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""

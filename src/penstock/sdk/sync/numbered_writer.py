@@ -27,9 +27,10 @@ class NumberedWriter(Face):
     def __init__(self, portal: Portal, home: Home, topic: str, options: NumberedOptions) -> None:
         check_topic_name(topic)
         asking = home.asking(Role.PRODUCER)
-        super().__init__(portal, home, home.adopt("numbered writer", asking, lambda: self._engine.close()))
+        home.life.check()
+        self._engine = portal.call(lambda: NumberedEngine(asking, home.clock, topic, options))
+        super().__init__(portal, home, home.adopt("numbered writer", asking, self._engine.close))
         self.topic = topic
-        self._engine = self._call(lambda: NumberedEngine(asking, home.clock, topic, options))
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """Take the rows of an Arrow record batch: a column `value`, and `key`, `headers`, `partition` and `timestamp`

@@ -86,8 +86,8 @@ class Portal:
         return self.run(call())
 
     def close(self) -> None:
-        """End the thread; what still runs on it is cancelled."""
-        if self._finalizer is not None:
+        """End the thread; what still runs on it is cancelled. Nothing on the thread itself, which would not wait."""
+        if self._finalizer is not None and threading.current_thread() is not self._thread:
             self._finalizer()
 
     def _enter(self) -> asyncio.AbstractEventLoop:

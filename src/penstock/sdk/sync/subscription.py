@@ -2,9 +2,9 @@
 """Is sent messages by the brokers, as fast as it finishes them."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from penstock.model.names import TopicPartition
 from penstock.model.roles import Role
@@ -46,13 +46,14 @@ class Subscription(Reader):
         """How many messages were handed out at once, and are in work until more is asked for."""
         settings = engine_settings(home.times, self.topics, options)
         asking = home.asking(Role.CONSUMER)
-        life = home.adopt("subscription", asking, lambda: self._engine.close(self._portion, self._finished))
-        super().__init__(portal, home, life)
-        self._engine = self._call(partial(SubscriptionEngine, asking, settings))
+        home.life.check()
+        self._engine = portal.call(partial(SubscriptionEngine, asking, settings))
+        super().__init__(portal, home, home.adopt("subscription", asking, self._end))
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" for group {self.group!r}"
-        return f"<Subscription to {', '.join(self.topics)}{group}, {len(self._engine.positions)} partitions>"
+        state = "closed" if self.closed else f"{len(self._engine.positions)} partitions"
+        return f"<Subscription to {', '.join(self.topics)}{group}, {state}>"
 
     def start(self) -> None:
         """Subscribe; `with` does it, and otherwise the first that is asked for."""
@@ -160,6 +161,11 @@ class Subscription(Reader):
         if portion is not None:
             self._portion = portion
             self._left = deque(portion.messages)
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        end = self._engine.close(self._portion, self._finished)
+        self._left.clear()
+        return end
 
     def _begin(self) -> None:
         self.start()
