@@ -51,22 +51,37 @@ def plan(ranges: Iterable[Range], tasks_min: int = 1, split_bytes: int = SPLIT_B
     more than `split_bytes` of one partition.
     """
     pieces = [piece for each in ranges if each.offsets > 0 for piece in each.cut(-(-each.size_bytes // split_bytes))]
-    tasks = _merged(pieces)
-    return tasks if len(tasks) >= tasks_min else [[piece] for piece in _halved(pieces, tasks_min)]
+    if len(pieces) < tasks_min:
+        return [[piece] for piece in _halved(pieces, tasks_min)]
+    return _parted(_merged(pieces), tasks_min)
 
 
 def _merged(pieces: Sequence[Range]) -> list[list[Range]]:
     tasks: list[list[Range]] = []
+    places: set[TopicPartition] = set()
     room_bytes = -1
     for piece in pieces:
-        fits = piece.size_bytes <= room_bytes and all(piece.where != each.where for each in tasks[-1])
-        if fits:
+        if piece.size_bytes <= room_bytes and piece.where not in places:
             tasks[-1].append(piece)
             room_bytes -= piece.size_bytes
         else:
             tasks.append([piece])
+            places.clear()
             room_bytes = MERGE_BYTES - piece.size_bytes
+        places.add(piece.where)
     return tasks
+
+
+def _parted(tasks: Sequence[list[Range]], least: int) -> list[list[Range]]:
+    """The task with the most ranges is cut into two until there are enough; so many ranges there are."""
+    order = count()
+    heap = [(-len(task), next(order), task) for task in tasks]
+    heapq.heapify(heap)
+    while len(heap) < least:
+        _, _, most = heapq.heappop(heap)
+        for half in (most[: len(most) // 2], most[len(most) // 2 :]):
+            heapq.heappush(heap, (-len(half), next(order), half))
+    return sorted((task for _, _, task in heap), key=lambda task: (task[0].where, task[0].start))
 
 
 def _halved(pieces: Sequence[Range], least: int) -> list[Range]:

@@ -64,6 +64,12 @@ def test_a_large_range_is_split_and_small_ones_share_a_task() -> None:
     assert len(plan([ranged(0, 0, 1000, 10 * SPLIT_BYTES)])) == 10
 
 
+def test_small_ranges_still_share_tasks_where_a_few_are_asked_for() -> None:
+    small = [ranged(partition, 0, 10, 1000) for partition in range(6)]
+    assert plan(small, 3) == [small[:1], small[1:3], small[3:]]
+    assert plan(small, 6) == [[each] for each in small]
+
+
 def test_more_tasks_are_made_by_halving_what_is_largest() -> None:
     tasks = plan([ranged(0, 0, 100, 1000), ranged(1, 0, 10, 100)], 3)
     assert [[(each.partition, each.start, each.end) for each in task] for task in tasks] == [
