@@ -142,9 +142,10 @@ def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() 
     with (
         EmbeddedBroker() as broker,
         penstock.connect(broker.bootstrap) as client,
+        client.producer(max_bytes=3_000, linger=3600, room_timeout=LONG_S) as patient,
         client.producer(max_bytes=3_000, linger=3600, room_timeout=0.05) as producer,
     ):
-        receipts = [producer.put("narrow", b"v" * 200) for _ in range(100)]
+        receipts = [patient.put("narrow", b"v" * 200) for _ in range(100)]
         assert receipts[-1].result(LONG_S).offset == 99
         broker.pause()
         try:
@@ -166,6 +167,23 @@ def test_every_compression_is_read_as_it_was_put(compression: str, penstock_boot
     with penstock.connect(penstock_bootstrap) as client, client.producer(compression=compression) as producer:
         producer.put_many(topic, values, keys=[b"k"] * 500)
     assert [value for _, value in asyncio.run(stored(penstock_bootstrap, topic))] == values
+
+
+def test_without_an_answer_ids_are_refused_and_asking_for_one_loses_nothing(penstock_bootstrap: str) -> None:
+    with penstock.connect(penstock_bootstrap) as client:
+        client.create_topic("unanswered", partitions=1)
+        with client.producer(acks=0) as producer:
+            for refused in (
+                lambda: producer.put("unanswered", "x", message_id="own"),
+                lambda: producer.put_many("unanswered", ["x"], message_ids=["own"]),
+            ):
+                with pytest.raises(penstock.PenstockError) as error:
+                    refused()
+                assert error.value.code is penstock.ErrorCode.INVALID_REQUIRED_ACKS
+            assert producer.put("unanswered", "asked").message_id
+            producer.put("unanswered", "by hash", hash=7)
+        consumer = client.consumer("unanswered", start="beginning", stop=2)
+        assert [message.value for message in consumer] == [b"asked", b"by hash"]
 
 
 def test_every_receipt_is_truthful_when_the_broker_is_killed_and_started_again(tmp_path: Path) -> None:

@@ -27,7 +27,12 @@ _unpack_attributes, _pack_attributes = _ATTRIBUTES.unpack_from, _ATTRIBUTES.pack
 
 
 def has_ids(batch: Batch) -> bool:
-    """Whether messages of the batch have ids of their own, so that it goes under those and not under a number."""
+    """Whether messages of the batch have ids of their own, so that it goes under those and not under a number.
+
+    Without an answer (acks=0) none has: brokers refuse ids then, of which nobody would be told.
+    """
+    if batch.chunk.options.acks == 0:
+        return False
     if batch.is_claimed:
         return batch.ids is not None
     ids = batch.chunk.ids

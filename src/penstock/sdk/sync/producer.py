@@ -72,6 +72,7 @@ class Producer(Face):
             time_ms = None if timestamp is None else self._home.times.moment_ms(timestamp, "timestamp")
             own_id = None
             if message_id is not None:
+                self._check_ids()
                 own_id, partition = taken_id(message_id, partition)
             return self._put(topic, value, key, headers, time_ms, partition, hash, own_id, on_done)
         return self._put(topic, value, key, headers, None, partition, None, None, on_done)
@@ -107,6 +108,7 @@ class Producer(Face):
             times_ms = times.moment_ms(timestamps, "timestamps")
         ids = None
         if message_ids is not None:
+            self._check_ids()
             ids, partition = taken_ids(message_ids, partition)
         receipts = self._engine.put_many(
             topic,
@@ -153,6 +155,11 @@ class Producer(Face):
         """
         self._engine.close_timeout_s = self._limit_s(timeout)
         super().close()
+
+    def _check_ids(self) -> None:
+        if self._engine.options.acks == 0:
+            text = "message ids need an answer, and acks=0 wants none"
+            raise PenstockError(ErrorCode.INVALID_REQUIRED_ACKS, text)
 
     def _limit_s(self, timeout: Time | None) -> float:
         return self._engine.settled_within_s if timeout is None else self._span_s(timeout)
