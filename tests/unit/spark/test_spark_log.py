@@ -49,6 +49,10 @@ def passed(*lines: str) -> list[str]:
         (["26/01/31 12:00:00 WARN Utils: Your hostname, vm, resolves to a loopback address"], []),
         (["26/01/31 12:00:00 WARN SparkConf: it is old"], ["spark: it is old"]),
         (["WARNING: Using incubator modules: jdk.incubator.vector"], []),
+        (
+            ['Exception in thread "main" org.apache.spark.SparkException: no such master', "\tat org.apache.A.b(A:1)"],
+            ["spark: no such master"],
+        ),
         (HANGING_UP, []),
         ([*HANGING_UP, "", "During handling of the above exception, another exception occurred:", "", *HANGING_UP], []),
         ([*HANGING_UP, "", "printed"], ["printed"]),

@@ -37,12 +37,15 @@ _KNOWN_LINES = (
     "WARNING: Using incubator modules",
     "PySpark daemon failed to flush the output",
     "Using Spark's default log4j profile",
+    "\tat ",  # Where in Java something was raised.
 )
 _KNOWN_PART = "UserWarning: Failed to set spark."
 """Of settings that Spark Connect has from its start, and cannot be given again."""
 _OF_JAVA = '{"spark":"'
 _OF_PYTHON = '{"ts": "'
 _BY_DEFAULT = re.compile(r"(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ([A-Z]+) (\w+): (.*)")
+_NOT_STARTED = re.compile(r'Exception in thread "main" (?:[\w$.]+: )?(.+)')
+"""What Java says when it does not start Spark."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _HANGING_UP = ("BrokenPipeError", "ConnectionResetError", "EOFError")
@@ -80,7 +83,8 @@ class Sieve:
             self._traceback = [line]
         elif not self._is_known(line):
             self._is_dropped = False
-            yield line
+            failure = _NOT_STARTED.fullmatch(line)
+            yield line if failure is None else f"spark: {_short(failure[1])}"
 
     def _is_known(self, line: str) -> bool:
         if line.startswith(_KNOWN_LINES) or _KNOWN_PART in line:
