@@ -24,6 +24,7 @@ _TEXT_MAX = 400
 _KNOWN = frozenset(
     {
         "DAGScheduler",  # "Failed to cancel job group": it had ended.
+        "ErrorUtils",  # Who asked Spark Connect has gone before its answer.
         "HiveConf",  # What Spark sets and Hive does not know.
         "NativeCodeLoader",
         "ObjectStore",  # Hive, when it begins to keep the names of tables.
