@@ -5,6 +5,7 @@ where it is taken, as TypeError or ValueError.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from inspect import CO_COROUTINE
 from typing import Any, TypeVar
 
 from penstock.model.errors import ErrorCode, PenstockError
@@ -70,10 +71,13 @@ def check_kind(name: str, given: object, *kinds: type) -> None:
         raise wrong(name, given, f"{' or '.join(kind.__name__ for kind in kinds)} is expected")
 
 
-def check_callback(name: str, given: object) -> None:
-    """INVALID_SETTING for what cannot be called; None stands for no callback."""
+def check_callback(name: str, given: object, *, is_awaited: bool = False) -> None:
+    """INVALID_SETTING for what cannot be called, or would have to be awaited where nobody does; None stands for no
+    callback."""
     if given is not None and not callable(given):
         raise wrong(name, given, "a function is expected")
+    if not is_awaited and getattr(getattr(given, "__code__", None), "co_flags", 0) & CO_COROUTINE:
+        raise wrong(name, given, "it is called and not awaited, so a function without async is expected")
 
 
 # Names.

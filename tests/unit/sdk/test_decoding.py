@@ -45,6 +45,11 @@ def test_a_value_is_what_was_made_of_its_bytes(values: Values, data: bytes | Non
     assert decode(message(data)) == message(None).with_value(expected)
 
 
+@pytest.mark.parametrize("values", [None, bytes])
+def test_values_that_are_to_be_bytes_are_left_alone(values: Values) -> None:
+    assert decoder(values) is None
+
+
 @pytest.mark.parametrize(
     ("values", "data"), [(str, b"\xff"), ("json", b"{"), (Order, b"{}"), (int, b"x"), (Model, b'{"number": -3}')]
 )

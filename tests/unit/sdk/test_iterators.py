@@ -74,6 +74,8 @@ def test_a_client_reads_and_commits_with_single_calls() -> None:
         assert batch.following is not None
         ahead = await iterators.read(batch.following)
         assert [message.offset for message in ahead.messages] == [4, 5, 6, 7]
+        with pytest.raises(PenstockError, match="5 messages cannot have been read of a batch of 4"):
+            await iterators.commit(batch, 5)
         done = await iterators.commit(batch, 3)
         assert done.position == 3
         assert done.following is not None

@@ -101,7 +101,26 @@ def test_what_cannot_be_called_is_no_callback(name: str) -> None:
     play(body)
 
 
-@pytest.mark.parametrize("wrong", [-1, "end", True, 1e300, timedelta.max, timedelta.min, {"a": 1}, {0: -1}])
+def test_a_callback_that_nobody_would_await_is_refused() -> None:
+    async def notice(*told: object) -> None: ...
+
+    async def body(scene: Scene) -> None:
+        async with connect(scene) as client:
+            await client.create_topic("t")
+            async with client.producer() as producer:
+                receipt = producer.put("t", b"v")
+                for refused in (
+                    lambda: client.consumer("t", on_health=notice),
+                    lambda: receipt.add_done_callback(notice),
+                    lambda: penstock.connect("broker1:9092", on_clock_drift=notice),
+                ):
+                    with pytest.raises(PenstockError, match="it is called and not awaited"):
+                        refused()
+
+    play(body)
+
+
+@pytest.mark.parametrize("wrong", [-1, "end", True, 1e300, timedelta.max, timedelta.min, {"a": 1}, {0: -1}, {-1: 0}])
 def test_what_is_no_place_to_begin_at_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:

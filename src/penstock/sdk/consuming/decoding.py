@@ -15,7 +15,7 @@ from penstock.records.message import Message
 
 Decode = Callable[[Message], Message]
 Values = str | type | UnionType | Callable[[bytes], Any] | None
-"""What to make of values: nothing, "json", a type (`str`: UTF-8), or what a function makes of the bytes."""
+"""What to make of values: nothing (or `bytes`), "json", a type (`str`: UTF-8), or what a function makes of them."""
 
 
 class UndecodableError(PenstockError):
@@ -38,7 +38,7 @@ def decoder(values: Values) -> Decode | None:
 
     INVALID_SETTING for what is no way to decode.
     """
-    if values is None:
+    if values is None or values is bytes:
         return None
     make = _maker(values)
 

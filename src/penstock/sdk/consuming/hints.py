@@ -89,7 +89,7 @@ def _checked(offset: object, name: str) -> int:
 
 def _check_partition(key: object, name: str) -> None:
     number = key[1] if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) else key
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise _no_place(name, key, "partitions are given by number, or by topic and number")
 
 

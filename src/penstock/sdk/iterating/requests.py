@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages
 from penstock.records.message import Message
@@ -61,8 +61,11 @@ class IteratorBatch(NamedTuple):
 
     def places(self, read: int | None = None) -> int:
         """What so many messages count in a commit, or all (None): the places in the log up to the next message, which
-        are more than the messages where some were removed."""
-        if read is None or read >= len(self.messages):
+        are more than the messages where some were removed. INVALID_REQUEST for more than there are."""
+        if read is not None and read > len(self.messages):
+            text = f"{read} messages cannot have been read of a batch of {len(self.messages)}"
+            raise PenstockError(ErrorCode.INVALID_REQUEST, text)
+        if read is None or read == len(self.messages):
             return self.end_offset - self.iterator.offset
         return (self.messages[read].offset - self.iterator.offset) if read > 0 else 0
 

@@ -115,7 +115,7 @@ def _partitions(given: Sequence[int | None] | int | None, count: int) -> list[in
     if given is None:
         return None
     if isinstance(given, Sequence):
-        return [each if each is None else as_partition(each) for each in given]
+        return [each if each is None else as_partition(each) for each in as_column(given, "partitions")]
     return [as_partition(given)] * count
 
 

@@ -64,8 +64,9 @@ class Consumer(Reader):
     ) -> None:
         self.topics = named_topics(topics)
         """What it reads."""
-        for name in ("on_assigned", "on_revoked", "on_lost", "on_health"):
-            check_callback(name, options.get(name))
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            check_callback(name, options.get(name), is_awaited=True)
+        check_callback("on_health", options.get("on_health"))
         self.group = options.get("group")
         """Whose member it is; None for one that keeps its place by itself."""
         self._callbacks = {

@@ -11,7 +11,7 @@ from penstock.sdk.home import Home
 from penstock.sdk.life import Life
 from penstock.sdk.producing._chunk import Receipt
 from penstock.sdk.producing.engine import Engine
-from penstock.sdk.producing.ids import Id, taken_id, taken_ids
+from penstock.sdk.producing.ids import Id, as_column, taken_id, taken_ids
 from penstock.sdk.producing.lots import Receipts
 from penstock.sdk.producing.options import Options
 from penstock.sdk.sync.face import Face, Portal
@@ -103,7 +103,7 @@ class Producer(Face):
         if timestamps is None:
             times_ms: list[int] | int = self._home.clock.wall_ms()
         elif isinstance(timestamps, Sequence):
-            times_ms = [times.moment_ms(each, "timestamps") for each in timestamps]
+            times_ms = [times.moment_ms(each, "timestamps") for each in as_column(timestamps, "timestamps")]
         else:
             times_ms = times.moment_ms(timestamps, "timestamps")
         ids = None

@@ -125,6 +125,9 @@ def test_what_is_no_column_is_refused_by_its_name(name: str, wrong: Any) -> None
             put.many("t", [b"v", b"w"], **{name: wrong})
         with pytest.raises(TypeError, match="message_ids"):
             taken_ids(wrong, None)
+        if isinstance(wrong, bytes):  # Single numbers are for all messages, and bytes are a sequence of numbers.
+            with pytest.raises(TypeError, match="partitions"):
+                put.many("t", [b"v", b"w"], partition=wrong)
         assert put.engine.intake.held_bytes == 0
 
     play(body)
