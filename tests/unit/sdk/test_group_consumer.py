@@ -406,6 +406,24 @@ def test_health_says_what_a_member_does_and_why_it_waits() -> None:
     play_four(story)
 
 
+def test_a_member_that_waits_for_a_topic_says_which(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        client = ground.client
+        async with client.consumer(["ordres", "invoices"], group=GROUP) as consumer:
+            assert await consumer.poll(1.0) == []
+            task = asyncio.create_task(consumer.poll(60.0))
+            await asyncio.sleep(1)
+            assert str(consumer.health()).startswith("waiting for the group to give it partitions")
+            assert consumer.health().reason == "there are no such topics yet: invoices, ordres"
+            await client.create_topic("ordres")
+            await until(lambda: consumer.health().assignment != ())
+            assert consumer.health().reason == ""
+            task.cancel()
+        assert f"group {GROUP} reads topics that are not there, and waits for them: invoices, ordres" in caplog.text
+
+    play_four(story)
+
+
 def test_a_broker_that_restarts_in_the_middle_is_waited_for() -> None:
     async def story(ground: Ground) -> None:
         worker = await Worker(ground, "worker").start()

@@ -331,13 +331,16 @@ class ConsumerEngine:
         member = self._membership
         trouble = self._reading.trouble
         error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
+        reason = "" if error is None else str(error)
+        if member is not None and member.missing and self.doing is Doing.WAITING_FOR_PARTITIONS:
+            reason = reason or f"there are no such topics yet: {', '.join(member.missing)}"
         since_s = self._since_s
         if trouble is not None and self.doing is Doing.UNREACHABLE:
             since_s = trouble.since_s
         return Health(
             self.doing,
             self._loop.time() - since_s,
-            "" if error is None else str(error),
+            reason,
             self.assignment,
             self._reading.buffered_bytes,
             None if member is None else self._loop.time() - member.heartbeats.answered_s,

@@ -31,7 +31,7 @@ class Health:
     since_s: float
     """For how long it has been doing that, in seconds."""
     reason: str = ""
-    """The error behind it, where there is one."""
+    """The error behind it, or the topics that are not there, where there are such."""
     assignment: tuple[TopicPartition, ...] = ()
     """The partitions it reads."""
     buffered_bytes: int = 0

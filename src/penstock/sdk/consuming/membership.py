@@ -103,6 +103,8 @@ class Membership:
         """The life in which the caller is being told what is assigned to it; None while it is not."""
         self._is_too_slow = False
         """Whether it was given up while it was told that."""
+        self.missing: Sequence[str] = ()
+        """Of its topics, those that were not there when they were last looked for."""
         self._committing = Errand(self._commit_finished, "commit of what is finished", changed)
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
@@ -112,6 +114,11 @@ class Membership:
     async def start(self, timeout_s: float) -> None:
         await self.heartbeats.join(timeout_s)
         self._commit_due_s = self._loop.time() + (self._rules.auto_commit_s or 0.0)
+        with suppress(PenstockError):  # They are looked for again when there is something to read.
+            await self._names()
+        if self.missing:
+            names = ", ".join(self.missing)
+            log.warning("group %s reads topics that are not there, and waits for them: %s", self.core.group_id, names)
 
     @property
     def wants_attention(self) -> bool:
@@ -258,23 +265,26 @@ class Membership:
 
     async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
         """The assigned partitions by their topics' names; those of a topic we have not heard of are left for later."""
-        cluster = self._asking.cluster
-        names: dict[UUID, str] = {}
-        wanted = {topic_id for topic_id, _ in target}
-        for ask_anew in (False, True):
+        names = await self._names()
+        if not {topic_id for topic_id, _ in target} <= names.keys():
             for topic in self._topics:
-                if ask_anew:
-                    cluster.forget(topic)
-                try:
-                    view = await cluster.topic(topic, Deadline(COMMIT_TIMEOUT_S))
-                except PenstockError as error:
-                    if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
-                    continue
-                names[view.topic_id] = topic
-            if wanted <= names.keys():
-                break
+                self._asking.cluster.forget(topic)
+            names = await self._names()
         return {TopicPartition(names[key[0]], key[1]): key for key in sorted(target) if key[0] in names}
+
+    async def _names(self) -> dict[UUID, str]:
+        """Its topics' names by their ids; `missing` has those that have none."""
+        names: dict[UUID, str] = {}
+        for topic in self._topics:
+            try:
+                view = await self._asking.cluster.topic(topic, Deadline(COMMIT_TIMEOUT_S))
+            except PenstockError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                continue
+            names[view.topic_id] = topic
+        self.missing = sorted(set(self._topics) - set(names.values()))
+        return names
 
     async def _release(self, places: Sequence[TopicPartition]) -> None:
         if places and self._rules.auto_commit_s is not None:
