@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 from typer.testing import CliRunner
 
 from penstock.cli import pipeline, pipeline_archive, spark
@@ -180,6 +181,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", ["a.py", "spark-pipeline.yml"])
 def test_without_java_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # Other tests in this process may have one.
     Path(name).write_text("")
     code, _, errors = run("run", name)
     assert code == 8
