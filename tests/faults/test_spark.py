@@ -11,7 +11,7 @@ from faults.rounds import ROUNDS, SEED
 from faults.spark.run import Victim, running
 from spark.cluster.machines import Cluster
 
-KILLS: dict[str, tuple[Victim, ...]] = {"local": (*(Victim.WORKER, Victim.BROKER) * 2, Victim.PLANNER, Victim.DRIVER)}
+KILLS: dict[str, tuple[Victim, ...]] = {"local": (Victim.WORKER, Victim.BROKER, Victim.PLANNER, Victim.DRIVER)}
 """What is killed in a round, in some order. Drivers and clusters take long to start."""
 if ROUNDS > 1:
     KILLS = {
