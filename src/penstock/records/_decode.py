@@ -14,6 +14,9 @@ its way, where it would have to ask after every call of a void function.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 try:
     import cython
 except ImportError:  # Cython is needed to compile, not to run.
@@ -25,6 +28,10 @@ from penstock.records.header import CorruptBatch
 from penstock.records.record import Record
 
 Bytes = bytes | bytearray | memoryview
+Room = Callable[[int], Any]
+"""Makes memory of so many bytes that can be written."""
+BinaryBuffers = tuple[int, bytearray, Any, int, Any, int]
+"""A column's null count and validity, and its offsets and its data, each with how many bytes of it are used."""
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
@@ -53,6 +60,7 @@ SHORT_CRC_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024 if cython.compiled 
 
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _header.RECORD_BYTES_MIN)
+PLAIN_MARGIN = cython.declare(cython.Py_ssize_t, 16)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
 
@@ -78,6 +86,89 @@ SPECIAL = cython.declare(cython.longlong, _header.COMPRESSION_MASK | _header.CON
 # What a record and a header take as Python objects, besides their bytes; a little more than was measured.
 RECORD_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)
 HEADER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 112)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _small(data: cython.p_const_uchar, number: cython.p_uint) -> cython.Py_ssize_t:
+    """Read a number of up to three bytes, which must be there, as it is written; how many it has, 0 for more."""
+    first: cython.uint = data[0]
+    if first < 0x80:
+        number[0] = first
+        return 1
+    second: cython.uint = data[1]
+    first = first & 0x7F | (second & 0x7F) << 7
+    if second < 0x80:
+        number[0] = first
+        return 2
+    third: cython.uint = data[2]
+    number[0] = first | third << 14
+    return 3 if third < 0x80 else 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _plain(
+    data: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    last_offset_delta: cython.longlong,
+    time: cython.p_longlong,
+    delta: cython.p_longlong,
+    key: cython.p_Py_ssize_t,
+    key_size: cython.p_Py_ssize_t,
+    value: cython.p_Py_ssize_t,
+    value_size: cython.p_Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Where the record at `at` ends, if it does before `end` and is as nearly all are: of small numbers and without
+    headers, and nothing is wrong with it but perhaps its time. Then the rest says what it has. 0 for any other.
+
+    `PLAIN_MARGIN` bytes behind `end` may be looked at.
+    """
+    number: cython.uint = 0
+    size: cython.Py_ssize_t
+    limit: cython.Py_ssize_t
+    if at >= end:
+        return 0
+    size = _small(data + at, cython.address(number))
+    at += size
+    if not size or number & 1 or (number >> 1) < RECORD_BYTES_MIN - 1 or (number >> 1) > end - at:
+        return 0
+    limit = at + (number >> 1)
+    at += 1
+    size = _small(data + at, cython.address(number))
+    if not size:
+        return 0
+    time[0] = cython.cast(cython.longlong, number >> 1) ^ -cython.cast(cython.longlong, number & 1)
+    at += size
+    size = _small(data + at, cython.address(number))
+    if not size or number & 1 or (number >> 1) > last_offset_delta:
+        return 0
+    delta[0] = number >> 1
+    at += size
+    size = _small(data + at, cython.address(number))
+    at += size
+    key[0] = at
+    key_size[0] = -1
+    if number != 1:
+        if not size or number & 1 or (number >> 1) > limit - at:
+            return 0
+        key_size[0] = number >> 1
+        at += number >> 1
+    size = _small(data + at, cython.address(number))
+    at += size
+    value[0] = at
+    value_size[0] = -1
+    if number != 1:
+        if not size or number & 1 or (number >> 1) > limit - at:
+            return 0
+        value_size[0] = number >> 1
+        at += number >> 1
+    return limit if at + 1 == limit and not data[at] else 0
 
 
 @cython.final
@@ -279,29 +370,6 @@ class Reader:
         size: cython.Py_ssize_t = self.size()
         if size < 0:
             raise CorruptBatch(f"a header has no key at byte {self._place()}")
-        return size
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-2, check=True)
-    def skip_blob(self) -> cython.Py_ssize_t:
-        """Pass over the bytes that follow, or null; gives how many they are."""
-        size: cython.Py_ssize_t = self.size()
-        if size < 0:
-            return 0
-        self._position += size
-        return size
-
-    @cython.cfunc
-    @cython.with_gil
-    @cython.exceptval(-2, check=True)
-    def skip_header_key(self) -> cython.Py_ssize_t:
-        """Pass over a header's key; gives how many bytes it takes once it is UTF-8."""
-        size: cython.Py_ssize_t = self.header_key_size()
-        if not _is_ascii(self._data, self._position, size):
-            return len(_replaced(self.take(size)))
-        self._position += size
         return size
 
     @cython.cfunc
@@ -533,97 +601,24 @@ def room(size_bytes: cython.Py_ssize_t) -> bytearray:
 @cython.final
 @cython.cclass
 class Sizes:
-    """What `Columns` needs room for, added up."""
+    """What `Columns` needs room for at most, added up."""
 
     rows: cython.Py_ssize_t
-    key_bytes: cython.Py_ssize_t
-    value_bytes: cython.Py_ssize_t
-    headers: cython.Py_ssize_t
-    header_key_bytes: cython.Py_ssize_t
-    header_value_bytes: cython.Py_ssize_t
+    size_bytes: cython.Py_ssize_t
 
-    def __init__(
-        self,
-        rows: cython.Py_ssize_t = 0,
-        key_bytes: cython.Py_ssize_t = 0,
-        value_bytes: cython.Py_ssize_t = 0,
-        headers: cython.Py_ssize_t = 0,
-        header_key_bytes: cython.Py_ssize_t = 0,
-        header_value_bytes: cython.Py_ssize_t = 0,
-    ) -> None:
+    def __init__(self, rows: cython.Py_ssize_t = 0, size_bytes: cython.Py_ssize_t = 0) -> None:
         self.rows = rows
-        self.key_bytes = key_bytes
-        self.value_bytes = value_bytes
-        self.headers = headers
-        self.header_key_bytes = header_key_bytes
-        self.header_value_bytes = header_value_bytes
+        self.size_bytes = size_bytes
 
-    def totals(self) -> tuple[int, int, int, int, int, int]:
-        """In the order in which they are given."""
-        return (
-            self.rows,
-            self.key_bytes,
-            self.value_bytes,
-            self.headers,
-            self.header_key_bytes,
-            self.header_value_bytes,
-        )
+    def totals(self) -> tuple[int, int]:
+        """Rows, and bytes of the bodies that they come from."""
+        return self.rows, self.size_bytes
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def measure(
-        self,
-        reader: Reader,
-        count: cython.Py_ssize_t,
-        last_offset_delta: cython.longlong,
-        base_timestamp: cython.longlong,
-    ) -> cython.int:
-        """Check a batch body, and add what it takes."""
-        _check_count(count, reader._end - reader._start)
-        if count < UNLOCKED_RECORDS_MIN:
-            self._measure(reader, count, last_offset_delta, base_timestamp)
-        else:
-            with cython.nogil:
-                self._measure(reader, count, last_offset_delta, base_timestamp)
+    def add(self, count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
+        """Those of a batch body."""
+        _check_count(count, size_bytes)
         self.rows += count
-        return reader.finish()
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def _measure(
-        self,
-        reader: Reader,
-        count: cython.Py_ssize_t,
-        last_offset_delta: cython.longlong,
-        base_timestamp: cython.longlong,
-    ) -> cython.int:
-        headers: cython.Py_ssize_t
-        record: cython.Py_ssize_t
-        header: cython.Py_ssize_t
-        for record in range(count):  # noqa: B007 - C variables have names.
-            reader.open_record()
-            _moved(base_timestamp, reader.varlong())
-            _offset_delta(reader, last_offset_delta)
-            self.key_bytes += reader.skip_blob()
-            self.value_bytes += reader.skip_blob()
-            headers = reader.header_count()
-            self.headers += headers
-            for header in range(headers):  # noqa: B007
-                self.header_key_bytes += reader.skip_header_key()
-                self.header_value_bytes += reader.skip_blob()
-            reader.close_record()
-        return 0
-
-    def add(
-        self,
-        data: Bytes,
-        count: cython.Py_ssize_t,
-        last_offset_delta: cython.longlong,
-        base_timestamp: cython.longlong,
-    ) -> None:
-        """Those of a batch body, which is checked."""
-        self.measure(Reader(data), count, last_offset_delta, base_timestamp)
+        self.size_bytes += size_bytes
 
 
 @cython.cfunc
@@ -638,31 +633,61 @@ def _changed() -> cython.int:
 class BinaryColumn:
     """Arrow's layout of a column of bytes: all of them in a row, where each ends, and a bit for each that is there."""
 
-    offsets: bytearray
-    data: bytearray
+    offsets: Any
+    data: Any
     validity: bytearray
     null_count: cython.Py_ssize_t
+    _room: Any
     _offsets: cython.int[::1]
     _data: cython.uchar[::1]
     _validity: cython.uchar[::1]
     _row: cython.Py_ssize_t
     _used: cython.Py_ssize_t
 
-    def __init__(self, rows: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
+    def __init__(self, rows: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, room: Room) -> None:
+        self.null_count = 0
+        self._row = 0
+        self._used = 0
+        self._room = room
         self.offsets = room(4 * (rows + 1))
         self.data = room(size_bytes)
         self.validity = bytearray(b"\xff") * ((rows + 7) // 8)
-        self.null_count = 0
-        self._offsets = memoryview(self.offsets).cast("i")
-        self._data = self.data
-        self._validity = self.validity
+        self._look()
         self._offsets[0] = 0
-        self._row = 0
-        self._used = 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _look(self) -> cython.int:
+        self._offsets = memoryview(self.offsets).cast("B").cast("i")
+        self._data = memoryview(self.data).cast("B")
+        self._validity = self.validity
+        return 0
+
+    @cython.cfunc
+    @cython.with_gil
+    @cython.exceptval(-1, check=False)
+    def _reserve(self, size_bytes: cython.Py_ssize_t) -> cython.int:
+        """See to it that there is room for one more row."""
+        if self._row + 1 >= len(self._offsets):
+            self.offsets = self._larger(self.offsets, 4 * (self._row + 1), 8 * (self._row + 1))
+            self.validity = self.validity + b"\xff" * (len(self.validity) + 1)
+        if size_bytes > len(self._data) - self._used:
+            self.data = self._larger(self.data, self._used, 2 * self._used + size_bytes)
+        self._look()
+        return 0
+
+    @cython.cfunc
+    def _larger(self, old: Any, used: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> Any:
+        new = self._room(size_bytes)
+        memoryview(new).cast("B")[:used] = memoryview(old).cast("B")[:used]
+        return new
 
     @cython.cfunc
     def buffers(self) -> tuple:
-        return self.null_count, self.validity, self.offsets, self.data
+        """Null count, validity, and offsets and data, each with how many bytes it has."""
+        if self._used < len(self._data) // 2:
+            self.data = self._larger(self.data, self._used, self._used)
+        return self.null_count, self.validity, self.offsets, 4 * (self._row + 1), self.data, self._used
 
     @cython.cfunc
     @cython.inline
@@ -671,13 +696,35 @@ class BinaryColumn:
     def push(self, reader: Reader) -> cython.int:
         """Move the bytes that come next, or null, into the next row."""
         size: cython.Py_ssize_t = reader.size()
-        if size >= 0:
-            self._push_bytes(reader, size)
-        else:
+        at: cython.Py_ssize_t = reader._position
+        if size > 0:
+            reader._position += size
+        return self.put(reader, at, size)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.boundscheck(False)  # Rows and bytes are counted first.
+    @cython.exceptval(-1, check=False)
+    def put(self, reader: Reader, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+        """The bytes that lie there, or null for a size of -1, into the next row."""
+        row: cython.Py_ssize_t = self._row + 1
+        if at + size > len(reader._data):
+            return _changed()
+        if row >= len(self._offsets) or size > len(self._data) - self._used:
+            self._reserve(size)
+        if size > 0:
+            if cython.compiled:
+                memcpy(cython.address(self._data[self._used]), cython.address(reader._data[at]), size)
+            else:
+                self._data[self._used : self._used + size] = reader._data[at : at + size]
+            self._used += size
+        elif size < 0:
             self.null_count += 1
             self._validity[self._row >> 3] &= ~(1 << (self._row & 7)) & 0xFF
-            self._row += 1
-            self._offsets[self._row] = self._used
+        self._row = row
+        self._offsets[row] = self._used
+        return 0
 
     @cython.cfunc
     @cython.with_gil
@@ -685,29 +732,12 @@ class BinaryColumn:
     def push_text(self, reader: Reader) -> cython.int:
         """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
         size: cython.Py_ssize_t = reader.header_key_size()
-        if _is_ascii(reader._data, reader._position, size):
-            self._push_bytes(reader, size)
-        else:
-            text: bytes = _replaced(reader.take(size))
-            self._push_bytes(Reader(text), len(text))
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def _push_bytes(self, reader: Reader, size: cython.Py_ssize_t) -> cython.int:
-        if size > len(self._data) - self._used or size > reader._limit - reader._position:
-            return _changed()
-        if size > 0:
-            if cython.compiled:
-                memcpy(cython.address(self._data[self._used]), cython.address(reader._data[reader._position]), size)
-            else:
-                self._data[self._used : self._used + size] = reader._data[reader._position : reader._position + size]
+        at: cython.Py_ssize_t = reader._position
+        if _is_ascii(reader._data, at, size):
             reader._position += size
-            self._used += size
-        self._row += 1
-        self._offsets[self._row] = self._used
-        return 0
+            return self.put(reader, at, size)
+        text: bytes = _replaced(reader.take(size))
+        return self.put(Reader(text), 0, len(text))
 
 
 @cython.final
@@ -715,37 +745,36 @@ class BinaryColumn:
 class Columns:
     """The columns of many records, as the buffers of Arrow arrays; made large enough beforehand, filled batch by batch.
 
-    What is added must be what the sizes were measured of.
+    What is added must be what the sizes were added up of. Room for keys and headers is made as they come.
     """
 
     keys: BinaryColumn
     values: BinaryColumn
     header_keys: BinaryColumn
     header_values: BinaryColumn
-    header_offsets: bytearray
-    offsets: bytearray
-    timestamps: bytearray
+    header_offsets: Any
+    offsets: Any
+    timestamps: Any
     _header_offsets: cython.int[::1]
     _offsets: cython.longlong[::1]
     _timestamps: cython.longlong[::1]
     _row: cython.Py_ssize_t
-    _headers: cython.Py_ssize_t
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, room: Room) -> None:
+        """`room` makes memory of so many bytes."""
         rows: cython.Py_ssize_t = sizes.rows
-        self.keys = BinaryColumn(rows, sizes.key_bytes)
-        self.values = BinaryColumn(rows, sizes.value_bytes)
-        self.header_keys = BinaryColumn(sizes.headers, sizes.header_key_bytes)
-        self.header_values = BinaryColumn(sizes.headers, sizes.header_value_bytes)
+        self.keys = BinaryColumn(rows, 0, room)
+        self.values = BinaryColumn(rows, sizes.size_bytes, room)
+        self.header_keys = BinaryColumn(0, 0, room)
+        self.header_values = BinaryColumn(0, 0, room)
         self.header_offsets = room(4 * (rows + 1))
         self.offsets = room(8 * rows)
         self.timestamps = room(8 * rows)
-        self._header_offsets = memoryview(self.header_offsets).cast("i")
-        self._offsets = memoryview(self.offsets).cast("q")
-        self._timestamps = memoryview(self.timestamps).cast("q")
+        self._header_offsets = memoryview(self.header_offsets).cast("B").cast("i")
+        self._offsets = memoryview(self.offsets).cast("B").cast("q")
+        self._timestamps = memoryview(self.timestamps).cast("B").cast("q")
         self._header_offsets[0] = 0
         self._row = 0
-        self._headers = 0
 
     def add(
         self,
@@ -772,14 +801,18 @@ class Columns:
     ) -> cython.int:
         append: cython.longlong = 0 if append_timestamp is None else append_timestamp
         appended: cython.bint = append_timestamp is not None
+        if not 0 <= count <= len(self._offsets) - self._row:
+            return _changed()
         if count < UNLOCKED_RECORDS_MIN:
-            return self._fill(reader, count, base_offset, last_offset_delta, base_timestamp, appended, append)
-        with cython.nogil:
             self._fill(reader, count, base_offset, last_offset_delta, base_timestamp, appended, append)
-        return 0
+        else:
+            with cython.nogil:
+                self._fill(reader, count, base_offset, last_offset_delta, base_timestamp, appended, append)
+        return reader.finish()
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)  # `fill` has seen to it that there are so many rows.
     @cython.exceptval(-1, check=False)
     def _fill(
         self,
@@ -794,12 +827,16 @@ class Columns:
         row: cython.Py_ssize_t = self._row
         timestamp: cython.longlong
         headers: cython.Py_ssize_t
-        record: cython.Py_ssize_t
         header: cython.Py_ssize_t
-        for record in range(count):  # noqa: B007 - C variables have names.
+        end: cython.Py_ssize_t = row + count
+        while row < end:
+            if cython.compiled:
+                row += self._fill_plain(reader, row, end, base_offset, last_offset_delta, base_timestamp)
+                if row == end:
+                    break
             reader.open_record()
             timestamp = _moved(base_timestamp, reader.varlong())
-            self._timestamps[row] = append_timestamp if appended else timestamp
+            self._timestamps[row] = timestamp
             self._offsets[row] = base_offset + _offset_delta(reader, last_offset_delta)
             self.keys.push(reader)
             self.values.push(reader)
@@ -807,19 +844,104 @@ class Columns:
             for header in range(headers):  # noqa: B007
                 self.header_keys.push_text(reader)
                 self.header_values.push(reader)
-            self._headers += headers
             row += 1
-            self._header_offsets[row] = self._headers
+            self._header_offsets[row] = self.header_keys._row
             reader.close_record()
-        self._row = row
+        for row in range(self._row, end if appended else self._row):
+            self._timestamps[row] = append_timestamp
+        self._row = end
         return 0
 
-    def buffers(self) -> tuple[bytearray, bytearray, bytearray]:
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.boundscheck(False)  # Rows are there, bytes are counted.
+    @cython.exceptval(-1, check=False)
+    def _fill_plain(
+        self,
+        reader: Reader,
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        base_timestamp: cython.longlong,
+    ) -> cython.Py_ssize_t:
+        """Fill rows while records are plain and there is room for them; how many rows those are.
+
+        All that changes is kept in local variables meanwhile: for all the compiler knows, the bytes that are written
+        could be the fields.
+        """
+        data: cython.p_const_uchar = cython.address(reader._data[0])
+        times: cython.p_longlong = cython.address(self._timestamps[0])
+        offsets: cython.p_longlong = cython.address(self._offsets[0])
+        header_ends: cython.p_int = cython.address(self._header_offsets[0])
+        key_ends: cython.p_int = cython.address(self.keys._offsets[0])
+        key_bits: cython.p_uchar = cython.address(self.keys._validity[0])
+        key_data: cython.p_uchar = cython.address(self.keys._data[0])
+        key_used: cython.Py_ssize_t = self.keys._used
+        key_room: cython.Py_ssize_t = len(self.keys._data)
+        value_ends: cython.p_int = cython.address(self.values._offsets[0])
+        value_bits: cython.p_uchar = cython.address(self.values._validity[0])
+        value_data: cython.p_uchar = cython.address(self.values._data[0])
+        value_used: cython.Py_ssize_t = self.values._used
+        value_room: cython.Py_ssize_t = len(self.values._data)
+        headers: cython.int = self.header_keys._row
+        row: cython.Py_ssize_t = first
+        at: cython.Py_ssize_t = reader._position
+        limit: cython.Py_ssize_t = min(reader._end, len(reader._data) - PLAIN_MARGIN)
+        following: cython.Py_ssize_t
+        time: cython.longlong = 0
+        delta: cython.longlong = 0
+        key: cython.Py_ssize_t = 0
+        key_size: cython.Py_ssize_t = 0
+        value: cython.Py_ssize_t = 0
+        value_size: cython.Py_ssize_t = 0
+        while row < end:
+            following = _plain(
+                data,
+                at,
+                limit,
+                last_offset_delta,
+                cython.address(time),
+                cython.address(delta),
+                cython.address(key),
+                cython.address(key_size),
+                cython.address(value),
+                cython.address(value_size),
+            )
+            if not following or key_size > key_room - key_used or value_size > value_room - value_used:
+                break
+            at = following
+            times[row] = _moved(base_timestamp, time)
+            offsets[row] = base_offset + delta
+            if key_size > 0:
+                memcpy(key_data + key_used, data + key, key_size)
+                key_used += key_size
+            elif key_size < 0:
+                key_bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
+                self.keys.null_count += 1
+            if value_size > 0:
+                memcpy(value_data + value_used, data + value, value_size)
+                value_used += value_size
+            elif value_size < 0:
+                value_bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
+                self.values.null_count += 1
+            row += 1
+            key_ends[row] = key_used
+            value_ends[row] = value_used
+            header_ends[row] = headers
+        reader._position = at
+        self.keys._used = key_used
+        self.values._used = value_used
+        self.keys._row = self.values._row = row
+        return row - first
+
+    def buffers(self) -> tuple[Any, Any, Any]:
         """Offsets, timestamps, and where each record's headers end."""
         return self.offsets, self.timestamps, self.header_offsets
 
-    def binary_buffers(self) -> list[tuple[int, bytearray, bytearray, bytearray]]:
-        """Null count, validity, offsets and data of keys, values, header keys and header values."""
+    def binary_buffers(self) -> list[BinaryBuffers]:
+        """Those of keys, values, header keys and header values."""
         return [self.keys.buffers(), self.values.buffers(), self.header_keys.buffers(), self.header_values.buffers()]
 
 
@@ -943,16 +1065,28 @@ class Run:
             at += length + LENGTH_END
         return len(self._reader._data), offset
 
-    def measure(self, sizes: Sizes, verify: cython.bint) -> None:
-        """Check the run that begins at `end`, and add up what its columns take."""
-        while self._enter(verify):
-            sizes.measure(self._reader, self._count, self._last_offset_delta, self._base_timestamp)
+    def whole(self) -> int:
+        """Where the whole batches of the buffer end. Only their lengths are looked at."""
+        at: cython.Py_ssize_t = 0
+        length: cython.longlong
+        while len(self._reader._data) - at >= HEADER_BYTES:
+            length = self._int(at + 8)
+            if length < HEADER_BYTES - LENGTH_END or length > len(self._reader._data) - at - LENGTH_END:
+                break
+            at += length + LENGTH_END
+        return at
 
-    def fill(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, columns: Columns) -> None:
-        """Add the batches from `start` to `end`, which have been measured."""
+    def measure(self, sizes: Sizes) -> None:
+        """Go to where the run ends that begins at `end`, and add up what its columns take at most."""
+        while self._enter(False):
+            sizes.add(self._count, self._reader._end - self._reader._start)
+
+    def fill(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, verify: cython.bint, columns: Columns) -> int:
+        """Add the batches from `start` to `end`, which have been measured; where it stops, before one whose checksum is
+        wrong, or at the end."""
         self._end = start
         self._left_bytes = end - start
-        while self._end < end and self._enter(False):
+        while self._end < end and self._enter(verify):
             columns.fill(
                 self._reader,
                 self._count,
@@ -961,8 +1095,7 @@ class Run:
                 self._base_timestamp,
                 self._append_timestamp,
             )
-        if self._end != end:
-            raise AssertionError("a batch changed while it was read")
+        return self._end
 
     @cython.cfunc
     @cython.inline

@@ -21,10 +21,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.model.limits import MESSAGE_BYTES_MAX
-from penstock.records._decode import Columns, Run, Sizes
+from penstock.records._decode import BinaryBuffers, Columns, Run, Sizes, room
 from penstock.records._encode import Source, TableEncoder
 from penstock.records.batch import DECODED_BYTES_MAX, batch_attributes, batch_body, check_times, seal
-from penstock.records.header import HEADER_BYTES, MAGIC, SEQUENCE_MASK, BatchHeader, Bytes, each_batch
+from penstock.records.header import (
+    HEADER_BYTES,
+    MAGIC,
+    SEQUENCE_MASK,
+    BatchHeader,
+    Bytes,
+    check,
+    each_batch,
+    read_header,
+)
 
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 _HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -44,8 +53,10 @@ _LARGE_HEADERS = pa.large_list(pa.struct([pa.field("key", pa.large_binary()), pa
 
 _NO_HEADERS = pa.array([], _HEADER)
 
-_Buffers = tuple[int, bytearray, bytearray, bytearray]
-"""Null count, validity, offsets and data of a column."""
+_KEPT_BYTES = len(bytearray(32 * 1024 * 1024 - 64 * 1024))
+"""Made and freed at once, and never touched. The C library of Linux gives what is freed back to the kernel, and gets it
+anew page by page, which costs several times as much as all that is done here; of blocks as large as the largest it has
+seen freed, it keeps some. More than this it does not learn."""
 
 _BODY_BYTES_MAX = (2**31 - 1) // 3
 """Arrow's columns count their bytes with 32 bits, and replacing what is not UTF-8 can make three bytes of one."""
@@ -65,8 +76,8 @@ def decode_to_arrow(
     parts: list[Callable[[Columns], None]] = []
     while True:
         start = run.end
-        run.measure(sizes, verify)
-        parts.append(partial(run.fill, start, run.end))
+        run.measure(sizes)
+        parts.append(partial(_fill_run, run, start, run.end, verify, buffer))
         special = next(each_batch(buffer, run.end), None)
         if special is None:
             break
@@ -74,13 +85,20 @@ def decode_to_arrow(
         body: Bytes = b""
         if control or not header.is_control:
             body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
-            sizes.add(body, header.record_count, header.last_offset_delta, header.base_timestamp)
+            sizes.add(header.record_count, len(body))
             parts.append(partial(_fill, header, body))
         run.leave_out(header.size_bytes, len(body))
-    columns = Columns(sizes)
+    columns = Columns(sizes, _room)
     for fill in parts:
         fill(columns)
     return _record_batch(sizes.totals()[0], columns)
+
+
+def _fill_run(run: Run, start: int, end: int, verify: bool, buffer: Bytes, columns: Columns) -> None:
+    stopped = run.fill(start, end, verify, columns)
+    if stopped != end:
+        check(buffer, stopped, read_header(buffer, stopped))
+        raise AssertionError("a batch changed while it was read")
 
 
 def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
@@ -96,7 +114,7 @@ def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
 
 def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
     """The filled buffers as Arrow arrays; nothing is copied."""
-    offsets, timestamps, header_offsets = map(pa.py_buffer, columns.buffers())
+    offsets, timestamps, header_offsets = columns.buffers()
     keys, values, header_keys, header_values = columns.binary_buffers()
     return pa.RecordBatch.from_arrays(
         [
@@ -112,19 +130,24 @@ def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
     )
 
 
-def _headers(keys: _Buffers, values: _Buffers) -> pa.Array:
+def _headers(keys: BinaryBuffers, values: BinaryBuffers) -> pa.Array:
     """The headers of all records in a row; mostly there are none."""
-    total = len(keys[2]) // 4 - 1
+    total = keys[3] // 4 - 1
     if not total:
         return _NO_HEADERS
     children = [_binary(pa.string(), total, keys), _binary(pa.binary(), total, values)]
     return pa.Array.from_buffers(_HEADER, total, [None], children=children)
 
 
-def _binary(kind: pa.DataType, rows: int, buffers: _Buffers) -> pa.Array:
-    null_count, validity, offsets, data = buffers
+def _room(size_bytes: int) -> pa.Buffer:
+    return pa.py_buffer(room(size_bytes))
+
+
+def _binary(kind: pa.DataType, rows: int, buffers: BinaryBuffers) -> pa.Array:
+    null_count, validity, offsets, offsets_bytes, data, data_bytes = buffers
     bits = pa.py_buffer(validity) if null_count else None
-    return pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count)
+    parts = [bits, offsets.slice(0, offsets_bytes), data.slice(0, data_bytes)]
+    return pa.Array.from_buffers(kind, rows, parts, null_count)
 
 
 def encode_table(

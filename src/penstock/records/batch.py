@@ -191,6 +191,20 @@ def unpacked(buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX) -> bytearra
     return made
 
 
+def whole_end(buffer: Bytes) -> int:
+    """Where the whole batches of a buffer end; nothing else about them is looked at."""
+    return Run(buffer, 0).whole()
+
+
+def size_at(buffer: Bytes, position: int) -> int:
+    """How large the batch at `position` says it is; 0 where there is too little of it to tell, or what is no batch."""
+    if len(buffer) - position < LENGTH_END:
+        return 0
+    return max(
+        0, int.from_bytes(buffer[position + LENGTH_END - 4 : position + LENGTH_END], "big", signed=True) + LENGTH_END
+    )
+
+
 class Piece(NamedTuple):
     """Whole batches of a buffer, where to go on reading after them, and whether one of them is compressed."""
 

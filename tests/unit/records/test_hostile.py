@@ -15,8 +15,9 @@ from builders.record_lists import RecordList, bounded, record_lists
 from penstock.model.errors import ErrorCode
 from penstock.records import arrow, batch
 from penstock.records.arrow import decode_to_arrow
-from penstock.records.batch import batch_attributes, decode_batch, decode_batches, seal
+from penstock.records.batch import batch_attributes, decode_batch, decode_batches, encode_batch, seal
 from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
+from penstock.records.record import Record
 
 FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 INT32_MAX = 2**31 - 1
@@ -184,12 +185,16 @@ def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_off
     """The buffers for Arrow, or what was said to be wrong."""
     sizes = decode.Sizes()
     try:
-        sizes.add(body, record_count, last_offset_delta, 1000)
+        sizes.add(record_count, len(body))
+        columns = decode.Columns(sizes, bytearray)
+        columns.add(body, record_count, 5, last_offset_delta, 1000, None)
     except CorruptBatch as problem:
         return str(problem)
-    columns = decode.Columns(sizes)
-    columns.add(body, record_count, 5, last_offset_delta, 1000, None)
-    return columns.buffers(), columns.binary_buffers()
+    binaries = [
+        (nulls, validity[: (ends_bytes // 4 + 6) // 8], ends[:ends_bytes], data[:data_bytes])
+        for nulls, validity, ends, ends_bytes, data, data_bytes in columns.binary_buffers()
+    ]
+    return columns.buffers(), binaries
 
 
 def check_alike(plain: ModuleType, compiled: ModuleType, body: bytes, record_count: int, last: int) -> None:
@@ -270,23 +275,42 @@ def test_the_checksum_of_a_batch_of_any_size_is_looked_at_on_a_run(compiled: Any
     for size_bytes in (*range(80), *range(900, 1100), 100_000):
         buffer = sealed(record(value=varint(size_bytes) + b"\xa5" * size_bytes), 1)
         buffer[-1] ^= damage
+        sizes = compiled.decode.Sizes()
         run = compiled.decode.Run(buffer, MIB)
-        run.measure(compiled.decode.Sizes(), True)
-        assert run.end == (0 if damage else len(buffer))
+        run.measure(sizes)
+        assert run.end == len(buffer)
+        stopped = run.fill(0, len(buffer), True, compiled.decode.Columns(sizes, bytearray))
+        assert stopped == (0 if damage else len(buffer))
 
 
 def test_batches_that_change_between_measuring_and_reading_are_refused(compiled: Any) -> None:
     buffer = sealed(record(value=varint(9) + b"y" * 9), 1)
     sizes = compiled.decode.Sizes()
     run = compiled.decode.Run(buffer, MIB)
-    run.measure(sizes, True)
+    run.measure(sizes)
     assert run.end == len(buffer)
-    larger = compiled.decode.Run(sealed(record(value=varint(10) + b"y" * 10), 1), MIB)
+    more = compiled.decode.Run(sealed(record(value=varint(9) + b"y" * 9) + record(offset_delta=1), 2), MIB)
     with pytest.raises(AssertionError, match="changed while it was read"):
-        larger.fill(0, len(buffer) + 1, compiled.decode.Columns(sizes))
-    shorter = compiled.decode.Run(sealed(record(), 1), MIB)
-    with pytest.raises(AssertionError, match="changed while it was read"):
-        shorter.fill(0, len(buffer), compiled.decode.Columns(sizes))
+        more.fill(0, len(buffer) + 100, True, compiled.decode.Columns(sizes, bytearray))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(arrow, "Run", lambda *_: _Changing(run, buffer))
+        with pytest.raises(AssertionError, match="changed while it was read"):
+            decode_to_arrow(sealed(record(), 1))
+
+
+class _Changing:
+    """A run whose batch is another one by the time it is read."""
+
+    def __init__(self, run: Any, buffer: bytearray) -> None:
+        self.end = 0
+        self.left_bytes = MIB
+        self._buffer = buffer
+
+    def measure(self, sizes: Any) -> None:
+        self.end = len(self._buffer)
+
+    def fill(self, start: int, end: int, verify: bool, columns: Any) -> int:
+        return start
 
 
 def _mutated(chance: random.Random, body: bytearray) -> bytes:
@@ -329,12 +353,33 @@ def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, comp
             break
 
 
-def test_columns_made_too_small_refuse_instead_of_writing_beyond_their_end(compiled: Any) -> None:
+def test_columns_never_write_beyond_their_end(compiled: Any) -> None:
     body = record(key=varint(9) + b"x" * 9, value=varint(9) + b"y" * 9, headers=varint(1) + b"\x02a\x02b")
-    sizes = compiled.decode.Sizes()
-    sizes.add(body, 1, 0, 0)
-    assert sizes.totals() == (1, 9, 9, 1, 1, 1)
-    for index in range(6):
-        smaller = [size - (number == index) for number, size in enumerate(sizes.totals())]
-        with pytest.raises((AssertionError, IndexError)):
-            compiled.decode.Columns(compiled.decode.Sizes(*smaller)).add(body, 1, 0, 0, 0, None)
+    with pytest.raises(AssertionError, match="changed while it was read"):
+        compiled.decode.Columns(compiled.decode.Sizes(0, 100), bytearray).add(body, 1, 0, 0, 0, None)
+    columns = compiled.decode.Columns(compiled.decode.Sizes(1, 0), bytearray)
+    columns.add(body, 1, 0, 0, 0, None)
+    data = [bytes(data[:size_bytes]) for *_, data, size_bytes in columns.binary_buffers()]
+    assert data == [b"x" * 9, b"y" * 9, b"a", b"b"], "room for bytes is made where there is not enough"
+
+
+def test_keys_and_headers_of_any_number_find_room(compiled: Any) -> None:
+    headers = [(f"name {number}", bytes([number]) * number) for number in range(7)]
+    made = [
+        Record(row, row, b"k" * (row % 50) or None, b"v" * (row % 7), tuple(headers[: row % 8])) for row in range(3000)
+    ]
+    whole = encode_batch(
+        [each.value for each in made],
+        keys=[each.key for each in made],
+        headers=[each.headers for each in made],
+        timestamps=[each.timestamp for each in made],
+    )
+    assert compiled.decode is not None
+    table = decode_to_arrow(whole)
+    assert table.column("key").to_pylist() == [each.key for each in made]
+    assert table.column("value").to_pylist() == [each.value for each in made]
+    rows = [[(pair["key"], pair["value"]) for pair in row] for row in table.column("headers").to_pylist()]
+    assert rows == [list(each.headers) for each in made]
+    assert (
+        table.column("timestamp").cast("int64").to_pylist() == table.column("offset").to_pylist() == list(range(3000))
+    )
