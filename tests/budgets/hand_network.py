@@ -114,6 +114,8 @@ class _HandListening:
 class HandNetwork:
     """A `Network` that keeps who was to be told of connections; `dial` makes one."""
 
+    machine = ""
+
     def __init__(self, counts: SocketCounts, seen: Callable[[], None]) -> None:
         self._counts = counts
         self._seen = seen

@@ -67,6 +67,8 @@ class Served(Struct, frozen=True):
     group_settings: GroupSettings = field(default_factory=GroupSettings)
     services: Sequence[Service] = ()
     """What runs besides the broker's own listener; may grow."""
+    machine: str = ""
+    """Readers who name the same are told where files lie."""
 
 
 def build_table(served: Served) -> Table:
@@ -84,7 +86,7 @@ def build_table(served: Served) -> Table:
             bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
         ),
         Row(
-            1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory),
+            1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory, served.machine),
             bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
         ),
         Row(

@@ -3,7 +3,8 @@
 The pass goes on in slices: it stops after `SLICE` partitions, so that others get their turn, and at a partition whose
 data is not in the page cache, so that a worker can read it. Whoever runs it decides how to wait.
 
-Bounds: an answer holds no more than its limit, except that its very first batch always fits, however large it is.
+Bounds: an answer holds no more than its limit, except that its very first batch always fits, however large it is. What
+a reader of the same machine is only told the place of counts for a part of its size.
 """
 
 from collections.abc import Sequence
@@ -12,16 +13,23 @@ from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.file_part import FilePart
 from penstock.partition.partition import Partition
-from penstock.wire.fetch import Fetched, FetchPartition
+from penstock.storage.reader import Stretch
+from penstock.wire.fetch import NOT_KNOWN, Fetched, FetchPartition
+from penstock.wire.framing import Buffer
 from penstock.wire.topic_ref import TopicRef
 
 SLICE = 1_000
+NEAR_RATIO = 16
+"""So much more than it asks for a reader is told the place of, since it costs next to nothing."""
 
 Want = tuple[TopicRef, FetchPartition]
 
 
 class Reading:
-    def __init__(self, partitions: PartitionLookup, wants: Sequence[Want], max_bytes: int, *, committed: bool) -> None:
+    def __init__(
+        self, partitions: PartitionLookup, wants: Sequence[Want], max_bytes: int, *, committed: bool, near: bool = False
+    ) -> None:
+        """`near` is a reader that is only told where parts of files lie."""
         self.wants = wants
         self.fetched: list[tuple[TopicRef, Fetched]] = []
         self.size_bytes = 0
@@ -30,6 +38,7 @@ class Reading:
         """Some reader is ahead of its log: an error, unless the log reaches it in time."""
         self._partitions = partitions
         self._left = max_bytes
+        self._part_ratio = NEAR_RATIO if near else 1
         self._aborted: tuple[tuple[int, int], ...] | None = () if committed else None
         self._cold: tuple[TopicRef, FetchPartition, Partition] | None = None
 
@@ -64,7 +73,7 @@ class Reading:
         except PenstockError as error:
             self._fail(topic, want, partition, error)
             return
-        self._take(topic, want, partition, data)
+        self._take(topic, want, partition, data, NOT_KNOWN)
 
     def _read(self, topic: TopicRef, want: FetchPartition) -> bool:
         partition = None
@@ -73,26 +82,32 @@ class Reading:
             partition.check_leader_epoch(want.leader_epoch)
             # With the answer full, only the partition's state is told.
             limit = min(want.max_bytes, self._left)
-            data = partition.read(want.offset, limit) if self._left > 0 else _nothing(partition, want.offset)
+            if self._left > 0:
+                found = partition.lend(want.offset, limit, self._part_ratio * limit)
+            else:
+                found = _nothing(partition, want.offset)
         except PenstockError as error:
             self._fail(topic, want, partition, error)
             return True
-        if data is None:
+        if found is None:
             self._cold = topic, want, partition
             return False
-        self._take(topic, want, partition, data)
+        self._take(topic, want, partition, *found)
         return True
 
-    def _take(self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes | FilePart) -> None:
-        size = len(data)
-        if size > self._left and self.size_bytes:
-            data, size = b"", 0
+    def _take(
+        self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes | FilePart, next_offset: int
+    ) -> None:
+        cost = len(data) if isinstance(data, Buffer) else len(data) // self._part_ratio
+        if cost > self._left and self.size_bytes:
+            data, cost = b"", 0
             self._left = 0
-        self._left -= size
-        self.size_bytes += size
+        self._left -= cost
+        self.size_bytes += len(data)
         end = partition.high_watermark
         start = partition.log.start_offset
-        self.fetched.append((topic, Fetched(want.partition, 0, end, end, start, data, self._aborted)))
+        fetched = Fetched(want.partition, 0, end, end, start, data, self._aborted, next_offset=next_offset)
+        self.fetched.append((topic, fetched))
 
     def _fail(self, topic: TopicRef, want: FetchPartition, partition: Partition | None, error: PenstockError) -> None:
         if partition is None:
@@ -111,8 +126,8 @@ class Reading:
         self.fetched.append((topic, fetched))
 
 
-def _nothing(partition: Partition, offset: int) -> bytes | FilePart | None:
+def _nothing(partition: Partition, offset: int) -> Stretch | None:
     """What a partition has for a full answer: no data, but an offset out of its range is still an error."""
     if partition.log.start_offset <= offset <= partition.high_watermark:
-        return b""
-    return partition.read(offset, 1)
+        return b"", offset
+    return partition.lend(offset, 1)

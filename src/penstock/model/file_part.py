@@ -1,9 +1,22 @@
 """Bytes that lie in a file and need not be read to be sent."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 PART_BYTES_MIN = 64 * 1024
 """Fewer bytes are read more quickly than they are sent from where they lie."""
+
+
+class FilePlace(NamedTuple):
+    """Where such bytes lie, for a process of the same machine that may open the file by itself.
+
+    The file is meant, not its name: another that has the name by now has another number.
+    """
+
+    path: str
+    device: int
+    inode: int
+    position: int
+    size_bytes: int
 
 
 class FilePart(Protocol):
@@ -29,4 +42,8 @@ class FilePart(Protocol):
 
     def read(self, size_max: int) -> bytes:
         """The first bytes of it, read; waits for the device where it must. OSError when the file does not have them."""
+        ...
+
+    def place(self) -> FilePlace | None:
+        """Where it lies; None where others could not find it there."""
         ...

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.model.machine import machine_id
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -26,6 +28,11 @@ class Listening(Protocol):
 class Network(Protocol):
     """Makes connections. Both calls raise OSError when the address cannot be had."""
 
+    @property
+    def machine(self) -> str:
+        """Names the machine that it is on; "" where there is none, or its name is not known."""
+        ...
+
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listening: ...
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseProtocol:
@@ -44,6 +51,10 @@ class _TcpListening:
 
 class TcpNetwork:
     """Real sockets on the running event loop."""
+
+    @property
+    def machine(self) -> str:
+        return machine_id()
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listening:
         server = await asyncio.get_running_loop().create_server(factory, host, port, backlog=1024, reuse_address=True)

@@ -124,6 +124,7 @@ class Node:
                 at_start=tuple(shown_settings(settings, group_settings(settings))),
                 group_settings=group_settings(settings),
                 services=self._services,
+                machine=self._network.machine,
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )

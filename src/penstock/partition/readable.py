@@ -21,6 +21,7 @@ from penstock.partition.times import (
     FoundOffset,
 )
 from penstock.storage.log import Log
+from penstock.storage.reader import Stretch
 
 
 def _nothing() -> None:
@@ -51,11 +52,15 @@ class Readable:
     def read(self, offset: int, max_bytes: int) -> bytes | FilePart | None:
         """Whole batches from the one that contains `offset`, many of them unread; b"" when there is nothing yet; None:
         use `read_cold`. At most `max_bytes`, but always the first batch. Raises what `check_offset` raises."""
+        found = self.lend(offset, max_bytes)
+        return None if found is None else found[0]
+
+    def lend(self, offset: int, max_bytes: int, part_bytes: int | None = None) -> Stretch | None:
+        """As `read`, with the offset that follows; up to `part_bytes`, where that is given, of what stays unread."""
         self.check_offset(offset)
         if offset >= self.high_watermark:
-            return b""
-        found = self.log.lend(offset, max_bytes, self.high_watermark)
-        return None if found is None else found[0]
+            return b"", offset
+        return self.log.lend(offset, max_bytes, self.high_watermark, part_bytes)
 
     async def read_cold(self, offset: int, max_bytes: int) -> bytes:
         """As `read`, waiting for the disk where it must."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.file_part import FilePlace
 
 
 class Broker(NamedTuple):
@@ -58,6 +59,10 @@ class FetchedBatches(NamedTuple):
     high_watermark: int
     log_start_offset: int
     batches: memoryview
+    place: FilePlace | None = None
+    """Where they lie, in a file of this machine, when they did not come themselves."""
+    next_offset: int = -1
+    """What follows those that lie there."""
 
 
 class ListedOffset(NamedTuple):

@@ -67,6 +67,8 @@ class Cluster:
     ) -> None:
         """`greet` is awaited on every new connection before anybody uses it; what it raises, the connection ends by."""
         self.seeds = tuple(seeds)
+        self.machine = network.machine
+        """Where this client runs."""
         self._network = network
         self._settings = settings
         self._greet = greet

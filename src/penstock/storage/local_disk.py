@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from penstock.model.errors import ErrorCode, PenstockError
+from penstock.model.machine import machine_id
 from penstock.storage.disk import Buffer, Space
 from penstock.storage.local_part import LocalPart
 
 _IOV_MAX = 1024
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -142,11 +142,7 @@ class LocalDisk:
         return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def boot_id(self) -> str:
-        try:
-            with open(_BOOT_ID, encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
-            return ""
+        return machine_id()
 
     def lock(self, path: str) -> LocalFile:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -15,6 +15,8 @@ import os
 from mmap import PAGESIZE
 from typing import Protocol
 
+from penstock.model.file_part import FilePlace
+
 _CACHESTAT = 451
 _Range = ctypes.c_uint64 * 2
 _Counts = ctypes.c_uint64 * 5
@@ -71,3 +73,14 @@ class LocalPart:
         if len(data) < size:
             raise OSError(errno.EIO, f"the file ends at byte {self._position + len(data)}")
         return data
+
+    def place(self) -> FilePlace | None:
+        fd = self._file.fd
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")  # Its name now: it may have had another when it was opened.
+            found = os.fstat(fd)
+        except OSError:
+            return None
+        if not found.st_nlink:
+            return None
+        return FilePlace(path, found.st_dev, found.st_ino, self._position, self._size)

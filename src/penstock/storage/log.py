@@ -353,9 +353,12 @@ class Log:
         found = self.reader.read(offset, max_bytes, end_offset)
         return None if found is None else cast(bytes, found[0])
 
-    def lend(self, offset: int, max_bytes: int, end_offset: int) -> Stretch | None:
-        """As `read`, but many bytes are left where they are, to be sent from there; with the offset that follows."""
-        return self.reader.read(offset, max_bytes, end_offset, unread=True)
+    def lend(self, offset: int, max_bytes: int, end_offset: int, part_bytes: int | None = None) -> Stretch | None:
+        """As `read`, but many bytes, up to `part_bytes` where that is given, are left where they are, to be sent from
+        there; with the offset that follows."""
+        return self.reader.read(
+            offset, max_bytes, end_offset, part_bytes=max_bytes if part_bytes is None else part_bytes
+        )
 
     def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """As `read`, waiting for the disk, and each batch's checksum is counted: for workers."""

@@ -91,9 +91,9 @@ class LogReader:
         self._hints: dict[int, tuple[Segment, int]] = {}
 
     def read(
-        self, offset: int, max_bytes: int, end_offset: int, *, cold: bool = False, unread: bool = False
+        self, offset: int, max_bytes: int, end_offset: int, *, cold: bool = False, part_bytes: int = 0
     ) -> Stretch | None:
-        """See `Log.read`; with `cold`, never None; only with `unread`, perhaps a part of a file."""
+        """See `Log.read`; with `cold`, never None; perhaps a part of a file, of up to `part_bytes`."""
         log = self._log
         if log.quarantined is not None:
             log.refuse()
@@ -114,11 +114,11 @@ class LogReader:
             if position == segment.end.position and segment.is_closed:
                 segment, position = self._find(offset, cold)
             try:
-                return self._read_from(segment, position, offset, max_bytes, end_offset, cold, unread)
+                return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
             except MisplacedError:
                 self._distrust(segment, offset, cold)
             segment, position = self._find(offset, cold)
-            return self._read_from(segment, position, offset, max_bytes, end_offset, cold, unread)
+            return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
         except NotInMemory:
             return None
         except MisplacedError as error:
@@ -127,27 +127,39 @@ class LogReader:
             raise log.read_failed(error) from error
 
     def _read_from(
-        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, unread: bool
+        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, part_bytes: int
     ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
+        if part_bytes and segment.failed is None:
+            lent = self._lend(segment, Place(next_offset, limit), position, offset, part_bytes, cold)
+            if lent is not None:
+                return lent
         if limit - position > max_bytes:
             place = segment.index.last_at_position(position + max_bytes)
             if place is None or place.position <= position:
                 return self._read_few(segment, position, offset, max_bytes, limit, cold)
             next_offset, limit = place
         size = limit - position
-        if unread and size >= PART_BYTES_MIN and segment.failed is None:
-            part = segment.open().part(size, position)
-            if part is not None:
-                _check_first(self._bytes(segment, HEADER_BYTES, position, cold), segment, offset, size)
-                self._remember(next_offset, segment, limit)
-                return part, next_offset
         data = self._bytes(segment, size, position, cold)
         _check_first(data, segment, offset, size)
         if cold:
             _check_all(data, position)
         self._remember(next_offset, segment, limit)
         return data, next_offset
+
+    def _lend(
+        self, segment: Segment, stop: Place | None, position: int, offset: int, part_bytes: int, cold: bool
+    ) -> Stretch | None:
+        """A part of the segment's file that is worth it; None where there is none in memory."""
+        if stop is not None and stop.position - position > part_bytes:
+            stop = segment.index.last_at_position(position + part_bytes)
+        size = 0 if stop is None else stop.position - position
+        part = segment.open().part(size, position) if size >= PART_BYTES_MIN else None
+        if part is None or stop is None:
+            return None
+        _check_first(self._bytes(segment, HEADER_BYTES, position, cold), segment, offset, size)
+        self._remember(stop.offset, segment, stop.position)
+        return part, stop.offset
 
     def _read_few(
         self, segment: Segment, position: int, offset: int, max_bytes: int, limit: int, cold: bool

@@ -63,6 +63,7 @@ class FaultyNetwork:
     def __init__(self, faults: NetworkFaults, network: Network | None = None) -> None:
         self._faults = faults
         self._network = network or TcpNetwork()
+        self.machine = self._network.machine
         self._listening: list[Listening] = []
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listening:

@@ -43,6 +43,9 @@ class _Listening:
 class HostNetwork:
     """The `Network` of one host; what a broker or a client is handed."""
 
+    machine = ""
+    """Its files are nobody else's."""
+
     def __init__(self, network: "SimulatedNetwork", name: str) -> None:
         self._network = network
         self.name = name

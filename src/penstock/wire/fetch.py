@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
+from penstock.model.file_part import FilePlace
 from penstock.wire.framing import Piece
 from penstock.wire.malformed import MalformedError
-from penstock.wire.sink import put_count, unsigned_varint
+from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
 from penstock.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
@@ -23,6 +24,10 @@ FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 REPLICA_TAG_FROM = 15
 _REPLICA_STATE_TAG = 1
+MACHINE_TAG = 10_000
+"""In a request: on which machine the reader runs (a compact string). It then takes places of files for records."""
+PLACE_TAG = 10_000
+"""Of a partition in the answer to such a request: where its records lie, which are none otherwise."""
 
 START = Struct(">iiib")
 SESSION = Struct(">ii")
@@ -35,6 +40,8 @@ _ANSWER_START = Struct(">ihi")
 _ANSWER_4 = Struct(">ihqq")
 _ANSWER_5 = Struct(">ihqqq")
 _ABORTED = Struct(">qq")
+PLACE = Struct(">qQQqi")
+NOT_KNOWN = -1
 
 
 class FetchPartition(NamedTuple):
@@ -59,6 +66,7 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[TopicRef, list[FetchPartition]]]
     forgotten: list[tuple[TopicRef, list[int]]]
     rack: str
+    machine: str = ""
 
 
 class Fetched(NamedTuple):
@@ -72,6 +80,10 @@ class Fetched(NamedTuple):
     records: Piece = b""
     aborted: Sequence[tuple[int, int]] | None = None
     preferred_replica: int = -1
+    place: FilePlace | None = None
+    """Where the records lie, for a reader on the same machine."""
+    next_offset: int = NOT_KNOWN
+    """What follows them; told with their place."""
 
 
 def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
@@ -91,9 +103,12 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
     rack = source.string(flexible) if version >= RACK_FROM else ""
     if rack is None:
         raise MalformedError("a rack may not be null")
+    machine = ""
     if flexible:
         for tag, _end in source.tags():
-            if tag == _REPLICA_STATE_TAG and version >= REPLICA_TAG_FROM:
+            if tag == MACHINE_TAG:
+                machine = source.string(compact=True) or ""
+            elif tag == _REPLICA_STATE_TAG and version >= REPLICA_TAG_FROM:
                 replica_id = source.int32()
                 source.int64()
                 source.skip_tags()
@@ -109,6 +124,7 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
         topics,
         forgotten,
         rack,
+        machine,
     )
 
 
@@ -185,7 +201,7 @@ def write_fetch_response(
                 pieces += (out, fetched.records)
                 out = bytearray()
             if flexible:
-                out.append(0)
+                _put_place(out, fetched)
         if flexible:
             out.append(0)
     if flexible:
@@ -211,3 +227,15 @@ def _put_fetched(out: bytearray, version: int, fetched: Fetched) -> None:
         out += INT32.pack(fetched.preferred_replica)
     size = len(fetched.records)
     out += unsigned_varint(size + 1) if flexible else INT32.pack(size)
+
+
+def _put_place(out: bytearray, fetched: Fetched) -> None:
+    """A partition's tagged fields."""
+    place = fetched.place
+    if place is None:
+        out.append(0)
+        return
+    field = bytearray(PLACE.pack(fetched.next_offset, place.device, place.inode, place.position, place.size_bytes))
+    put_string(field, place.path, compact=True)
+    out.append(1)
+    out += unsigned_varint(PLACE_TAG) + unsigned_varint(len(field)) + field

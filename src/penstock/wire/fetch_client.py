@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.model.file_part import FilePlace
 from penstock.wire.fetch import (
     FLEXIBLE_FROM,
     LEADER_EPOCH_FROM,
     LOG_START_FROM,
+    MACHINE_TAG,
+    NOT_KNOWN,
     PARTITION_4,
     PARTITION_5,
     PARTITION_9,
     PARTITION_12,
+    PLACE,
+    PLACE_TAG,
     RACK_FROM,
     REPLICA_TAG_FROM,
     SESSION,
@@ -21,7 +26,7 @@ from penstock.wire.fetch import (
     FetchPartition,
 )
 from penstock.wire.messages import ANSWER_ELEMENTS_MAX
-from penstock.wire.sink import put_count, put_string
+from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
 from penstock.wire.topic_ref import TopicRef, put_topic, read_topic
 
@@ -44,8 +49,10 @@ def write_fetch_request(
     session_epoch: int = -1,
     forgotten: Sequence[tuple[TopicRef, Sequence[int]]] = (),
     rack: str = "",
+    machine: str = "",
 ) -> bytes:
-    """The request's body. Without a session (the default) the broker keeps nothing."""
+    """The request's body. Without a session (the default) the broker keeps nothing. Who names its `machine` takes
+    places of files for records."""
     flexible = version >= FLEXIBLE_FROM
     out = bytearray()
     if version < REPLICA_TAG_FROM:
@@ -66,8 +73,19 @@ def write_fetch_request(
     if version >= RACK_FROM:
         put_string(out, rack, flexible)
     if flexible:
-        out.append(0)
+        _put_machine(out, machine)
     return bytes(out)
+
+
+def _put_machine(out: bytearray, machine: str) -> None:
+    """The request's tagged fields."""
+    if not machine:
+        out.append(0)
+        return
+    field = bytearray()
+    put_string(field, machine, compact=True)
+    out.append(1)
+    out += unsigned_varint(MACHINE_TAG) + unsigned_varint(len(field)) + field
 
 
 def _put_partition(out: bytearray, version: int, want: FetchPartition) -> None:
@@ -132,8 +150,7 @@ def _parse_fetched(source: Source, version: int) -> Fetched:
                 source.skip_tags()
     preferred = source.int32() if version >= RACK_FROM else -1
     records = source.data(flexible)
-    if flexible:
-        source.skip_tags()
+    place, next_offset = _parse_place(source) if flexible else (None, NOT_KNOWN)
     return Fetched(
         partition,
         error,
@@ -143,4 +160,17 @@ def _parse_fetched(source: Source, version: int) -> Fetched:
         b"" if records is None else records,
         aborted,
         preferred,
+        place,
+        next_offset,
     )
+
+
+def _parse_place(source: Source) -> tuple[FilePlace | None, int]:
+    """What is of interest in a partition's tagged fields."""
+    place, next_offset = None, NOT_KNOWN
+    for tag, _end in source.tags():
+        if tag == PLACE_TAG:
+            next_offset, device, inode, position, size_bytes = PLACE.unpack(source.take(PLACE.size))
+            path = source.string(compact=True)
+            place = FilePlace(path or "", device, inode, position, size_bytes)
+    return place, next_offset

@@ -150,7 +150,7 @@ def test_what_is_sought_away_from_while_it_is_unpacked_is_not_handed_out() -> No
 
 def portions(batches: bytes | bytearray) -> list[Portion]:
     reader = Reader(TopicPartition("t", 0), 0, 0, UUID(int=1))
-    return list(Portion.each(reader, FetchedBatches(0, 0, memoryview(batches))))
+    return list(Portion.each(reader, FetchedBatches(0, 0, memoryview(batches)), PIECE_BYTES))
 
 
 def test_a_large_portion_is_unpacked_into_several_that_are_opened_one_by_one() -> None:
@@ -159,7 +159,7 @@ def test_a_large_portion_is_unpacked_into_several_that_are_opened_one_by_one() -
         batches += encode_batch([b"x" * 1000] * 700, timestamps=1, compression="gzip", base_offset=700 * number)
     (portion,) = portions(batches)
     assert portion.is_packed == (len(batches) >= HEAVY_BYTES) is True
-    pieces = portion.unpacked()
+    pieces = portion.unpacked(PIECE_BYTES, PIECE_BYTES)
     assert all(piece.size_bytes <= PIECE_BYTES and not piece.is_packed for piece in pieces)
     assert [piece.offset for piece in pieces] == [0, 700, 1400, 2100]
     assert [message.offset for piece in pieces for message in piece.open()] == list(range(2800))
@@ -170,7 +170,7 @@ def test_what_is_damaged_is_told_by_who_opens_it() -> None:
     batch = encode_batch(VALUES, timestamps=1, compression="zstd")
     batch[-1] ^= 1
     (portion,) = portions(batch)
-    for attempt in (portion.unpacked, portion.open):
+    for attempt in (lambda: portion.unpacked(PIECE_BYTES, PIECE_BYTES), portion.open):
         with pytest.raises(PenstockError) as raised:
             attempt()
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -182,6 +182,6 @@ def test_what_grows_out_of_all_proportion_is_refused_unpacked_or_not() -> None:
     portion.is_packed = True
     with pytest.raises(PenstockError, match="more memory as objects"):
         portion.open()
-    (piece,) = portion.unpacked()
+    (piece,) = portion.unpacked(PIECE_BYTES, PIECE_BYTES)
     with pytest.raises(PenstockError, match="more memory as objects"):
         piece.open()

@@ -166,7 +166,7 @@ def test_fetch_requests_are_written_and_parsed_as_the_schema_says(version: int) 
     @given(topics(version, 13, wanted), topics(version, 13, int32s), st.tuples(*[int32s] * 5), names)
     def check(data: Any, forgotten: Any, numbers: tuple[int, ...], rack: str) -> None:
         max_wait_ms, min_bytes, max_bytes, session_id, session_epoch = numbers
-        settings_of = {
+        settings_of: dict[str, Any] = {
             "max_wait_ms": max_wait_ms,
             "min_bytes": min_bytes,
             "max_bytes": max_bytes,
@@ -215,7 +215,19 @@ def want_rows(data: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
-    fetched = st.builds(Fetched, int32s, int16s, int64s, int64s, int64s, record_bytes, aborted, int32s)
+    fetched = st.builds(
+        Fetched,
+        int32s,
+        int16s,
+        int64s,
+        int64s,
+        int64s,
+        record_bytes,
+        aborted,
+        int32s,
+        place=st.none(),
+        next_offset=st.just(-1),
+    )
 
     @quick
     @given(topics(version, 13, fetched), int16s, int32s)

@@ -17,6 +17,7 @@ from penstock.broker.request import Answer, Later, Request, Result, Work
 from penstock.model.errors import PenstockError
 from penstock.model.waiters import Cancel
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
+from penstock.wire.framing import Buffer
 from penstock.wire.topic_ref import TopicRef
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -27,10 +28,11 @@ _READ_COMMITTED = 1
 
 
 class FetchHandler:
-    def __init__(self, partitions: PartitionLookup, sessions: FetchSessions, memory: Memory) -> None:
+    def __init__(self, partitions: PartitionLookup, sessions: FetchSessions, memory: Memory, machine: str = "") -> None:
         self._partitions = partitions
         self._sessions = sessions
         self._memory = memory
+        self._machine = machine
 
     def __call__(self, request: Request) -> Result:
         fetch = parse_fetch_request(request.version, request.frame, request.body)
@@ -57,9 +59,14 @@ class FetchHandler:
     def read(self, fetch: FetchRequest, wants: Sequence[Want]) -> Reading:
         """Begin to read, within what the reader, the broker's memory and everybody's patience allow."""
         limit = self._memory.answer_bytes_max(min(max(fetch.max_bytes, 1), ANSWER_BYTES_MAX))
-        reading = Reading(self._partitions, wants, limit, committed=fetch.isolation_level == _READ_COMMITTED)
+        committed = fetch.isolation_level == _READ_COMMITTED
+        reading = Reading(self._partitions, wants, limit, committed=committed, near=self.is_near(fetch))
         reading.run()
         return reading
+
+    def is_near(self, fetch: FetchRequest) -> bool:
+        """Whether the reader is on this machine, and takes places of files for what is in them."""
+        return fetch.machine != "" and fetch.machine == self._machine
 
     def wait(self, read: Sequence[tuple[Want, Fetched]], wake: Callable[[], None]) -> list[Cancel]:
         """Call `wake`, perhaps at once, as soon as any of the partitions has more than it had when it was read, or is
@@ -219,7 +226,15 @@ class _Poll:
         if self._session is not None:
             fetched = self._session.news(fetched, everything=self._everything)
             session_id = self._session.id
+        if self._handler.is_near(self._fetch):
+            fetched = [(topic, _placed(each)) for topic, each in fetched]
         return write_fetch_response(self._version, _by_topic(fetched), session_id=session_id)
+
+
+def _placed(fetched: Fetched) -> Fetched:
+    """With the place of its records instead of them, if they would be sent from their file."""
+    place = None if isinstance(fetched.records, Buffer) else fetched.records.place()
+    return fetched if place is None else fetched._replace(records=b"", place=place)
 
 
 async def _fail(error: Exception) -> Answer:

@@ -74,7 +74,7 @@ class AsyncConsumer(AsyncReader):
             ChangeKind.LOST: options.get("on_lost"),
         }
         self._on_health = options.get("on_health")
-        self._hand = Hand(decoder(options.get("values")))
+        self._hand = Hand(decoder(options.get("values")), reads=portal.callers_wait)
         self._has_end = options.get("stop") is not None
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s

@@ -24,6 +24,9 @@ F = TypeVar("F", bound="AsyncFace")
 class AsyncPortal:
     """Where a client's work runs: on the event loop of whoever used it first, and on no other."""
 
+    callers_wait = False
+    """Whether callers may be held up where they are: not on an event loop."""
+
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 

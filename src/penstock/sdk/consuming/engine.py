@@ -24,7 +24,7 @@ from penstock.sdk.consuming.health import Doing, Health
 from penstock.sdk.consuming.hints import Places
 from penstock.sdk.consuming.membership import Membership
 from penstock.sdk.consuming.options import EngineSettings
-from penstock.sdk.consuming.reader import Portion, Reader
+from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
 from penstock.sdk.consuming.reading import Reading, ReadingRules
 from penstock.sdk.consuming.source import Change, Source
 from penstock.sdk.errand import Errand
@@ -68,6 +68,8 @@ class ConsumerEngine:
             waits_for_topics=group is not None,
             waits_beyond_end=group is None,
             moves_on=settings.moves_on,
+            local_files=settings.local_files,
+            caller_reads=hand.reads,
         )
         self._reading = Reading(asking, self._changed, rules)
         self._membership: Membership | None = None
@@ -186,7 +188,7 @@ class ConsumerEngine:
             if portion is None:
                 break
             portions.append(portion)
-            size_bytes += portion.size_bytes
+            size_bytes += len(portion.stored)
             if self._asking.metrics is not NO_METRICS:
                 labels = {"topic": portion.reader.where.topic}
                 self._asking.metrics.count("bytes_read", portion.size_bytes, labels)
@@ -198,6 +200,7 @@ class ConsumerEngine:
         self._forget_recall()
         hand = self.hand
         back = hand.come_back()
+        self._reading.piece_bytes = COLUMNS_BYTES if hand.wants_columns else PIECE_BYTES
         positions = hand.positions()
         for where, offset in positions.items():
             reader = self._reading.readers[where]

@@ -1,11 +1,11 @@
 """What lies in a caller's hand: portions that were brought to it, and the messages of the one it has opened.
 
-Opening and taking is plain code: it waits for nothing and may happen in another thread than the engine's. So this is
-the one thing that both touch at once, without a lock. Invariants:
+Opening and taking is plain code: it waits for nothing but, where the caller may be held up, a file, and may happen in
+another thread than the engine's. So this is the one thing that both touch at once, without a lock. Invariants:
 
-- The caller takes from the left of `_closed` and of `_left`, the engine takes back from their right; each of these is
-  one step that no thread interrupts, so everything is taken by exactly one of them. Of a portion that is open, but of
-  which the caller has taken nothing yet (`_left` is None), the engine takes nothing back.
+- The caller takes from the left of `_closed`, of `_pieces` and of `_left`, the engine takes back from their right; each
+  of these is one step that no thread interrupts, so everything is taken by exactly one of them. Of a portion that is
+  open, or being read, but of which the caller has taken nothing yet (`_left` is None), the engine takes nothing back.
 - What the caller took last counts as in work until it comes for more; all before that is finished.
 """
 
@@ -14,29 +14,40 @@ from collections.abc import Callable, Iterable
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
+from penstock.records._decode import room
 from penstock.records.message import Message
 from penstock.sdk.consuming.decoding import Decode, decode_some
-from penstock.sdk.consuming.reader import Portion
+from penstock.sdk.consuming.nearby import MORE_BYTES
+from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion
 
 ENOUGH = 1_000
 """With so many messages nobody opens a further portion to have more at once."""
 
 
 class Hand:
-    """`decode` makes values of bytes; a message that it cannot decode is raised in its turn, and passed over."""
+    """`decode` makes values of bytes; a message that it cannot decode is raised in its turn, and passed over.
 
-    def __init__(self, decode: Decode | None = None) -> None:
+    `reads` is whether the caller reads portions from files by itself; otherwise they are brought to it read.
+    """
+
+    def __init__(self, decode: Decode | None = None, *, reads: bool = False) -> None:
+        self.reads = reads
         self.turns = 0
         """How often the caller has taken some: a sign of life."""
+        self.wants_columns = False
+        """How the caller has taken last."""
         self.damage: tuple[Portion, PenstockError] | None = None
         """What could not be opened, and why."""
         self.opened: list[tuple[str, int]] = []
         """Topics and numbers of messages of portions that were opened."""
         self._decode = decode
         self._closed: deque[Portion] = deque()
+        self._pieces: deque[Portion] = deque()
+        """What is left of the last one that was read: it comes before those that are closed."""
         self._portion: Portion | None = None
         self._all: list[Message] = []
         self._left: deque[Message] | None = deque()
+        self._memory: bytearray | None = None
         self._behind: dict[TopicPartition, int] = {}
         """Where portions end of which everything was taken."""
         self._work: dict[TopicPartition, int] | None = {}
@@ -46,12 +57,12 @@ class Hand:
 
     def __len__(self) -> int:
         """How much is here: messages of the open portion, and portions."""
-        return len(self._closed) + len(self._all if self._left is None else self._left)
+        return len(self._closed) + len(self._pieces) + len(self._all if self._left is None else self._left)
 
     def open(self) -> bool:
         """Whether there are messages here; opens the next portion where there is need."""
         while self._left is not None and not self._left:
-            if self.damage is not None or not self._next():
+            if self.damage is not None or not self._next(PIECE_BYTES, PIECE_BYTES):
                 return False
             assert self._portion is not None
             try:
@@ -64,19 +75,29 @@ class Hand:
             self._left = None if self._all else deque()
         return True
 
-    def _next(self) -> bool:
+    def _next(self, piece_bytes: int, read_bytes: int, scratch: bytearray | None = None) -> bool:
+        """Whether there is a further portion; the beginning of one that lies in a file is read, and cut in pieces."""
         if self._portion is not None:
             self._behind[self._portion.reader.where] = self._portion.next_offset
-        try:
-            self._portion = self._closed.popleft()
-        except IndexError:
             self._portion = None
+        try:
+            self._portion = self._pieces.popleft() if self._pieces else self._closed.popleft()
+        except IndexError:
             return False
+        if self._portion.place is None:
+            return True
+        try:
+            self._portion, *pieces = self._portion.unpacked(piece_bytes, read_bytes, scratch)
+        except PenstockError as error:
+            self.cannot_open(self._portion, error)
+            return False
+        self._pieces.extendleft(reversed(pieces))
         return True
 
     def taker(self) -> Callable[[], Message]:
         """Takes one message after the other of the open portion; IndexError when it has no more."""
         self.turns += 1
+        self.wants_columns = False
         self._work = None
         left = self._begun()
         take = left.popleft
@@ -86,6 +107,7 @@ class Hand:
     def some(self, count_max: int) -> list[Message]:
         """Up to so many messages. One that cannot be decoded is raised when it comes first."""
         self.turns += 1
+        self.wants_columns = False
         self._work = {}
         found = self.some_of_one(count_max)
         while found and len(found) < min(count_max, ENOUGH) and self._decode is None and self.open():
@@ -124,12 +146,21 @@ class Hand:
         """The next portion that is closed, for who opens it in another way; None where there is none, or where messages
         of an open one come before it."""
         self.turns += 1
-        if self.damage is not None or self._left is None or self._left or not self._next():
+        self.wants_columns = True
+        if self.damage is not None or self._left is None or self._left:
+            return None
+        if not self._next(COLUMNS_BYTES + MORE_BYTES, COLUMNS_BYTES, self._scratch()):
             return None
         assert self._portion is not None
         self._all = []
         self._work = {self._portion.reader.where: self._portion.offset}
         return self._portion
+
+    def _scratch(self) -> bytearray | None:
+        """Where to read what becomes columns at once, and is not needed any more then; all else is kept."""
+        if self._memory is None and self.reads:
+            self._memory = room(COLUMNS_BYTES + MORE_BYTES)
+        return self._memory
 
     def cannot_open(self, portion: Portion, error: PenstockError) -> None:
         """What `whole` gave is damaged."""
@@ -151,6 +182,7 @@ class Hand:
         self._left = deque()
         self._behind = {}
         self._work = {}
+        self._pieces = deque()
         self._closed = deque(portions)
 
     def forget(self, where: TopicPartition) -> None:
@@ -187,11 +219,12 @@ class Hand:
         """What is left here is the engine's again."""
         back: deque[Portion] = deque()
         rest: deque[Message] = deque()
-        try:
-            while True:
-                back.appendleft(self._closed.pop())
-        except IndexError:
-            pass
+        for portions in (self._closed, self._pieces):
+            try:
+                while True:
+                    back.appendleft(portions.pop())
+            except IndexError:
+                pass
         try:
             while self._left is not None:
                 rest.appendleft(self._left.pop())

@@ -58,6 +58,9 @@ class ConsumerOptions(TypedDict, total=False):
     """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function of bytes."""
     prefetch_bytes: int
     """How much is fetched ahead of its caller; 32 MiB unless said otherwise."""
+    local_files: bool
+    """Whether messages of a broker on the same machine are read from its files, where they may be (as without), or sent
+    like those of any other."""
     out_of_range: str
     """What to do where messages that come next are gone: go on at the "nearest" that is there (as without), or raise
     OFFSET_OUT_OF_RANGE ("error"). Not with a group, which always goes on."""
@@ -72,6 +75,7 @@ class EngineSettings:
     prefetch_bytes: int
     moves_on: bool
     """Whether to go on where messages are gone."""
+    local_files: bool
     group: GroupRules | None
     callback_timeout_s: float
 
@@ -100,6 +104,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
         None if stop is None else Places(stop, times, "stop"),
         prefetch_bytes,
         moves_on,
+        bool(options.get("local_files", True)),
         group,
         times.span_s(options.get("callback_timeout", CALLBACK_TIMEOUT_S), "callback_timeout"),
     )

@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from operator import attrgetter
 from uuid import UUID
 
+from penstock.model.file_part import FilePlace
 from penstock.model.names import TopicPartition
 from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.consuming.nearby import Nearby
 from penstock.sdk.consuming.opening import HEAVY_BYTES
 
 PIECE_BYTES = 1024 * 1024
 """As much is opened at once: the messages of more would drive each other out of the processor's caches."""
+COLUMNS_BYTES = 2 * 1024 * 1024
+"""As much is made columns of at once: they take little more than the bytes they are made of, but each has its price."""
+
+LYING_RATIO = 16
+"""What lies in a file, and is not read yet, counts for so much less: it takes no memory, but may be gone."""
 
 _offset = attrgetter("offset")
 
@@ -61,8 +68,10 @@ class Portion:
         "_packed_bytes",
         "high_watermark",
         "is_packed",
+        "nearby",
         "next_offset",
         "offset",
+        "place",
         "reader",
         "stored",
     )
@@ -77,15 +86,19 @@ class Portion:
         self.high_watermark = high_watermark
         self.is_packed = False
         """Whether it is compressed, and large: who opens it would hold the event loop for long."""
+        self.place: FilePlace | None = None
+        """Where it is to be read from, while it is packed."""
+        self.nearby: Nearby | None = None
+        """Whom to tell whether it was there."""
         self._packed_bytes: int | None = None
         self._messages: list[Message] | None = None
 
     @classmethod
-    def each(cls, reader: Reader, fetched: FetchedBatches) -> Iterator["Portion"]:
+    def each(cls, reader: Reader, fetched: FetchedBatches, piece_bytes: int) -> Iterator["Portion"]:
         """What was asked for at the reader's `fetch_offset`, in pieces."""
         offset = reader.fetch_offset
         stop_offset = reader.stop_offset
-        for stored, next_offset, is_packed in each_piece(fetched.batches, offset, PIECE_BYTES):
+        for stored, next_offset, is_packed in each_piece(fetched.batches, offset, piece_bytes):
             is_last = stop_offset is not None and next_offset > stop_offset
             end = max(stop_offset or 0, offset) if is_last else next_offset
             portion = cls(reader, offset, end, stored, fetched.high_watermark)
@@ -95,24 +108,56 @@ class Portion:
                 return
             offset = next_offset
 
-    def unpacked(self) -> list["Portion"]:
-        """The same messages, not compressed, in pieces again; CORRUPT_MESSAGE when they are damaged. In any thread."""
-        stored = memoryview(unpacked(self.stored))
+    @classmethod
+    def lying(cls, reader: Reader, fetched: FetchedBatches, nearby: Nearby, *, is_packed: bool) -> "Portion":
+        """What was asked for there, and lies in a file."""
+        end = fetched.next_offset if reader.stop_offset is None else min(fetched.next_offset, reader.stop_offset)
+        portion = cls(reader, reader.fetch_offset, end, fetched.batches, fetched.high_watermark)
+        portion.place, portion.nearby, portion.is_packed = fetched.place, nearby, is_packed
+        return portion
+
+    def unpacked(self, piece_bytes: int, read_bytes: int, scratch: bytearray | None = None) -> list["Portion"]:
+        """The same messages, not compressed, in pieces; CORRUPT_MESSAGE when they are damaged.
+
+        Of what lies in a file, about `read_bytes` are read; the last of the pieces is the rest, which still does.
+        NotThereError when it is not where it should be. In any thread.
+        """
+        packed_bytes: int | None = None
+        rest: FilePlace | None = None
+        if self.place is not None and self.nearby is not None:
+            stored, rest = self.nearby.read(self.place, read_bytes, scratch)
+        else:
+            stored, packed_bytes = memoryview(unpacked(self.stored)), self.size_bytes
         found: list[Portion] = []
         offset = self.offset
-        for piece, next_offset, _ in each_piece(stored, offset, PIECE_BYTES):
+        for piece, next_offset, is_packed in each_piece(stored, offset, piece_bytes):
             portion = Portion(self.reader, offset, min(next_offset, self.next_offset), piece, self.high_watermark)
-            portion._packed_bytes = self.size_bytes
+            portion._packed_bytes = packed_bytes
+            portion.is_packed = is_packed and len(piece) >= HEAVY_BYTES
             found.append(portion)
             offset = portion.next_offset
-        if not found:
-            return [Portion(self.reader, offset, self.next_offset, stored, self.high_watermark)]
-        found[-1].next_offset = self.next_offset
+        if rest is not None:
+            found.append(self._placed(offset, rest))
+        elif found:
+            found[-1].next_offset = self.next_offset
+        else:
+            found.append(Portion(self.reader, offset, self.next_offset, stored, self.high_watermark))
         return found
+
+    def _placed(self, offset: int, place: FilePlace) -> "Portion":
+        """What is left of it from `offset` on, at this place."""
+        rest = Portion(self.reader, offset, self.next_offset, self.stored, self.high_watermark)
+        rest.place, rest.nearby, rest.is_packed = place, self.nearby, self.is_packed
+        return rest
+
+    @property
+    def held_bytes(self) -> int:
+        """What it counts for among all that is fetched ahead."""
+        return len(self.stored) if self.place is None else self.place.size_bytes // LYING_RATIO
 
     @property
     def size_bytes(self) -> int:
-        return len(self.stored)
+        return len(self.stored) if self.place is None else self.place.size_bytes
 
     def open(self) -> list[Message]:
         """Its messages; CORRUPT_MESSAGE when they are damaged."""

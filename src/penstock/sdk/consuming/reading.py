@@ -22,7 +22,8 @@ from penstock.sdk import requests
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
 from penstock.sdk.asking import Asking
-from penstock.sdk.consuming.reader import Portion, Reader
+from penstock.sdk.consuming.nearby import Nearby, NotThereError
+from penstock.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
 from penstock.sdk.consuming.sessions import FetchSession, Found, Poll
 from penstock.sdk.consuming.unpacking import Unpacking
 from penstock.sdk.fetching import gone
@@ -51,6 +52,10 @@ class ReadingRules:
     """Whether a position behind the end is waited for, or the log is taken for a new one that is read from its end."""
     moves_on: bool = True
     """Whether to go on at the nearest message where the next are gone, or to fail."""
+    local_files: bool = True
+    """Whether files of brokers of the same machine are read."""
+    caller_reads: bool = False
+    """Whether the caller reads them by itself, or is brought what was read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +82,8 @@ class Reading:
         self.readers: dict[TopicPartition, Reader] = {}
         self.failure: PenstockError | None = None
         self.trouble: Trouble | None = None
+        self.piece_bytes = PIECE_BYTES
+        """How large portions become, unless a batch alone is larger."""
         self._asking = asking
         self._cluster = asking.cluster
         self._changed = changed
@@ -85,6 +92,8 @@ class Reading:
         self._unpacking = Unpacking(asking.workers, self._unpacked)
         self._rounds: dict[Address, _Round] = {}
         self._sessions: defaultdict[Address, FetchSession] = defaultdict(FetchSession)
+        machine = self._cluster.machine if rules.local_files else ""
+        self._nearby: defaultdict[Address, Nearby] = defaultdict(lambda: Nearby(machine))
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._retry_at_s: float | None = None
@@ -143,7 +152,7 @@ class Reading:
     @property
     def buffered_bytes(self) -> int:
         """Fetched, and not handed out."""
-        return sum(portion.size_bytes for portion in self._portions)
+        return sum(portion.held_bytes for portion in self._portions)
 
     @property
     def is_polling(self) -> bool:
@@ -162,12 +171,12 @@ class Reading:
         for at, portion in enumerate(self._portions):
             if not portion.reader.is_paused:
                 if portion.is_packed:
-                    self._unpacking.begin(portion)
+                    self._unpacking.begin(portion, self.piece_bytes)
                     return None
                 del self._portions[at]
                 following = next((each for each in self._portions if each.is_packed), None)
                 if following is not None:
-                    self._unpacking.begin(following)
+                    self._unpacking.begin(following, self.piece_bytes)
                 self._wake.set()
                 return portion
         return None
@@ -176,8 +185,11 @@ class Reading:
         if portion in self._portions:
             at = self._portions.index(portion)
             self._portions.remove(portion)
-            for piece in reversed(pieces):
-                self._portions.insert(at, piece)
+            if portion.place is not None and pieces[0] is portion:
+                self._ask_again(portion)
+            else:
+                for piece in reversed(pieces):
+                    self._portions.insert(at, piece)
         self._changed()
 
     def put_back(self, portions: Sequence[Portion]) -> None:
@@ -191,9 +203,20 @@ class Reading:
         reader = portion.reader
         if self.readers.get(reader.where) is not reader:
             return
-        self._forget_portions(reader)
-        reader.fetch_offset = portion.offset
+        self._ask_again(portion)
+        if isinstance(error, NotThereError):
+            return
         self._failed(reader, PenstockError(error.code, f"{reader.where}: {error.detail}"))
+
+    def _ask_again(self, portion: Portion) -> None:
+        """From this portion on, nothing of its partition was of use."""
+        reader = portion.reader
+        if self.readers.get(reader.where) is reader:
+            self._portions = deque(
+                each for each in self._portions if each.reader is not reader or each.offset < portion.offset
+            )
+            reader.fetch_offset = portion.offset
+            self._wake.set()
 
     # Reading ahead.
 
@@ -218,7 +241,7 @@ class Reading:
         for address, each in list(self._rounds.items()):
             if each.task.done():
                 del self._rounds[address]
-                await self._take_in(each)
+                await self._take_in(each, self._nearby[address])
         if self._retry_at_s is not None and asyncio.get_running_loop().time() >= self._retry_at_s:
             self._retry_at_s = None
         if self._retry_at_s is None:
@@ -251,7 +274,7 @@ class Reading:
         poll_bytes = max(POLL_BYTES_MIN, min(POLL_BYTES_MAX, share_bytes // 2))
         held: dict[Address | None, int] = {}
         for portion in self._portions:
-            held[portion.reader.leader] = held.get(portion.reader.leader, 0) + portion.size_bytes
+            held[portion.reader.leader] = held.get(portion.reader.leader, 0) + portion.held_bytes
         for address, readers in wanting.items():
             if readers and held.get(address, 0) <= max(0, share_bytes - poll_bytes):
                 self._begin_round(address, readers, poll_bytes)
@@ -270,11 +293,12 @@ class Reading:
         deadline = Deadline(wait_s + LOOK_UP_S)
         # With many, each gets only so much that the others have their turn in the same answer.
         partition_bytes = max(POLL_BYTES_MIN, poll_bytes // min(len(offsets), 4))
-        poll = Poll(offsets, topic_ids, poll_bytes, partition_bytes, POLL_WAIT_MS)
         async with self._cluster.polling(address, deadline) as connection:
+            machine = self._nearby[address].machine(connection)
+            poll = Poll(offsets, topic_ids, poll_bytes, partition_bytes, POLL_WAIT_MS, machine)
             return await self._sessions[address].poll(poll, connection, self._cluster.timeout_s(deadline, wait_s))
 
-    async def _take_in(self, done: _Round) -> None:
+    async def _take_in(self, done: _Round, nearby: Nearby) -> None:
         try:
             answer = done.task.result()
         except PenstockError as error:
@@ -289,19 +313,22 @@ class Reading:
             if self.readers.get(where) is not reader or reader.fetch_offset != done.offsets[where]:
                 continue  # It was released meanwhile, or is read elsewhere.
             if not isinstance(found, PenstockError):
-                self._keep(reader, found)
+                self._keep(reader, found, nearby)
             elif found.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._move_to_nearest(reader)
             else:
                 self._failed(reader, found)
         self._changed()
 
-    def _keep(self, reader: Reader, fetched: FetchedBatches) -> None:
+    def _keep(self, reader: Reader, fetched: FetchedBatches, nearby: Nearby) -> None:
         reader.high_watermark = fetched.high_watermark
-        if not len(fetched.batches):
+        if not len(fetched.batches) and fetched.place is None:
             reader.failures = 0
             return
-        portions = list(Portion.each(reader, fetched))
+        if fetched.place is None:
+            portions = list(Portion.each(reader, fetched, self.piece_bytes))
+        else:
+            portions = [Portion.lying(reader, fetched, nearby, is_packed=not self._rules.caller_reads)]
         reader.fetch_offset = portions[-1].next_offset
         self._portions += portions
         # An answer has room for the first partitions asked for: who had a turn goes to the end of the line.

@@ -55,6 +55,8 @@ class Poll:
     max_bytes: int
     partition_bytes: int
     max_wait_ms: int
+    machine: str = ""
+    """For who takes places of files for what is in them."""
 
 
 class _Step(NamedTuple):
@@ -155,6 +157,7 @@ def _request(poll: Poll, step: _Step) -> Request[tuple[int, Found]]:
             session_id=step.session_id,
             session_epoch=step.epoch,
             forgotten=_numbers(step.forgotten, old_ids),
+            machine=poll.machine,
         )
         return [body]
 
@@ -195,5 +198,7 @@ def _found(answer: FetchResponse, names: Mapping[UUID, str], offsets: Mapping[To
                 found[where] = refusal(row.error, f"reading {where} at offset {offsets[where]}")
             else:
                 batches = memoryview(cast(Buffer, row.records))
-                found[where] = FetchedBatches(row.high_watermark, row.log_start_offset, batches)
+                found[where] = FetchedBatches(
+                    row.high_watermark, row.log_start_offset, batches, row.place, row.next_offset
+                )
     return found

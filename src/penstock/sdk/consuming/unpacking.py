@@ -1,6 +1,7 @@
-"""Portions that are compressed, unpacked in workers before anybody opens them: no event loop is held by it.
+"""Portions that are compressed, or still to be read, unpacked in workers before anybody opens them: no event loop is
+held by it.
 
-One at a time, and one ahead of the caller, since what is unpacked takes memory; it is counted as fetched.
+One at a time, and a little ahead of the caller, since what is unpacked takes memory; it is counted as fetched.
 """
 
 import asyncio
@@ -10,20 +11,24 @@ from functools import partial
 from penstock.model.workers import Workers
 from penstock.sdk.consuming.reader import Portion
 
+READ_BYTES = 4 * 1024 * 1024
+"""Read at once of what lies in a file."""
+
 
 class Unpacking:
-    """`done` is called with a portion and what takes its place."""
+    """`done` is called with a portion and what takes its place: itself, where it cannot be unpacked."""
 
     def __init__(self, workers: Workers, done: Callable[[Portion, list[Portion]], None]) -> None:
         self._workers = workers
         self._done = done
         self._portion: Portion | None = None
 
-    def begin(self, portion: Portion) -> None:
-        """Unpack this, unless another is being unpacked."""
+    def begin(self, portion: Portion, piece_bytes: int) -> None:
+        """Unpack this, in pieces of this size, unless another is being unpacked."""
         if self._portion is None:
             self._portion = portion
-            self._workers.run(portion.unpacked).add_done_callback(partial(self._made, portion))
+            work = self._workers.run(partial(portion.unpacked, piece_bytes, max(piece_bytes, READ_BYTES)))
+            work.add_done_callback(partial(self._made, portion))
 
     def _made(self, portion: Portion, made: "asyncio.Future[list[Portion]]") -> None:
         self._portion = None

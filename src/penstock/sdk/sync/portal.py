@@ -37,6 +37,9 @@ _log = logging.getLogger("penstock.sdk")
 class Portal:
     """Runs coroutines on the thread's event loop for callers in any other thread."""
 
+    callers_wait = True
+    """Whether callers may be held up where they are."""
+
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
