@@ -25,6 +25,7 @@ from penstock.wire.fetch import (
     Fetched,
     FetchPartition,
 )
+from penstock.wire.malformed import MalformedError
 from penstock.wire.messages import ANSWER_ELEMENTS_MAX
 from penstock.wire.sink import put_count, put_string, unsigned_varint
 from penstock.wire.source import INT32, Source
@@ -172,5 +173,7 @@ def _parse_place(source: Source) -> tuple[FilePlace | None, int]:
         if tag == PLACE_TAG:
             next_offset, device, inode, position, size_bytes = PLACE.unpack(source.take(PLACE.size))
             path = source.string(compact=True)
+            if position < 0 or size_bytes <= 0:
+                raise MalformedError(f"{size_bytes} bytes at byte {position} are no place in a file")
             place = FilePlace(path or "", device, inode, position, size_bytes)
     return place, next_offset

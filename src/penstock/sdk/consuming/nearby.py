@@ -2,22 +2,31 @@
 
 What is read is what would have been sent: the same whole batches, in files that only grow. A file that is not the one
 that was meant, that may not be opened or that has become shorter is no failure: the batches are asked for again, and
-who misses several times in a row has them sent from then on. Files are opened for one reading and closed behind it: one
-that was deleted takes no room on the disk longer than that.
+who misses several times in a row in one partition has them sent from then on. A file's number may be given to another
+that gets its name too, so what is read must begin with the offset that is expected, and reach as far as was told. Files
+are opened for one reading and closed behind it: one that was deleted takes no room on the disk longer than that.
+
+A broker may tell any name. Only regular files are opened, nothing is waited for, and no more memory is taken than a
+file of that size, and a batch that could have been sent, need.
 """
 
 import os
+from stat import S_ISREG
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.file_part import FilePlace
+from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.model.names import TopicPartition
 from penstock.records._decode import room
-from penstock.records.batch import size_at, whole_end
+from penstock.records.batch import each_piece, size_at, whole_end
 from penstock.sdk.connection import Connection
 from penstock.sdk.requests import INFO
 
 MISSES_MAX = 3
 MORE_BYTES = 1024 * 1024
 """So much more is read at once where a batch would be cut."""
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class NotThereError(PenstockError):
@@ -29,55 +38,94 @@ class Nearby:
 
     def __init__(self, machine: str) -> None:
         self._machine = machine
-        self._misses = 0
+        self._misses: dict[TopicPartition, int] = {}
+        """How often in a row. Each partition's count for themselves: others may lie on a disk that can be seen."""
 
     def machine(self, connection: Connection) -> str:
         """What to tell the broker of it; "" to have everything sent."""
-        return self._machine if self._misses < MISSES_MAX and connection.serves(INFO) else ""
+        return self._machine if connection.serves(INFO) else ""
 
     def read(
-        self, place: FilePlace, size_bytes: int, scratch: bytearray | None = None
+        self,
+        where: TopicPartition,
+        place: FilePlace,
+        offset: int,
+        end_offset: int,
+        size_bytes: int,
+        scratch: bytearray | None = None,
     ) -> tuple[memoryview, FilePlace | None]:
-        """Whole batches that lie there, about so many bytes of them, and where the others lie.
+        """Whole batches that lie there, about so many bytes of them, and where the others lie. The first has `offset`,
+        and with all the others they reach `end_offset`.
 
         `scratch` is memory of `size_bytes` and `MORE_BYTES` for them, which spares making some.
         NotThereError where they do not lie there, or cannot be had. Blocks.
         """
         try:
             found = _read(place, size_bytes, scratch)
-        except OSError as error:
-            self._misses += 1
+            position, end = place.position + len(found), place.position + place.size_bytes
+            if not _is_meant(found, offset, end_offset if position == end else offset):
+                raise OSError(f"at byte {place.position} there is something else")
+        except (OSError, ValueError) as error:
+            self._missed(where)
             raise NotThereError(ErrorCode.NETWORK_EXCEPTION, f"{place.path}: {error}") from error
-        self._misses = 0
-        end = place.position + place.size_bytes
-        position = place.position + len(found)
+        self._misses.pop(where, None)
         return found, place._replace(position=position, size_bytes=end - position) if position < end else None
+
+    def _missed(self, where: TopicPartition) -> None:
+        self._misses[where] = misses = self._misses.get(where, 0) + 1
+        if misses >= MISSES_MAX:
+            self._machine = ""
+
+
+def _is_meant(found: memoryview, offset: int, end_offset: int) -> bool:
+    """Whether these are whole batches, of which the first has `offset`, and the last reaches `end_offset`."""
+    if not len(found) or whole_end(found) != len(found):
+        return False
+    first, every = (next(each_piece(found, 0, size_bytes)) for size_bytes in (1, len(found)))
+    begin_offset = int.from_bytes(found[:8], "big", signed=True)
+    return begin_offset <= offset < first.next_offset and end_offset <= every.next_offset
 
 
 def _read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
-    fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = _open(place)
     try:
-        file = os.fstat(fd)
-        if (file.st_dev, file.st_ino) != (place.device, place.inode):
-            raise FileNotFoundError("another file has its name")
         room_bytes = min(size_bytes + MORE_BYTES, place.size_bytes)
         view = memoryview(room(room_bytes) if scratch is None else scratch)[:room_bytes]
         filled = min(size_bytes, len(view))
         _fill(fd, view[:filled], place.position)
         end = whole_end(view[:filled])
-        if end == len(view):
-            return view
         following = end + size_at(view[:filled], end)
         if end < following <= len(view):
             _fill(fd, view[filled:following], place.position + filled)
             return view[:following]
         if end:
             return view[:end]
-        view = memoryview(room(following if 0 < following < place.size_bytes else place.size_bytes))
-        _fill(fd, view, place.position)  # One that is large, or what is no batch: who opens it finds out.
+        if not 0 < following <= min(place.size_bytes, REQUEST_BYTES_MAX):
+            raise OSError(f"at byte {place.position} there is no batch")
+        view = memoryview(room(following))
+        _fill(fd, view, place.position)
         return view
     finally:
         os.close(fd)
+
+
+def _open(place: FilePlace) -> int:
+    """Looked at before, since opening alone has effects on what is no file, and after, since names change."""
+    _check(os.stat(place.path), place)
+    fd = os.open(place.path, _FLAGS)
+    try:
+        _check(os.fstat(fd), place)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(file: os.stat_result, place: FilePlace) -> None:
+    if (file.st_dev, file.st_ino) != (place.device, place.inode) or not S_ISREG(file.st_mode):
+        raise FileNotFoundError("another file has its name")
+    if place.position + place.size_bytes > file.st_size:
+        raise OSError(f"it ends at byte {file.st_size}")
 
 
 def _fill(fd: int, view: memoryview, position: int) -> None:

@@ -125,7 +125,8 @@ class Portion:
         packed_bytes: int | None = None
         rest: FilePlace | None = None
         if self.place is not None and self.nearby is not None:
-            stored, rest = self.nearby.read(self.place, read_bytes, scratch)
+            where, bounds = self.reader.where, (self.offset, self.next_offset)
+            stored, rest = self.nearby.read(where, self.place, *bounds, read_bytes, scratch)
         else:
             stored, packed_bytes = memoryview(unpacked(self.stored)), self.size_bytes
         found: list[Portion] = []
@@ -136,7 +137,9 @@ class Portion:
             portion.is_packed = is_packed and len(piece) >= HEAVY_BYTES
             found.append(portion)
             offset = portion.next_offset
-        if rest is not None:
+            if next_offset >= self.next_offset:
+                break
+        if rest is not None and offset < self.next_offset:
             found.append(self._placed(offset, rest))
         elif found:
             found[-1].next_offset = self.next_offset

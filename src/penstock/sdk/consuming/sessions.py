@@ -196,6 +196,8 @@ def _found(answer: FetchResponse, names: Mapping[UUID, str], offsets: Mapping[To
                 raise ValueError("the answer is about other partitions")
             if row.error:
                 found[where] = refusal(row.error, f"reading {where} at offset {offsets[where]}")
+            elif row.place is not None and row.next_offset <= offsets[where]:
+                raise ValueError("the answer leads back")
             else:
                 batches = memoryview(cast(Buffer, row.records))
                 found[where] = FetchedBatches(
