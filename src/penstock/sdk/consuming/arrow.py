@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from penstock.model.errors import PenstockError
 from penstock.records.arrow import SCHEMA as RECORDS
 from penstock.records.arrow import decode_to_arrow
 from penstock.sdk.consuming.hand import Hand
@@ -28,12 +27,8 @@ SCHEMA = pa.schema(
 
 def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
     """The next portion with messages in it; None where there is none here that can be opened."""
-    while (portion := hand.whole()) is not None:
-        try:
-            batch = as_record_batch(portion)
-        except PenstockError as error:
-            hand.cannot_open(portion, error)
-            return None
+    while (found := hand.whole(as_record_batch)) is not None:
+        portion, batch = found
         if batch is not None:
             hand.opened.append((portion.reader.where.topic, batch.num_rows))
             return batch

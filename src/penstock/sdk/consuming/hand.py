@@ -1,16 +1,21 @@
 """What lies in a caller's hand: portions that were brought to it, and the messages of the one it has opened.
 
 Opening and taking is plain code: it waits for nothing but, where the caller may be held up, a file, and may happen in
-another thread than the engine's. So this is the one thing that both touch at once, without a lock. Invariants:
+another thread than the engine's. So this is the one thing that both touch at once. Invariants:
 
 - The caller takes from the left of `_closed`, of `_pieces` and of `_left`, the engine takes back from their right; each
-  of these is one step that no thread interrupts, so everything is taken by exactly one of them. Of a portion that is
-  open, or being read, but of which the caller has taken nothing yet (`_left` is None), the engine takes nothing back.
+  of these is one step that no thread interrupts, so everything is taken by exactly one of them, messages without a
+  lock. Of a portion that is open, but of which the caller has taken nothing yet (`_left` is None), the engine takes
+  nothing back. The caller does not leave a portion while the engine takes messages of it back (`_leaving`).
+- A portion that is being read or opened is nobody's (`_is_opening`) until that is done: nothing of it counts as taken,
+  and whatever interrupts it puts the portion back.
 - What the caller took last counts as in work until it comes for more; all before that is finished.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import TypeVar
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
@@ -19,6 +24,8 @@ from penstock.records.message import Message
 from penstock.sdk.consuming.decoding import Decode, decode_some
 from penstock.sdk.consuming.nearby import MORE_BYTES
 from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion
+
+T = TypeVar("T")
 
 ENOUGH = 1_000
 """With so many messages nobody opens a further portion to have more at once."""
@@ -44,6 +51,8 @@ class Hand:
         self._closed: deque[Portion] = deque()
         self._pieces: deque[Portion] = deque()
         """What is left of the last one that was read: it comes before those that are closed."""
+        self._leaving = Lock()
+        self._is_opening = False
         self._portion: Portion | None = None
         self._all: list[Message] = []
         self._left: deque[Message] | None = deque()
@@ -57,42 +66,61 @@ class Hand:
 
     def __len__(self) -> int:
         """How much is here: messages of the open portion, and portions."""
-        return len(self._closed) + len(self._pieces) + len(self._all if self._left is None else self._left)
+        messages = self._all if self._left is None else self._left
+        return self._is_opening + len(self._closed) + len(self._pieces) + len(messages)
 
     def open(self) -> bool:
         """Whether there are messages here; opens the next portion where there is need."""
         while self._left is not None and not self._left:
-            if self.damage is not None or not self._next(PIECE_BYTES, PIECE_BYTES):
+            opened = self._opened(Portion.open, PIECE_BYTES, PIECE_BYTES)
+            if opened is None:
                 return False
-            assert self._portion is not None
-            try:
-                self._all = self._portion.open()
-            except PenstockError as error:
-                self.damage = self._portion, error
-                self._portion = None
-                return False
-            self.opened.append((self._portion.reader.where.topic, len(self._all)))
+            portion, self._all = opened
+            self.opened.append((portion.reader.where.topic, len(self._all)))
             self._left = None if self._all else deque()
+            self._portion = portion
         return True
 
-    def _next(self, piece_bytes: int, read_bytes: int, scratch: bytearray | None = None) -> bool:
-        """Whether there is a further portion; the beginning of one that lies in a file is read, and cut in pieces."""
-        if self._portion is not None:
-            self._behind[self._portion.reader.where] = self._portion.next_offset
-            self._portion = None
+    def _opened(
+        self, opens: Callable[[Portion], T], piece_bytes: int, read_bytes: int, scratch: bytearray | None = None
+    ) -> tuple[Portion, T] | None:
+        """The next portion, and what `opens` makes of it; None where there is none, or where it is damaged.
+
+        Of one that lies in a file, that is the beginning: it is read, and cut in pieces.
+        """
+        if self.damage is not None:
+            return None
+        self._is_opening = True
         try:
-            self._portion = self._pieces.popleft() if self._pieces else self._closed.popleft()
+            portion = self._next()
+            if portion is None:
+                return None
+            try:
+                is_here = portion.place is None
+                first, *pieces = [portion] if is_here else portion.unpacked(piece_bytes, read_bytes, scratch)
+                made = opens(first)
+            except PenstockError as error:
+                self.damage = portion, error
+                return None
+            except BaseException:
+                self._pieces.appendleft(portion)
+                raise
+            self._pieces.extendleft(reversed(pieces))
+            return first, made
+        finally:
+            self._is_opening = False
+
+    def _next(self) -> Portion | None:
+        """Leave the portion that is open, for the next."""
+        with self._leaving:
+            if self._portion is not None:
+                self._behind[self._portion.reader.where] = self._portion.next_offset
+                self._portion = None
+            self._all = []
+        try:
+            return self._pieces.popleft() if self._pieces else self._closed.popleft()
         except IndexError:
-            return False
-        if self._portion.place is None:
-            return True
-        try:
-            self._portion, *pieces = self._portion.unpacked(piece_bytes, read_bytes, scratch)
-        except PenstockError as error:
-            self.cannot_open(self._portion, error)
-            return False
-        self._pieces.extendleft(reversed(pieces))
-        return True
+            return None
 
     def taker(self) -> Callable[[], Message]:
         """Takes one message after the other of the open portion; IndexError when it has no more."""
@@ -142,30 +170,25 @@ class Hand:
         self._work = {}
         return self.some_of_one(len(self))
 
-    def whole(self) -> Portion | None:
-        """The next portion that is closed, for who opens it in another way; None where there is none, or where messages
-        of an open one come before it."""
+    def whole(self, opens: Callable[[Portion], T]) -> tuple[Portion, T] | None:
+        """The next portion that is closed, and what `opens`, which keeps none of its bytes, makes of it; None where
+        there is none, where it is damaged, or where messages of an open one come before it."""
         self.turns += 1
         self.wants_columns = True
-        if self.damage is not None or self._left is None or self._left:
+        if self._left is None or self._left:
             return None
-        if not self._next(COLUMNS_BYTES + MORE_BYTES, COLUMNS_BYTES, self._scratch()):
-            return None
-        assert self._portion is not None
-        self._all = []
-        self._work = {self._portion.reader.where: self._portion.offset}
-        return self._portion
+        found = self._opened(opens, COLUMNS_BYTES + MORE_BYTES, COLUMNS_BYTES, self._scratch())
+        if found is not None:
+            portion = found[0]
+            self._work = {portion.reader.where: portion.offset}
+            self._portion = portion
+        return found
 
     def _scratch(self) -> bytearray | None:
         """Where to read what becomes columns at once, and is not needed any more then; all else is kept."""
         if self._memory is None and self.reads:
             self._memory = room(COLUMNS_BYTES + MORE_BYTES)
         return self._memory
-
-    def cannot_open(self, portion: Portion, error: PenstockError) -> None:
-        """What `whole` gave is damaged."""
-        self.damage = portion, error
-        self._portion = None
 
     def _begun(self) -> deque[Message]:
         if self._left is None:
@@ -225,14 +248,15 @@ class Hand:
                     back.appendleft(portions.pop())
             except IndexError:
                 pass
-        try:
-            while self._left is not None:
-                rest.appendleft(self._left.pop())
-        except IndexError:
-            pass
-        if rest and self._portion is not None:
-            self._all = self._all[: len(self._all) - len(rest)]
-            back.appendleft(self._portion.split(list(rest)))
+        with self._leaving:
+            try:
+                while self._left is not None:
+                    rest.appendleft(self._left.pop())
+            except IndexError:
+                pass
+            if rest and self._portion is not None:
+                self._all = self._all[: len(self._all) - len(rest)]
+                back.appendleft(self._portion.split(list(rest)))
         return list(back)
 
     def come_back(self) -> list[Portion]:
