@@ -174,7 +174,8 @@ class Reading:
                     self._unpacking.begin(portion, self.piece_bytes)
                     return None
                 del self._portions[at]
-                following = next((each for each in self._portions if each.is_packed), None)
+                waiting = (each for each in self._portions if each.is_packed and not each.reader.is_paused)
+                following = next(waiting, None)
                 if following is not None:
                     self._unpacking.begin(following, self.piece_bytes)
                 self._wake.set()
@@ -216,7 +217,7 @@ class Reading:
                 each for each in self._portions if each.reader is not reader or each.offset < portion.offset
             )
             reader.fetch_offset = portion.offset
-            self._wake.set()
+            self._begin_anew()
 
     # Reading ahead.
 
