@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from penstock.broker.capabilities import PartitionLookup, find_partition
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.file_part import FilePart
+from penstock.model.file_part import FilePart, FilePlace
 from penstock.partition.partition import Partition
 from penstock.storage.reader import Stretch
 from penstock.wire.fetch import NOT_KNOWN, Fetched, FetchPartition
@@ -38,7 +38,7 @@ class Reading:
         """Some reader is ahead of its log: an error, unless the log reaches it in time."""
         self._partitions = partitions
         self._left = max_bytes
-        self._part_ratio = NEAR_RATIO if near else 1
+        self._near = near
         self._aborted: tuple[tuple[int, int], ...] | None = () if committed else None
         self._cold: tuple[TopicRef, FetchPartition, Partition] | None = None
 
@@ -83,30 +83,47 @@ class Reading:
             # With the answer full, only the partition's state is told.
             limit = min(want.max_bytes, self._left)
             if self._left > 0:
-                found = partition.lend(want.offset, limit, self._part_ratio * limit)
+                found, place = self._lent(partition, want.offset, limit)
             else:
-                found = _nothing(partition, want.offset)
+                found, place = _nothing(partition, want.offset), None
         except PenstockError as error:
             self._fail(topic, want, partition, error)
             return True
         if found is None:
             self._cold = topic, want, partition
             return False
-        self._take(topic, want, partition, *found)
+        self._take(topic, want, partition, *found, place)
         return True
 
+    def _lent(self, partition: Partition, offset: int, limit: int) -> tuple[Stretch | None, FilePlace | None]:
+        """What there is, and its place for a reader that is near; what has none is no more than others are sent."""
+        if self._near:
+            found = partition.lend(offset, limit, NEAR_RATIO * limit)
+            if found is None or isinstance(found[0], Buffer):
+                return found, None
+            place = found[0].place()
+            if place is not None:
+                return found, place
+        return partition.lend(offset, limit), None
+
     def _take(
-        self, topic: TopicRef, want: FetchPartition, partition: Partition, data: bytes | FilePart, next_offset: int
+        self,
+        topic: TopicRef,
+        want: FetchPartition,
+        partition: Partition,
+        data: bytes | FilePart,
+        next_offset: int,
+        place: FilePlace | None = None,
     ) -> None:
-        cost = len(data) if isinstance(data, Buffer) else len(data) // self._part_ratio
+        cost = len(data) if place is None else len(data) // NEAR_RATIO
         if cost > self._left and self.size_bytes:
-            data, cost = b"", 0
+            data, cost, place = b"", 0, None
             self._left = 0
         self._left -= cost
         self.size_bytes += len(data)
         end = partition.high_watermark
         start = partition.log.start_offset
-        fetched = Fetched(want.partition, 0, end, end, start, data, self._aborted, next_offset=next_offset)
+        fetched = Fetched(want.partition, 0, end, end, start, data, self._aborted, place=place, next_offset=next_offset)
         self.fetched.append((topic, fetched))
 
     def _fail(self, topic: TopicRef, want: FetchPartition, partition: Partition | None, error: PenstockError) -> None:

@@ -78,8 +78,9 @@ class LocalPart:
         fd = self._file.fd
         try:
             path = os.readlink(f"/proc/self/fd/{fd}")  # Its name now: it may have had another when it was opened.
+            path.encode()
             found = os.fstat(fd)
-        except OSError:
+        except (OSError, UnicodeEncodeError):
             return None
         if not found.st_nlink:
             return None

@@ -17,7 +17,6 @@ from penstock.broker.request import Answer, Later, Request, Result, Work
 from penstock.model.errors import PenstockError
 from penstock.model.waiters import Cancel
 from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
-from penstock.wire.framing import Buffer
 from penstock.wire.topic_ref import TopicRef
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -232,9 +231,8 @@ class _Poll:
 
 
 def _placed(fetched: Fetched) -> Fetched:
-    """With the place of its records instead of them, if they would be sent from their file."""
-    place = None if isinstance(fetched.records, Buffer) else fetched.records.place()
-    return fetched if place is None else fetched._replace(records=b"", place=place)
+    """Without the records, where their place is told."""
+    return fetched if fetched.place is None else fetched._replace(records=b"")
 
 
 async def _fail(error: Exception) -> Answer:
