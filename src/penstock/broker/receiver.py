@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from penstock.broker.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory, Pool
 from penstock.model.limits import REQUEST_BYTES_MAX
+from penstock.records._decode import room
 from penstock.wire.framing import SIZE, SIZE_BYTES
 from penstock.wire.malformed import MalformedError
 
@@ -221,7 +222,7 @@ class Receiver:
 
 def _grown(frame: bytearray, filled: int, size: int) -> bytearray:
     if not filled:
-        return bytearray(size)
+        return room(size)
     try:
         frame += bytes(size - len(frame))
     except BufferError:

@@ -50,6 +50,20 @@ def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(check=False)
+def _put_varint(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    """Write a number where there is room for it; the place behind it."""
+    zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
+    while zigzag >= 0x80:
+        out[position] = (zigzag & 0x7F) | 0x80
+        position += 1
+        zigzag >>= 7
+    out[position] = zigzag
+    return position + 1
+
+
+@cython.cfunc
+@cython.inline
 @cython.exceptval(-2, check=True)
 def _record_size(
     timestamp_delta: cython.longlong, offset_delta: cython.longlong, body_size: cython.Py_ssize_t
@@ -423,10 +437,11 @@ class TableEncoder:
         total: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
         rows: cython.Py_ssize_t = len(self._timestamps)
+        numbers: cython.Py_ssize_t = self._numbers_size()
         for row in range(rows):
-            size: cython.Py_ssize_t = FIELDS_BYTES_MAX + max(self._values.size(row), 0) + self._headers_size(row)
-            if self._keys is not None:
-                size += max(self._keys.size(row), 0)
+            size: cython.Py_ssize_t = numbers + _sized(self._values.size(row)) + self._headers_size(row)
+            size += 1 if self._keys is None else _sized(self._keys.size(row))
+            size += _varint_size(size)
             if row > start and (total + size > limit_bytes or row - start >= limit_rows):
                 pieces.append((start, row, total))
                 start = row
@@ -435,6 +450,20 @@ class TableEncoder:
         if rows > start:
             pieces.append((start, rows, total))
         return pieces
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _numbers_size(self) -> cython.Py_ssize_t:
+        """What attributes, time and place of a record take at most, whichever rows are together in a batch."""
+        lowest: cython.longlong = 0
+        highest: cython.longlong = 0
+        row: cython.Py_ssize_t
+        for row in range(len(self._timestamps)):
+            lowest = self._timestamps[row] if row == 0 else min(lowest, self._timestamps[row])
+            highest = self._timestamps[row] if row == 0 else max(highest, self._timestamps[row])
+        # Times that are too far apart for one batch are found out when it is made.
+        span: cython.longlong = INT64_MAX if lowest < 0 and highest > INT64_MAX + lowest else highest - lowest
+        return _record_size(span, len(self._timestamps), 0)
 
     def encode(
         self,
@@ -465,7 +494,11 @@ class TableEncoder:
         likely: cython.Py_ssize_t = self._likely_size(first, rows, limit_bytes) if in_order else limit_bytes
         writer: Writer = Writer(prefix_bytes + likely, prefix_bytes, used)
         count: cython.Py_ssize_t = 0
-        for at in range(first, rows):
+        if cython.compiled and in_order and base_timestamp >= 0 and self._headers is None:
+            count = self._encode_plain(
+                writer, first, rows, limit_bytes, cython.address(lowest), cython.address(highest)
+            )
+        for at in range(first + count, rows):
             row = at if in_order else picked[at]
             timestamp = self._timestamps[row]
             key_size: cython.Py_ssize_t = -1 if self._keys is None else self._keys.size(row)
@@ -490,6 +523,86 @@ class TableEncoder:
             self._write_headers(writer, row)
             count += 1
         return writer.written(), count, lowest, highest
+
+    @cython.cfunc
+    @cython.boundscheck(False)  # `need` has been asked for the rows of all columns.
+    @cython.exceptval(-1, check=False)
+    def _encode_plain(
+        self,
+        writer: Writer,
+        first: cython.Py_ssize_t,
+        rows: cython.Py_ssize_t,
+        limit_bytes: cython.Py_ssize_t,
+        lowest: cython.p_longlong,
+        highest: cython.p_longlong,
+    ) -> cython.Py_ssize_t:
+        """Write rows, which have no headers, while nothing is special about them and there is room; how many those are.
+
+        All that changes is kept in local variables meanwhile: for all the compiler knows, the bytes that are written
+        could be the fields.
+        """
+        out: cython.p_uchar = writer._room
+        position: cython.Py_ssize_t = writer._position
+        limit: cython.Py_ssize_t = min(limit_bytes, writer._size - FIELDS_BYTES_MAX)
+        times: cython.p_const_longlong = cython.address(self._timestamps[0])
+        base: cython.longlong = times[first]
+        least: cython.longlong = base
+        most: cython.longlong = base
+        value_source: Source = self._values
+        values: cython.p_const_longlong = cython.address(value_source._offsets[value_source._first])
+        value_data: cython.p_const_uchar = cython.address(value_source._data[0])
+        value_bits: cython.p_const_uchar = cython.address(value_source._validity[0])
+        has_keys: cython.bint = self._keys is not None
+        key_source: Source = self._values if self._keys is None else self._keys
+        keys: cython.p_const_longlong = cython.address(key_source._offsets[key_source._first])
+        key_data: cython.p_const_uchar = cython.address(key_source._data[0])
+        key_bits: cython.p_const_uchar = cython.address(key_source._validity[0])
+        key_size: cython.longlong = -1
+        value_size: cython.longlong
+        length: cython.Py_ssize_t
+        count: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        bit: cython.Py_ssize_t
+        for row in range(first, rows):
+            if times[row] < 0:
+                break
+            value_size = values[row + 1] - values[row]
+            bit = value_source._first + row
+            if not value_source._all_valid and not (value_bits[bit >> 3] >> (bit & 7)) & 1:
+                value_size = -1
+            elif values[row] < 0 or value_size < 0 or values[row + 1] > value_source._limit:
+                break
+            if has_keys:
+                key_size = keys[row + 1] - keys[row]
+                bit = key_source._first + row
+                if not key_source._all_valid and not (key_bits[bit >> 3] >> (bit & 7)) & 1:
+                    key_size = -1
+                elif keys[row] < 0 or key_size < 0 or keys[row + 1] > key_source._limit:
+                    break
+            length = _record_size(times[row] - base, count, _sized(key_size) + _sized(value_size) + 1)
+            if length > limit - position - LENGTH_BYTES_MAX:
+                break
+            least = min(least, times[row])
+            most = max(most, times[row])
+            position = _put_varint(out, position, length)
+            out[position] = 0
+            position = _put_varint(out, position + 1, times[row] - base)
+            position = _put_varint(out, position, count)
+            position = _put_varint(out, position, key_size)
+            if key_size > 0:
+                memcpy(out + position, key_data + keys[row], key_size)
+                position += key_size
+            position = _put_varint(out, position, value_size)
+            if value_size > 0:
+                memcpy(out + position, value_data + values[row], value_size)
+                position += value_size
+            out[position] = 0
+            position += 1
+            count += 1
+        writer._position = position
+        lowest[0] = least
+        highest[0] = most
+        return count
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)

@@ -198,7 +198,7 @@ class TableRows:
 
     def cut(self, limit_bytes: int, limit_rows: int) -> list[tuple[int, int, int]]:
         """Where to cut the rows for batches within both limits, unless a row alone is larger: start, end, bytes."""
-        return self._encoder.cut(limit_bytes, limit_rows)
+        return self._encoder.cut(limit_bytes - HEADER_BYTES, limit_rows)
 
     @staticmethod
     def header(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
