@@ -3,7 +3,8 @@
 All of them use the same broker, one after the other and round after round, in an order that is turned in every other
 round, and each in a process of its own. Writers write to a topic of their own with one partition, and know in the end
 of every message that it is stored; acks=all, linger 5 ms, batches of a megabyte everywhere. Readers all read the same
-partition. Messages have 100 bytes and no key.
+partition. Messages have 100 bytes and no key. All run on the broker's machine, where our consumers read its files;
+"sent" is what they do on any other.
 """
 
 import argparse
@@ -71,8 +72,10 @@ CONTENDERS = (
     Contender("put and await, asyncio", "put-async", rival=AIOKAFKA, least=3.0),
     Contender(CONSUME, "confluent-many", module=READING),
     Contender("poll of many", "poll", share=4.0, rival=CONSUME, least=5.0, beside=POLL, module=READING),
+    Contender("poll of many, sent", "poll-sent", share=4.0, rival=CONSUME, beside=POLL, module=READING),
     Contender("poll of many, uncompiled", "poll", plain=True, share=0.2, rival=CONSUME, module=READING),
-    Contender("poll as Arrow", "arrow", share=6.0, rival=CONSUME, least=20.0, beside=POLL, module=READING),
+    Contender("poll as Arrow", "arrow", share=16.0, rival=CONSUME, least=20.0, beside=POLL, module=READING),
+    Contender("poll as Arrow, sent", "arrow-sent", share=8.0, rival=CONSUME, beside=POLL, module=READING),
     Contender("poll as Arrow, uncompiled", "arrow", plain=True, share=0.2, rival=CONSUME, module=READING),
     Contender(POLL, "confluent-each", share=0.5, module=READING),
     Contender("one by one", "each", share=2.0, rival=POLL, least=1.0, module=READING),

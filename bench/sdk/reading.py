@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from bench.sdk.plain import run_plain
 
@@ -90,11 +91,14 @@ def _confluent(brokers: str, topic: str):  # type: ignore[no-untyped-def]  # con
     return consumer
 
 
-def poll(brokers: str, topic: str, clock: Clock) -> int:
+def poll(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) -> int:
     import penstock
 
     total = 0
-    with penstock.connect(brokers) as client, client.consumer(topic, start="beginning") as consumer:
+    with (
+        penstock.connect(brokers) as client,
+        client.consumer(topic, start="beginning", local_files=local_files) as consumer,
+    ):
         while not clock.is_over:
             messages = consumer.poll(TIMEOUT_S, TAKE)
             for message in messages:
@@ -138,11 +142,14 @@ def each_async(brokers: str, topic: str, clock: Clock) -> int:
     return asyncio.run(read())
 
 
-def arrow(brokers: str, topic: str, clock: Clock) -> int:
+def arrow(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) -> int:
     import penstock
 
     total = 0
-    with penstock.connect(brokers) as client, client.consumer(topic, start="beginning") as consumer:
+    with (
+        penstock.connect(brokers) as client,
+        client.consumer(topic, start="beginning", local_files=local_files) as consumer,
+    ):
         while not clock.is_over:
             batch = consumer.poll_arrow(TIMEOUT_S)
             if batch is None:
@@ -156,9 +163,11 @@ READERS: dict[str, Callable[[str, str, Clock], int]] = {
     "confluent-many": confluent_many,
     "confluent-each": confluent_each,
     "poll": poll,
+    "poll-sent": partial(poll, local_files=False),
     "each": each,
     "each-async": each_async,
     "arrow": arrow,
+    "arrow-sent": partial(arrow, local_files=False),
 }
 
 

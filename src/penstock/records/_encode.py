@@ -384,6 +384,27 @@ class Source:
         raise ValueError("an Arrow column's offsets lead out of its data")
 
     @cython.cfunc
+    @cython.boundscheck(False)
+    @cython.exceptval(-2, check=True)
+    def rises(self, rows: cython.Py_ssize_t) -> cython.bint:
+        """Whether the offsets of the first rows, for which `need` has been asked, rise and lead into the data."""
+        index: cython.Py_ssize_t
+        falls: cython.Py_ssize_t = 0
+        if rows == 0:
+            return True
+        for index in range(self._first, self._first + rows):
+            falls += self._offsets[index + 1] < self._offsets[index]
+        return falls == 0 and self._offsets[self._first] >= 0 and self._offsets[self._first + rows] <= self._limit
+
+    @cython.cfunc
+    @cython.inline
+    @cython.boundscheck(False)
+    @cython.exceptval(-2, check=True)
+    def span(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """How much rows have together whose offsets rise."""
+        return self._offsets[self._first + end] - self._offsets[self._first + start]
+
+    @cython.cfunc
     @cython.exceptval(-2, check=True)
     def likely_size(self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """About what the rows from `first` on, before `rows`, have together: nothing is known of their offsets yet."""
@@ -434,22 +455,62 @@ class TableEncoder:
         and about how many bytes, not less than the records take."""
         pieces = []
         start: cython.Py_ssize_t = 0
-        total: cython.Py_ssize_t = 0
-        row: cython.Py_ssize_t
+        end: cython.Py_ssize_t
         rows: cython.Py_ssize_t = len(self._timestamps)
         numbers: cython.Py_ssize_t = self._numbers_size()
-        for row in range(rows):
-            size: cython.Py_ssize_t = numbers + _sized(self._values.size(row)) + self._headers_size(row)
-            size += 1 if self._keys is None else _sized(self._keys.size(row))
-            size += _varint_size(size)
-            if row > start and (total + size > limit_bytes or row - start >= limit_rows):
-                pieces.append((start, row, total))
-                start = row
-                total = 0
-            total += size
-        if rows > start:
-            pieces.append((start, rows, total))
+        # Of a record that shares a batch with others, no length is longer than that of the whole batch.
+        fields: cython.Py_ssize_t = numbers + 3 * _varint_size(max(limit_bytes, 1)) + 1
+        by_offsets: cython.bint = self._headers is None and self._values.rises(rows)
+        if self._keys is not None:
+            by_offsets = by_offsets and self._keys.rises(rows)
+        while start < rows:
+            most: cython.Py_ssize_t = min(rows, start + max(limit_rows, 1))
+            end = self._likely_end(start, most, limit_bytes, fields) if by_offsets else start
+            total: cython.Py_ssize_t = self._bound(start, end, fields)
+            while end < most and (end == start or not by_offsets):
+                size: cython.Py_ssize_t = self._row_size(end, numbers)
+                if end > start and total + size > limit_bytes:
+                    break
+                total += size
+                end += 1
+            pieces.append((start, end, total))
+            start = end
         return pieces
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _likely_end(
+        self,
+        start: cython.Py_ssize_t,
+        most: cython.Py_ssize_t,
+        limit_bytes: cython.Py_ssize_t,
+        fields: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """The last row before `most` up to which those from `start` on fit, found by halves: offsets rise."""
+        low: cython.Py_ssize_t = start
+        high: cython.Py_ssize_t = most
+        while low < high:
+            middle: cython.Py_ssize_t = (low + high + 1) // 2
+            if self._bound(start, middle, fields) <= limit_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _bound(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, fields: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """What these rows, which have no headers, take at most."""
+        size: cython.Py_ssize_t = (end - start) * fields + self._values.span(start, end)
+        return size if self._keys is None else size + self._keys.span(start, end)
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _row_size(self, row: cython.Py_ssize_t, numbers: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """What a row takes at most, if its numbers take so much."""
+        size: cython.Py_ssize_t = numbers + _sized(self._values.size(row)) + self._headers_size(row)
+        size += 1 if self._keys is None else _sized(self._keys.size(row))
+        return size + _varint_size(size)
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
