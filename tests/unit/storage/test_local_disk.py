@@ -36,6 +36,30 @@ def test_more_buffers_than_one_call_takes_are_all_written(disk: LocalDisk, tmp_p
     assert file.read(12_000, 0) == b"".join(parts)
 
 
+def test_large_writes_find_room_reserved_and_the_file_is_no_longer_for_it(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    part = os.urandom(256 * 1024)
+    ahead = []
+    for number in range(16):
+        file.write(part, number * len(part))
+        assert file.size() == (number + 1) * len(part)
+        ahead.append(os.stat(f"{tmp_path}/file").st_blocks * 512 - file.size())
+    assert max(ahead[:8]) < len(part), "while the file is small there is nothing ahead"
+    assert len(part) <= max(ahead) <= file.size() // 8 + 64 * 1024, "then some, and never much"
+    assert file.read(len(part), 7 * len(part)) == part
+    file.truncate(len(part))
+    file.write(part, len(part))
+    assert file.read(3 * len(part), 0) == part * 2
+
+
+def test_small_files_and_small_writes_reserve_nothing(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    for number in range(100):
+        file.write(bytes(10_000), number * 10_000)
+    file.flush()
+    assert os.stat(f"{tmp_path}/file").st_blocks * 512 <= file.size() + 64 * 1024
+
+
 def test_a_short_write_is_carried_on(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     whole = os.pwrite
