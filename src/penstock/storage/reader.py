@@ -130,7 +130,7 @@ class LogReader:
         self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, part_bytes: int
     ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
-        if part_bytes and segment.failed is None:
+        if part_bytes and limit - position >= PART_BYTES_MIN and segment.failed is None:
             lent = self._lend(segment, Place(next_offset, limit), position, offset, part_bytes, cold)
             if lent is not None:
                 return lent
