@@ -1,0 +1,312 @@
+"""Batches in files of this machine: what is read there, by whom, and what a broker cannot make a reader do."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from penstock.model.errors import PenstockError
+from penstock.model.file_part import FilePlace
+from penstock.model.names import TopicPartition
+from penstock.records.batch import encode_batch
+from penstock.sdk.answers import FetchedBatches
+from penstock.sdk.consuming import nearby
+from penstock.sdk.consuming.arrow import as_record_batch, next_record_batch
+from penstock.sdk.consuming.hand import Hand
+from penstock.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, Nearby, NotThereError
+from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
+from penstock.sdk.requests import INFO
+
+WHERE = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+COUNT = 100
+"""Messages of each batch."""
+
+
+class Broker:
+    """A connection to a broker of the same kind."""
+
+    def serves(self, api: object) -> bool:
+        return api == INFO
+
+
+def batches(*sizes: int, compression: str = "none") -> bytes:
+    """One batch for each size that its values have."""
+    random = Random(1)
+    return b"".join(
+        encode_batch(
+            [random.randbytes(size) for _ in range(COUNT)],
+            timestamps=1,
+            base_offset=COUNT * number,
+            compression=compression,
+        )
+        for number, size in enumerate(sizes)
+    )
+
+
+def placed(path: Path, position: int = 0, size_bytes: int | None = None) -> FilePlace:
+    file = path.stat()
+    size_bytes = file.st_size - position if size_bytes is None else size_bytes
+    return FilePlace(str(path), file.st_dev, file.st_ino, position, size_bytes)
+
+
+def portion(
+    place: FilePlace, end: int, *, start: int = 0, stop: int | None = None, near: Nearby | None = None
+) -> Portion:
+    reader = Reader(WHERE, start, start, UUID(int=1), stop)
+    fetched = FetchedBatches(end, 0, memoryview(b""), place, end)
+    return Portion.lying(reader, fetched, near or Nearby("here"), is_packed=False)
+
+
+def pieces_of(lying: Portion, piece_bytes: int, read_bytes: int) -> list[Portion]:
+    """All of it, read one after the other."""
+    found: list[Portion] = []
+    rest: Portion | None = lying
+    while rest is not None:
+        *read, last = rest.unpacked(piece_bytes, read_bytes)
+        found += read
+        rest = None if last.place is None else last
+        found += [last] if rest is None else []
+    return found
+
+
+@pytest.mark.parametrize("read_bytes", [70, 5_000, 50_000, 10_000_000])
+@pytest.mark.parametrize("piece_bytes", [1, 20_000, 10_000_000])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize(("start", "stop"), [(0, None), (0, 1), (150, 350), (99, 101), (700, 701), (300, 300 + COUNT)])
+def test_whatever_is_read_at_once_each_message_comes_once_and_in_order(
+    tmp_path: Path, compression: str, piece_bytes: int, read_bytes: int, start: int, stop: int | None
+) -> None:
+    sizes = [10, 100, 1000, 11_000, 1, 2000, 0, 100]
+    path = tmp_path / "log"
+    stored = batches(*sizes, compression=compression)
+    path.write_bytes(b"before" + stored + b"behind")
+    first = start // COUNT
+    skipped = len(batches(*sizes[:first], compression=compression))
+    lying = portion(placed(path, 6 + skipped, len(stored) - skipped), len(sizes) * COUNT, start=start, stop=stop)
+    found = pieces_of(lying, piece_bytes, read_bytes)
+    end = len(sizes) * COUNT if stop is None else stop
+    assert [message.offset for piece in found for message in piece.open()] == list(range(start, end))
+    assert [piece.offset for piece in found] == [start, *(piece.next_offset for piece in found[:-1])]
+    assert found[-1].next_offset == end
+
+
+def test_a_batch_larger_than_what_is_read_at_once_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(10, 2 * (COLUMNS_BYTES + MORE_BYTES) // COUNT, 10))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 3 * COUNT)])
+    found = []
+    while (batch := next_record_batch(hand)) is not None:
+        found += batch.column("offset").to_pylist()
+    assert found == list(range(3 * COUNT))
+    assert hand.positions() == {WHERE: 3 * COUNT}
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def replaced(path: Path) -> None:
+    path.write_bytes(batches(10, 10))
+
+
+def nothing(path: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize("put", [nothing, replaced, fifo, Path.mkdir])
+def test_what_has_the_name_by_now_is_not_read(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(10, 10))
+    lying = portion(placed(path), 2 * COUNT)
+    path.rename(tmp_path / "other")
+    put(path)
+    with pytest.raises(NotThereError):
+        lying.unpacked(PIECE_BYTES, PIECE_BYTES)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/full", "/proc/kmsg", "/proc/self/status", "/", "", "a\0b", "log"])
+def test_no_name_that_a_broker_tells_is_waited_for_or_read_without_end(name: str) -> None:
+    try:
+        file = os.stat(name)
+        place = FilePlace(name, file.st_dev, file.st_ino, 0, 2**31 - 1)
+    except (OSError, ValueError):
+        place = FilePlace(name, 0, 0, 0, 2**31 - 1)
+    with pytest.raises(NotThereError):
+        portion(place, 10).unpacked(PIECE_BYTES, PIECE_BYTES)
+
+
+def test_a_fifo_is_neither_opened_nor_waited_for_though_it_is_the_one_that_was_told(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(NotThereError):
+        portion(placed(path, 0, 100), 10).unpacked(PIECE_BYTES, PIECE_BYTES)
+
+
+def shorter(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def other_offsets(path: Path) -> None:
+    """As a file with the same number has, that the name was given later."""
+    path.write_bytes(encode_batch([b"later"] * COUNT, timestamps=1, base_offset=COUNT) + bytes(100_000))
+
+
+def with_length(length: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        stored = bytearray(path.read_bytes())
+        stored[8:12] = length.to_bytes(4, "big", signed=True)
+        path.write_bytes(stored)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [shorter, other_offsets, *map(with_length, (-1, -100, 0, 5, 48, 2**31 - 1, 101 * 2**20))],
+)
+def test_what_is_not_as_it_was_told_is_asked_for_again_and_not_passed_over(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(1000, 1000))
+    lying = portion(placed(path), 2 * COUNT)
+    change(path)
+    hand = Hand(reads=True)
+    for open_ in (hand.open, lambda: next_record_batch(hand)):
+        hand.give([lying])
+        assert not open_()
+        assert hand.damage is not None
+        assert (hand.damage[0], type(hand.damage[1])) == (lying, NotThereError)
+        assert hand.positions() == {}
+
+
+def test_what_ends_before_it_should_is_asked_for_again(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(1000, 1000))
+    with pytest.raises(NotThereError):
+        portion(placed(path), 2 * COUNT + 1).unpacked(PIECE_BYTES, PIECE_BYTES)
+
+
+def test_who_misses_several_times_in_a_row_in_one_partition_has_everything_sent(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(10))
+    there, gone = placed(path), placed(path)._replace(inode=0)
+    near = Nearby("here")
+
+    def read(where: TopicPartition, place: FilePlace) -> None:
+        near.read(where, place, 0, COUNT, PIECE_BYTES)
+
+    for attempt in range(2 * MISSES_MAX):
+        with pytest.raises(NotThereError):
+            read(WHERE, gone)
+        if attempt % (MISSES_MAX - 1) == 0:
+            read(WHERE, there)
+        assert near.machine(Broker()) == "here"  # type: ignore[arg-type]
+    read(WHERE, there)
+    for _ in range(MISSES_MAX):
+        assert near.machine(Broker()) == "here"  # type: ignore[arg-type]
+        read(OTHER, there)
+        with pytest.raises(NotThereError):
+            read(WHERE, gone)
+    assert near.machine(Broker()) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_reading_that_is_interrupted_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[20_000] * 4))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 4 * COUNT)])
+    read = nearby._fill
+    found: list[int] = []
+    fills = 0
+
+    def fill(fd: int, view: memoryview, position: int) -> None:
+        nonlocal fills
+        fills += 1
+        if fills % 3 == 0:
+            assert hand.positions().get(WHERE, 0) == len(found) >= hand.finished().get(WHERE, 0)
+            raise KeyboardInterrupt
+        read(fd, view, position)
+
+    monkeypatch.setattr(nearby, "_fill", fill)
+    for _ in range(100):
+        try:
+            if arrow and (batch := next_record_batch(hand)) is not None:
+                found += batch.column("offset").to_pylist()
+            elif not arrow and hand.open():
+                found += [message.offset for message in hand.some_of_one(1_000)]
+        except KeyboardInterrupt:
+            pass
+    assert found == list(range(4 * COUNT))
+
+
+def test_columns_stay_as_they_are_when_more_is_read_into_the_same_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[9_000] * 12))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 12 * COUNT)])
+    found = []
+    while (batch := next_record_batch(hand)) is not None:
+        found.append(batch)
+    (whole,) = portion(placed(path), 12 * COUNT).unpacked(10**8, 10**8)
+    expected = as_record_batch(whole)
+    assert expected is not None
+    assert len(found) > 2
+    assert [value for each in found for value in each.column("value").to_pylist()] == (
+        expected.column("value").to_pylist()
+    )
+
+
+def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    for path in paths:
+        path.write_bytes(batches(*[20_000] * 4))
+    first = portion(placed(paths[0]), 4 * COUNT)
+    second = portion(placed(paths[1]), 4 * COUNT)
+    hand = Hand(reads=True)
+    hand.give([first, second])
+    back: list[Portion] = []
+    read = nearby._read
+
+    def interfere(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
+        back.extend(hand.take_back())
+        assert hand.positions() == {}
+        assert len(hand) == 1, "what is being read is still here, to be taken back later"
+        return read(place, size_bytes, scratch)
+
+    monkeypatch.setattr(nearby, "_read", interfere)
+    assert hand.open()
+    assert back == [second]
+    taken = hand.some_of_one(1)
+    rest = hand.take_back()
+    monkeypatch.undo()
+    offsets = [message.offset for each in rest for piece in _opened(each) for message in piece.open()]
+    assert [message.offset for message in taken] + offsets == list(range(4 * COUNT))
+    assert hand.positions() == {WHERE: 1}
+
+
+def _opened(each: Portion) -> list[Portion]:
+    return [each] if each.place is None else pieces_of(each, PIECE_BYTES, PIECE_BYTES)
+
+
+def test_what_is_damaged_in_a_file_is_damaged_and_not_asked_for_as_if_it_were_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    stored = bytearray(batches(1000, 1000))
+    stored[-1] ^= 1
+    path.write_bytes(stored)
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 2 * COUNT)])
+    assert not hand.open()
+    assert hand.damage is not None
+    assert isinstance(hand.damage[1], PenstockError)
+    assert not isinstance(hand.damage[1], NotThereError)

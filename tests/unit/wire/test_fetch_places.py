@@ -1,0 +1,73 @@
+"""What a reader and a broker on the same machine tell each other in tagged fields of Fetch."""
+
+from collections.abc import Sequence
+from typing import cast
+from uuid import UUID
+
+import pytest
+
+from penstock.model.file_part import FilePlace
+from penstock.wire.fetch import (
+    FLEXIBLE_FROM,
+    PLACE,
+    Fetched,
+    FetchPartition,
+    parse_fetch_request,
+    write_fetch_response,
+)
+from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
+from penstock.wire.framing import Buffer, Piece
+from penstock.wire.malformed import MalformedError
+from penstock.wire.messages import read_request, read_response
+
+FETCH_VERSIONS = range(4, 19)
+
+
+def joined(pieces: Sequence[Piece]) -> bytes:
+    return b"".join(cast("Sequence[Buffer]", pieces))
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("machine", ["", "here", "m" * 300])
+def test_a_reader_may_name_its_machine_where_there_are_tags(version: int, machine: str) -> None:
+    topic = UUID(int=7) if version >= 13 else "events"
+    body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, machine=machine)
+    parsed = parse_fetch_request(version, memoryview(body), 0)
+    assert parsed.machine == (machine if version >= FLEXIBLE_FROM else "")
+    if machine and version >= FLEXIBLE_FROM:
+        fields = read_request("Fetch", version, memoryview(body), 0)
+        assert fields["max_wait_ms"] == 1, "who does not know the tag passes over it"
+
+
+PLACED = FilePlace("/data/orders-0/00.log", 2**64 - 1, 2**63, 2**40, 2**31 - 1)
+
+
+@pytest.mark.parametrize("version", range(FLEXIBLE_FROM, 19))
+def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
+    topic = UUID(int=7) if version >= 13 else "events"
+    told = [Fetched(0, 0, 10, 10, 0, place=PLACED, next_offset=9), Fetched(1, 0, 10, 10, 0, b"abc")]
+    body = joined(write_fetch_response(version, [(topic, told)]))
+    ((_, (first, second)),) = parse_fetch_response(version, memoryview(body), 0).topics
+    assert (first.place, first.next_offset, len(first.records)) == (PLACED, 9, 0)
+    assert (second.place, second.next_offset) == (None, -1)
+    fields = read_response("Fetch", version, memoryview(body), 0)
+    assert [bytes(row["records"]) for row in fields["responses"][0]["partitions"]] == [b"", b"abc"]
+
+
+@pytest.mark.parametrize(("position", "size_bytes"), [(-1, 10), (0, 0), (0, -1), (-(2**63), 2**31 - 1)])
+def test_a_place_that_is_none_in_a_file_is_refused(position: int, size_bytes: int) -> None:
+    place = PLACED._replace(position=position, size_bytes=size_bytes)
+    body = joined(write_fetch_response(12, [("events", [Fetched(0, place=place, next_offset=9)])]))
+    with pytest.raises(MalformedError):
+        parse_fetch_response(12, memoryview(body), 0)
+
+
+def test_a_place_that_is_cut_or_goes_on_is_refused() -> None:
+    body = joined(write_fetch_response(12, [("events", [Fetched(0, place=PLACED, next_offset=9)])]))
+    for size in range(len(body)):
+        with pytest.raises(MalformedError):
+            parse_fetch_response(12, memoryview(body)[:size], 0)
+    start = body.index(PLACE.pack(9, *PLACED[1:])) - 1
+    for size in (0, 1, body[start] - 1, body[start] + 1):
+        with pytest.raises(MalformedError):
+            parse_fetch_response(12, memoryview(body[:start] + bytes([size]) + body[start + 1 :]), 0)
