@@ -1,7 +1,10 @@
 """Batches in files of this machine: what is read there, by whom, and what a broker cannot make a reader do."""
 
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -293,6 +296,67 @@ def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
     offsets = [message.offset for each in rest for piece in _opened(each) for message in piece.open()]
     assert [message.offset for message in taken] + offsets == list(range(4 * COUNT))
     assert hand.positions() == {WHERE: 1}
+
+
+def test_each_message_is_noted_once_however_often_it_is_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[9_000] * 4))
+    hand = Hand(reads=True)
+    given = [portion(placed(path), 4 * COUNT)]
+    noted = found = 0
+    while given:
+        hand.give(given)
+        if hand.open():
+            found += len(hand.some_of_one(70))
+        given = hand.take_back()
+        noted += sum(count for _, count, _ in hand.opened)
+        size_bytes = sum(size for _, _, size in hand.opened)
+        assert size_bytes <= path.stat().st_size
+        hand.opened = []
+    assert noted == found == 4 * COUNT
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_caller_and_an_engine_in_two_threads_never_take_the_same_or_leave_any(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    count = 60 * COUNT
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[1000] * 60))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), count)])
+    found: list[int] = []
+    has_begun = threading.Event()
+
+    def call() -> None:
+        has_begun.set()
+        while hand.open():
+            if random.random() < 0.5:
+                take = hand.taker()
+                with suppress(IndexError):
+                    while True:
+                        found.append(take().offset)
+            else:
+                found.extend(message.offset for message in hand.some(random.choice([1, 50, 10_000])))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    has_begun.wait()
+    for _ in range(seed * 100):
+        len(hand)  # So much later.
+    back = hand.take_back()
+    caller.join()
+    rest = [message.offset for each in back for piece in _opened(each) for message in piece.open()]
+    assert found + rest == list(range(count))
+    assert hand.positions().get(WHERE, 0) == len(found)
+
+
+@pytest.fixture(autouse=True)
+def short_turns() -> Iterator[None]:
+    """Threads get in each other's way as often as they can."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
 
 
 def _opened(each: Portion) -> list[Portion]:

@@ -30,7 +30,7 @@ def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
     while (found := hand.whole(as_record_batch)) is not None:
         portion, batch = found
         if batch is not None:
-            hand.opened.append((portion.reader.where.topic, batch.num_rows))
+            hand.note(portion, batch.num_rows)
             return batch
     return None
 

@@ -189,9 +189,6 @@ class ConsumerEngine:
                 break
             portions.append(portion)
             size_bytes += len(portion.stored)
-            if self._asking.metrics is not NO_METRICS:
-                labels = {"topic": portion.reader.where.topic}
-                self._asking.metrics.count("bytes_read", portion.size_bytes, labels)
         self.hand.give(portions)
         return bool(portions)
 
@@ -217,9 +214,11 @@ class ConsumerEngine:
         self._source.caller_is_back()
 
     def _count_opened(self) -> None:
-        for topic, count in self.hand.opened:
-            self._asking.metrics.count("messages_read", count, {"topic": topic})
-        self.hand.opened.clear()
+        opened, self.hand.opened = self.hand.opened, []
+        if self._asking.metrics is not NO_METRICS:
+            for topic, count, size_bytes in opened:
+                self._asking.metrics.count("messages_read", count, {"topic": topic})
+                self._asking.metrics.count("bytes_read", size_bytes, {"topic": topic})
 
     def _go(self, doing: Doing, told: Change | None = None) -> None:
         """The caller has something to do now."""

@@ -45,8 +45,8 @@ class Hand:
         """How the caller has taken last."""
         self.damage: tuple[Portion, PenstockError] | None = None
         """What could not be opened, and why."""
-        self.opened: list[tuple[str, int]] = []
-        """Topics and numbers of messages of portions that were opened."""
+        self.opened: list[tuple[str, int, int]] = []
+        """Topics, numbers of messages and bytes of portions that were opened."""
         self._decode = decode
         self._closed: deque[Portion] = deque()
         self._pieces: deque[Portion] = deque()
@@ -76,10 +76,15 @@ class Hand:
             if opened is None:
                 return False
             portion, self._all = opened
-            self.opened.append((portion.reader.where.topic, len(self._all)))
+            self.note(portion, len(self._all))
             self._left = None if self._all else deque()
             self._portion = portion
         return True
+
+    def note(self, portion: Portion, count: int) -> None:
+        """That it was opened and has so many messages; what was taken back meanwhile was noted before."""
+        if not portion.was_opened:
+            self.opened.append((portion.reader.where.topic, count, portion.size_bytes))
 
     def _opened(
         self, opens: Callable[[Portion], T], piece_bytes: int, read_bytes: int, scratch: bytearray | None = None

@@ -74,6 +74,7 @@ class Portion:
         "place",
         "reader",
         "stored",
+        "was_opened",
     )
 
     def __init__(self, reader: Reader, offset: int, next_offset: int, stored: memoryview, high_watermark: int) -> None:
@@ -90,6 +91,8 @@ class Portion:
         """Where it is to be read from, while it is packed."""
         self.nearby: Nearby | None = None
         """Whom to tell whether it was there."""
+        self.was_opened = False
+        """Whether it is what is left of one that was open."""
         self._packed_bytes: int | None = None
         self._messages: list[Message] | None = None
 
@@ -176,5 +179,6 @@ class Portion:
         """The part of it that begins with `rest`, its last messages; the portion itself ends there from now on."""
         left = Portion(self.reader, rest[0].offset, self.next_offset, self.stored, self.high_watermark)
         left._messages = rest
+        left.was_opened = True
         self.next_offset = left.offset
         return left
