@@ -131,7 +131,10 @@ class LogReader:
     ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if part_bytes and limit - position >= PART_BYTES_MIN and segment.failed is None:
-            lent = self._lend(segment, Place(next_offset, limit), position, offset, part_bytes, cold)
+            stop = Place(next_offset, limit)
+            lent = self._lend(segment, stop, position, offset, part_bytes, cold)
+            if lent is None and part_bytes > max_bytes:  # So much may not be in memory where less is.
+                lent = self._lend(segment, stop, position, offset, max_bytes, cold)
             if lent is not None:
                 return lent
         if limit - position > max_bytes:
