@@ -19,6 +19,7 @@ from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.model.names import TopicPartition
 from penstock.records._decode import room
 from penstock.records.batch import each_piece, size_at, whole_end
+from penstock.records.header import HEADER_BYTES
 from penstock.sdk.connection import Connection
 from penstock.sdk.requests import INFO
 
@@ -78,12 +79,14 @@ class Nearby:
 
 
 def _is_meant(found: memoryview, offset: int, end_offset: int) -> bool:
-    """Whether these are whole batches, of which the first has `offset`, and the last reaches `end_offset`."""
-    if not len(found) or whole_end(found) != len(found):
+    """Whether of these whole batches the first has `offset`, and the last reaches `end_offset`."""
+    first_offset, behind_first = (
+        int.from_bytes(found[:8], "big", signed=True),
+        next(each_piece(found, 0, 1)).next_offset,
+    )
+    if not first_offset <= offset < behind_first:
         return False
-    first, every = (next(each_piece(found, 0, size_bytes)) for size_bytes in (1, len(found)))
-    begin_offset = int.from_bytes(found[:8], "big", signed=True)
-    return begin_offset <= offset < first.next_offset and end_offset <= every.next_offset
+    return end_offset <= behind_first or end_offset <= next(each_piece(found, 0, len(found))).next_offset
 
 
 def _read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
@@ -94,15 +97,15 @@ def _read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memor
         filled = min(size_bytes, len(view))
         _fill(fd, view[:filled], place.position)
         end = whole_end(view[:filled])
-        following = end + size_at(view[:filled], end)
-        if end < following <= len(view):
-            _fill(fd, view[filled:following], place.position + filled)
-            return view[:following]
+        size = size_at(view[:filled], end)
+        if HEADER_BYTES <= size <= len(view) - end:
+            _fill(fd, view[filled : end + size], place.position + filled)
+            return view[: end + size]
         if end:
             return view[:end]
-        if not 0 < following <= min(place.size_bytes, REQUEST_BYTES_MAX):
+        if not HEADER_BYTES <= size <= min(place.size_bytes, REQUEST_BYTES_MAX):
             raise OSError(f"at byte {place.position} there is no batch")
-        view = memoryview(room(following))
+        view = memoryview(room(size))
         _fill(fd, view, place.position)
         return view
     finally:
