@@ -163,6 +163,7 @@ def _fill(client: penstock.Client, messages: int) -> None:
 
 
 def _run(contender: Contender, bootstrap: str, topic: str, messages: int) -> Sample:
+    os.sync()  # What others have left for the disk to write is not this one's to wait for.
     command = [sys.executable, "-m", contender.module, contender.way]
     command += ["--brokers", bootstrap, "--topic", topic, "--messages", str(messages)]
     command += ["--plain"] * contender.plain

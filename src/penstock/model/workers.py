@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Protocol, TypeVar
+from threading import Event, Thread
+from typing import Any, Generic, Protocol, TypeVar, cast
+from weakref import finalize
 
 T = TypeVar("T")
 
@@ -80,3 +81,51 @@ class ThreadWorkers:
             future.set_exception(error)
         else:
             future.set_result(result)
+
+
+class Job(Generic[T]):
+    """Work that was begun beside its caller."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._is_done = Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done.is_set()
+
+    def do(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:
+            self._error = error
+        self._is_done.set()
+
+    def wait(self) -> T:
+        """Its result, or what it raised; as often as somebody asks."""
+        self._is_done.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
+
+
+class Beside:
+    """A thread for one who comes back for what it does, and needs no event loop for that; it ends with its maker."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        Thread(target=_do_all, args=(self._jobs,), name=name, daemon=True).start()
+        finalize(self, self._jobs.put, None)
+
+    def begin(self, work: Callable[[], T]) -> Job[T]:
+        job = Job(work)
+        self._jobs.put(job)
+        return job
+
+
+def _do_all(jobs: "SimpleQueue[Job[Any] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        job.do()
+        del job  # It would live on until the next comes.

@@ -268,6 +268,45 @@ def test_columns_stay_as_they_are_when_more_is_read_into_the_same_memory(tmp_pat
     )
 
 
+def test_what_was_read_ahead_is_what_is_asked_for_next_or_nothing(tmp_path: Path) -> None:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    for path, size in zip(paths, (9_000, 7_000), strict=True):
+        path.write_bytes(batches(*[size] * 6))
+    scratch = nearby.Scratch(COLUMNS_BYTES)
+    near = Nearby("here")
+
+    def read(place: FilePlace) -> tuple[bytes, FilePlace | None]:
+        found, rest = near.read(WHERE, place, 0, 0, COLUMNS_BYTES, scratch)
+        return bytes(found), rest
+
+    for path in (*paths, *paths):  # Turns away each time from what is being read ahead.
+        begun, rest = read(placed(path))
+        assert rest is not None
+        assert begun == path.read_bytes()[: len(begun)]
+    whole, rest = read(placed(paths[0]))
+    assert rest is not None
+    offset = COUNT * round(6 * len(whole) / placed(paths[0]).size_bytes)
+    further = near.read(WHERE, rest, offset, offset, COLUMNS_BYTES, scratch)[0]
+    assert whole + bytes(further) == paths[0].read_bytes()[: len(whole) + len(further)]
+
+
+def test_what_cannot_be_read_ahead_is_missed_by_who_asks_for_it_and_by_nobody_else(tmp_path: Path) -> None:
+    path, other = tmp_path / "log", tmp_path / "other"
+    for each in (path, other):
+        each.write_bytes(batches(*[9_000] * 6))
+    scratch = nearby.Scratch(COLUMNS_BYTES)
+    near = Nearby("here")
+    _, rest = near.read(WHERE, placed(path), 0, 0, COLUMNS_BYTES, scratch)
+    assert rest is not None
+    gone = rest._replace(inode=rest.inode + 1)
+    scratch.begin(gone, COLUMNS_BYTES)
+    assert bytes(near.read(WHERE, placed(other), 0, 0, COLUMNS_BYTES, scratch)[0]) in other.read_bytes()
+    scratch.begin(gone, COLUMNS_BYTES)
+    with pytest.raises(NotThereError):
+        near.read(WHERE, gone, COUNT * 2, COUNT * 2, COLUMNS_BYTES, scratch)
+    assert bytes(near.read(WHERE, placed(path), 0, 0, COLUMNS_BYTES, scratch)[0]) in path.read_bytes()
+
+
 def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

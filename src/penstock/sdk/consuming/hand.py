@@ -19,10 +19,9 @@ from typing import TypeVar
 
 from penstock.model.errors import PenstockError
 from penstock.model.names import TopicPartition
-from penstock.records._decode import room
 from penstock.records.message import Message
 from penstock.sdk.consuming.decoding import Decode, decode_some
-from penstock.sdk.consuming.nearby import MORE_BYTES
+from penstock.sdk.consuming.nearby import MORE_BYTES, Scratch
 from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ class Hand:
         self._portion: Portion | None = None
         self._all: list[Message] = []
         self._left: deque[Message] | None = deque()
-        self._memory: bytearray | None = None
+        self._memory: Scratch | None = None
         self._behind: dict[TopicPartition, int] = {}
         """Where portions end of which everything was taken."""
         self._work: dict[TopicPartition, int] | None = {}
@@ -87,7 +86,7 @@ class Hand:
             self.opened.append((portion.reader.where.topic, count, portion.size_bytes))
 
     def _opened(
-        self, opens: Callable[[Portion], T], piece_bytes: int, read_bytes: int, scratch: bytearray | None = None
+        self, opens: Callable[[Portion], T], piece_bytes: int, read_bytes: int, scratch: Scratch | None = None
     ) -> tuple[Portion, T] | None:
         """The next portion, and what `opens` makes of it; None where there is none, or where it is damaged.
 
@@ -189,10 +188,10 @@ class Hand:
             self._portion = portion
         return found
 
-    def _scratch(self) -> bytearray | None:
+    def _scratch(self) -> Scratch | None:
         """Where to read what becomes columns at once, and is not needed any more then; all else is kept."""
         if self._memory is None and self.reads:
-            self._memory = room(COLUMNS_BYTES + MORE_BYTES)
+            self._memory = Scratch(COLUMNS_BYTES)
         return self._memory
 
     def _begun(self) -> deque[Message]:

@@ -11,12 +11,14 @@ file of that size, and a batch that could have been sent, need.
 """
 
 import os
+from functools import partial
 from stat import S_ISREG
 
 from penstock.model.errors import ErrorCode, PenstockError
 from penstock.model.file_part import FilePlace
 from penstock.model.limits import REQUEST_BYTES_MAX
 from penstock.model.names import TopicPartition
+from penstock.model.workers import Beside, Job
 from penstock.records._decode import room
 from penstock.records.batch import each_piece, size_at, whole_end
 from penstock.records.header import HEADER_BYTES
@@ -53,16 +55,16 @@ class Nearby:
         offset: int,
         end_offset: int,
         size_bytes: int,
-        scratch: bytearray | None = None,
+        scratch: "Scratch | None" = None,
     ) -> tuple[memoryview, FilePlace | None]:
         """Whole batches that lie there, about so many bytes of them, and where the others lie. The first has `offset`,
         and with all the others they reach `end_offset`.
 
-        `scratch` is memory of `size_bytes` and `MORE_BYTES` for them, which spares making some.
+        With a `scratch` they are there until it is read into again, which is begun for the others.
         NotThereError where they do not lie there, or cannot be had. Blocks.
         """
         try:
-            found = _read(place, size_bytes, scratch)
+            found = _read(place, size_bytes, None) if scratch is None else scratch.read(place, size_bytes)
             position, end = place.position + len(found), place.position + place.size_bytes
             if not _is_meant(found, offset, end_offset if position == end else offset):
                 raise OSError(f"at byte {place.position} there is something else")
@@ -70,12 +72,52 @@ class Nearby:
             self._missed(where)
             raise NotThereError(ErrorCode.NETWORK_EXCEPTION, f"{place.path}: {error}") from error
         self._misses.pop(where, None)
-        return found, place._replace(position=position, size_bytes=end - position) if position < end else None
+        if position == end:
+            return found, None
+        rest = place._replace(position=position, size_bytes=end - position)
+        if scratch is not None:
+            scratch.begin(rest, size_bytes)
+        return found, rest
 
     def _missed(self, where: TopicPartition) -> None:
         self._misses[where] = misses = self._misses.get(where, 0) + 1
         if misses >= MISSES_MAX:
             self._machine = ""
+
+
+class Scratch:
+    """Memory for one who reads, makes something of it at once and then reads on; in two halves, so that a thread reads
+    what comes next into the one while its owner is at work on the other."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """For readings of so many bytes."""
+        self._half = room(size_bytes + MORE_BYTES)
+        self._other = room(size_bytes + MORE_BYTES)
+        self._beside: Beside | None = None
+        self._ahead: tuple[FilePlace, int, Job[memoryview]] | None = None
+
+    def read(self, place: FilePlace, size_bytes: int) -> memoryview:
+        """As `_read`; what was read last is gone."""
+        if self._ahead is not None:
+            place_ahead, size_ahead, job = self._ahead
+            try:
+                found = job.wait()
+            except (OSError, ValueError):
+                if (place_ahead, size_ahead) == (place, size_bytes):
+                    raise
+            finally:
+                if job.is_done:
+                    self._ahead = None
+            self._half, self._other = self._other, self._half
+            if (place_ahead, size_ahead) == (place, size_bytes):
+                return found
+        return _read(place, size_bytes, self._half)
+
+    def begin(self, place: FilePlace, size_bytes: int) -> None:
+        """Read there, as far as `read` will want it."""
+        if self._beside is None:
+            self._beside = Beside("penstock-reader")
+        self._ahead = place, size_bytes, self._beside.begin(partial(_read, place, size_bytes, self._other))
 
 
 def _is_meant(found: memoryview, offset: int, end_offset: int) -> bool:

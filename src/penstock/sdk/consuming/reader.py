@@ -12,7 +12,7 @@ from penstock.records.batch import decode_messages, each_piece, unpacked
 from penstock.records.message import Message
 from penstock.sdk.address import Address
 from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming.nearby import Nearby
+from penstock.sdk.consuming.nearby import Nearby, Scratch
 from penstock.sdk.consuming.opening import HEAVY_BYTES
 
 PIECE_BYTES = 1024 * 1024
@@ -119,7 +119,7 @@ class Portion:
         portion.place, portion.nearby, portion.is_packed = fetched.place, nearby, is_packed
         return portion
 
-    def unpacked(self, piece_bytes: int, read_bytes: int, scratch: bytearray | None = None) -> list["Portion"]:
+    def unpacked(self, piece_bytes: int, read_bytes: int, scratch: Scratch | None = None) -> list["Portion"]:
         """The same messages, not compressed, in pieces; CORRUPT_MESSAGE when they are damaged.
 
         Of what lies in a file, about `read_bytes` are read; the last of the pieces is the rest, which still does.
