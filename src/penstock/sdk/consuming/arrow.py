@@ -38,23 +38,21 @@ def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
 def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
     """Its messages, or None where it has none; CORRUPT_MESSAGE when they are damaged."""
     records = decode_to_arrow(portion.stored)
-    offsets = memoryview(records.column("offset").buffers()[1]).cast("B").cast("q")
-    if records.num_rows and (offsets[0] < portion.offset or offsets[records.num_rows - 1] >= portion.next_offset):
-        first = bisect_left(offsets, portion.offset, 0, records.num_rows)
-        records = records.slice(first, bisect_left(offsets, portion.next_offset, 0, records.num_rows) - first)
-    topic, partition = portion.reader.where
     rows = records.num_rows
     if not rows:
         return None
-    topics, partitions = _places(topic, partition, 1 << (rows - 1).bit_length())
-    return pa.RecordBatch.from_arrays(
-        [
-            topics.slice(0, rows),
-            partitions.slice(0, rows),
-            *(records.column(field.name) for field in SCHEMA if field.name not in ("topic", "partition")),
-        ],
-        schema=SCHEMA,
-    )
+    key, value, headers, timestamp, offset = records.columns
+    offsets = memoryview(offset.buffers()[1]).cast("B").cast("q")
+    if offsets[0] < portion.offset or offsets[rows - 1] >= portion.next_offset:
+        first = bisect_left(offsets, portion.offset, 0, rows)
+        rows = bisect_left(offsets, portion.next_offset, 0, rows) - first
+        key, value, headers, timestamp, offset = records.slice(first, rows).columns
+    if not rows:
+        return None
+    where = portion.reader.where
+    topics, partitions = _places(where.topic, where.partition, 1 << (rows - 1).bit_length())
+    columns = [topics.slice(0, rows), partitions.slice(0, rows), offset, timestamp, key, value, headers]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 @lru_cache(maxsize=16)
