@@ -12,7 +12,7 @@ def machine_id() -> str:
     "" where that is not known.
     """
     try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
+        with open(_BOOT_ID, "rb") as file:
+            return file.read().decode().strip()
     except OSError:
         return ""

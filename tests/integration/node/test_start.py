@@ -11,9 +11,9 @@ from msgspec import Struct
 
 WAIT_S = 60.0
 NO_GATEWAY = ("--http-port", "off", "--grpc-port", "off")
-MODULES_MAX = 496
+MODULES_MAX = 497
 """Of all kinds, most of them Python's own; with the dozen that supervise other processes, which are loaded once the
-broker is ready. A start that needs more raises it and says why."""
+broker is ready. A start that needs more raises it and says why: the last one names the machine, for readers there."""
 PROGRAM = """
 import atexit, gc, json, sys
 from penstock.cli.main import main
