@@ -165,9 +165,8 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
     records: list[Record] = []
     position = partition.log.start_offset if offset is None else offset
     while True:
-        data = partition.read(position, max_bytes)
-        if data is None:
-            data = await partition.read_cold(position, max_bytes)
+        found = partition.read(position, max_bytes)
+        data = await partition.read_cold(position, max_bytes) if found is None else found[0]
         if not data:
             return records
         if not isinstance(data, bytes | bytearray):

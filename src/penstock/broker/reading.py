@@ -98,13 +98,13 @@ class Reading:
     def _lent(self, partition: Partition, offset: int, limit: int) -> tuple[Stretch | None, FilePlace | None]:
         """What there is, and its place for a reader that is near; what has none is no more than others are sent."""
         if self._near:
-            found = partition.lend(offset, limit, NEAR_RATIO * limit)
+            found = partition.read(offset, limit, NEAR_RATIO * limit)
             if found is None or isinstance(found[0], Buffer):
                 return found, None
             place = found[0].place()
             if place is not None:
                 return found, place
-        return partition.lend(offset, limit), None
+        return partition.read(offset, limit), None
 
     def _take(
         self,
@@ -147,4 +147,4 @@ def _nothing(partition: Partition, offset: int) -> Stretch | None:
     """What a partition has for a full answer: no data, but an offset out of its range is still an error."""
     if partition.log.start_offset <= offset <= partition.high_watermark:
         return b"", offset
-    return partition.lend(offset, 1)
+    return partition.read(offset, 1)

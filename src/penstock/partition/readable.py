@@ -6,7 +6,6 @@ Invariant: nothing at or above the high watermark is handed to a reader.
 from collections.abc import Callable
 
 from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.file_part import FilePart
 from penstock.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from penstock.model.waiters import Cancel, Waiters
 from penstock.model.workers import Workers
@@ -49,14 +48,10 @@ class Readable:
         """How many readers wait here."""
         return len(self._waiters)
 
-    def read(self, offset: int, max_bytes: int) -> bytes | FilePart | None:
-        """Whole batches from the one that contains `offset`, many of them unread; b"" when there is nothing yet; None:
-        use `read_cold`. At most `max_bytes`, but always the first batch. Raises what `check_offset` raises."""
-        found = self.lend(offset, max_bytes)
-        return None if found is None else found[0]
-
-    def lend(self, offset: int, max_bytes: int, part_bytes: int | None = None) -> Stretch | None:
-        """As `read`, with the offset that follows; up to `part_bytes`, where that is given, of what stays unread."""
+    def read(self, offset: int, max_bytes: int, part_bytes: int | None = None) -> Stretch | None:
+        """Whole batches from the one that contains `offset`, many of them unread, and the offset that follows; b"" when
+        there is nothing yet; None: use `read_cold`. At most `max_bytes`, or `part_bytes`, where that is given, of what
+        stays unread, but always the first batch. Raises what `check_offset` raises."""
         self.check_offset(offset)
         if offset >= self.high_watermark:
             return b"", offset

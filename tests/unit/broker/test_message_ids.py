@@ -154,7 +154,9 @@ def test_who_writes_without_puts_cannot_mark_a_batch_as_having_ids(bit: int, tmp
         peer = await broker.peer()
         stored = await put_ids(peer, b"a") if bit == OWN_IDS else await put_numbered(peer, 0, b"a")
         assert stored.error == 0
-        marked = only_partition(broker).read(0, 10_000)
+        found = only_partition(broker).read(0, 10_000)
+        assert found is not None
+        marked = found[0]
         assert isinstance(marked, bytes)
         assert read_header(marked).attributes & bit
         result = await produce(peer, "events", marked)

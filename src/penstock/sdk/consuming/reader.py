@@ -86,9 +86,9 @@ class Portion:
         self.stored = stored
         self.high_watermark = high_watermark
         self.is_packed = False
-        """Whether it is compressed, and large: who opens it would hold the event loop for long."""
+        """Whether it is compressed, and large, or to be read: who opens it would hold the event loop for long."""
         self.place: FilePlace | None = None
-        """Where it is to be read from, while it is packed."""
+        """Where it is to be read from; None for what is here."""
         self.nearby: Nearby | None = None
         """Whom to tell whether it was there."""
         self.was_opened = False
