@@ -720,10 +720,26 @@ class BinaryColumn:
                 self._data[self._used : self._used + size] = reader._data[at : at + size]
             self._used += size
         elif size < 0:
-            self.null_count += 1
-            self._validity[self._row >> 3] &= ~(1 << (self._row & 7)) & 0xFF
+            self.nullify(self._row, row)
         self._row = row
         self._offsets[row] = self._used
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.boundscheck(False)  # Of rows that there are.
+    @cython.exceptval(-1, check=False)
+    def nullify(self, row: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+        """Let the rows before `end` be null, from `row` on; whole bytes of their bits at once."""
+        self.null_count += end - row
+        while row < end:
+            if row & 7 or end - row < 8:
+                self._validity[row >> 3] &= ~(1 << (row & 7)) & 0xFF
+                row += 1
+            else:
+                self._validity[row >> 3] = 0
+                row += 8
         return 0
 
     @cython.cfunc
@@ -869,19 +885,17 @@ class Columns:
         """Fill rows while records are plain and there is room for them; how many rows those are.
 
         All that changes is kept in local variables meanwhile: for all the compiler knows, the bytes that are written
-        could be the fields.
+        could be the fields. So are the rows without a key since the last that has one, from `keyless` on.
         """
         data: cython.p_const_uchar = cython.address(reader._data[0])
         times: cython.p_longlong = cython.address(self._timestamps[0])
         offsets: cython.p_longlong = cython.address(self._offsets[0])
         header_ends: cython.p_int = cython.address(self._header_offsets[0])
         key_ends: cython.p_int = cython.address(self.keys._offsets[0])
-        key_bits: cython.p_uchar = cython.address(self.keys._validity[0])
         key_data: cython.p_uchar = cython.address(self.keys._data[0])
         key_used: cython.Py_ssize_t = self.keys._used
         key_room: cython.Py_ssize_t = len(self.keys._data)
         value_ends: cython.p_int = cython.address(self.values._offsets[0])
-        value_bits: cython.p_uchar = cython.address(self.values._validity[0])
         value_data: cython.p_uchar = cython.address(self.values._data[0])
         value_used: cython.Py_ssize_t = self.values._used
         value_room: cython.Py_ssize_t = len(self.values._data)
@@ -896,6 +910,7 @@ class Columns:
         key_size: cython.Py_ssize_t = 0
         value: cython.Py_ssize_t = 0
         value_size: cython.Py_ssize_t = 0
+        keyless: cython.Py_ssize_t = first
         while row < end:
             following = _plain(
                 data,
@@ -914,22 +929,22 @@ class Columns:
             at = following
             times[row] = _moved(base_timestamp, time)
             offsets[row] = base_offset + delta
-            if key_size > 0:
+            if key_size >= 0:
                 memcpy(key_data + key_used, data + key, key_size)
                 key_used += key_size
-            elif key_size < 0:
-                key_bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
-                self.keys.null_count += 1
-            if value_size > 0:
+                if keyless < row:
+                    self.keys.nullify(keyless, row)
+                keyless = row + 1
+            if value_size >= 0:
                 memcpy(value_data + value_used, data + value, value_size)
                 value_used += value_size
-            elif value_size < 0:
-                value_bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
-                self.values.null_count += 1
+            else:
+                self.values.nullify(row, row + 1)
             row += 1
             key_ends[row] = key_used
             value_ends[row] = value_used
             header_ends[row] = headers
+        self.keys.nullify(keyless, row)
         reader._position = at
         self.keys._used = key_used
         self.values._used = value_used

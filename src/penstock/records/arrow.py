@@ -62,6 +62,16 @@ _BODY_BYTES_MAX = (2**31 - 1) // 3
 """Arrow's columns count their bytes with 32 bits, and replacing what is not UTF-8 can make three bytes of one."""
 
 
+class Arrays(NamedTuple):
+    """The columns of `SCHEMA`."""
+
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    timestamp: pa.Array
+    offset: pa.Array
+
+
 def decode_to_arrow(
     buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
 ) -> pa.RecordBatch:
@@ -71,6 +81,14 @@ def decode_to_arrow(
     records together, and beyond some 680 MiB Arrow's own limit does. The columns of the
     smallest records take about three times what is decompressed.
     """
+    arrays = decode_to_arrays(buffer, limit_bytes=limit_bytes, verify=verify, control=control)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=SCHEMA)
+
+
+def decode_to_arrays(
+    buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
+) -> Arrays:
+    """As `decode_to_arrow`, for those who put columns together in another way: a record batch has its price."""
     run = Run(buffer, min(limit_bytes, _BODY_BYTES_MAX))
     sizes = Sizes()
     parts: list[Callable[[Columns], None]] = []
@@ -91,7 +109,7 @@ def decode_to_arrow(
     columns = Columns(sizes, _room)
     for fill in parts:
         fill(columns)
-    return _record_batch(sizes.totals()[0], columns)
+    return _arrays(sizes.totals()[0], columns)
 
 
 def _fill_run(run: Run, start: int, end: int, verify: bool, buffer: Bytes, columns: Columns) -> None:
@@ -112,21 +130,17 @@ def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
     )
 
 
-def _record_batch(rows: int, columns: Columns) -> pa.RecordBatch:
+def _arrays(rows: int, columns: Columns) -> Arrays:
     """The filled buffers as Arrow arrays; nothing is copied."""
     offsets, timestamps, header_offsets = columns.buffers()
     keys, values, header_keys, header_values = columns.binary_buffers()
-    return pa.RecordBatch.from_arrays(
-        [
-            _binary(pa.binary(), rows, keys),
-            _binary(pa.binary(), rows, values),
-            pa.Array.from_buffers(
-                _HEADERS, rows, [None, header_offsets], children=[_headers(header_keys, header_values)]
-            ),
-            pa.Array.from_buffers(_TIMESTAMP, rows, [None, timestamps]),
-            pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
-        ],
-        schema=SCHEMA,
+    headers = _headers(header_keys, header_values)
+    return Arrays(
+        _binary(pa.binary(), rows, keys),
+        _binary(pa.binary(), rows, values),
+        pa.Array.from_buffers(_HEADERS, rows, [None, header_offsets], children=[headers]),
+        pa.Array.from_buffers(_TIMESTAMP, rows, [None, timestamps]),
+        pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
     )
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from penstock.records.arrow import SCHEMA as RECORDS
-from penstock.records.arrow import decode_to_arrow
+from penstock.records.arrow import Arrays, decode_to_arrays
 from penstock.sdk.consuming.hand import Hand
 from penstock.sdk.consuming.reader import Portion
 
@@ -37,22 +37,21 @@ def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
 
 def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
     """Its messages, or None where it has none; CORRUPT_MESSAGE when they are damaged."""
-    records = decode_to_arrow(portion.stored)
-    rows = records.num_rows
+    arrays = decode_to_arrays(portion.stored)
+    rows = len(arrays.offset)
     if not rows:
         return None
-    key, value, headers, timestamp, offset = records.columns
-    offsets = memoryview(offset.buffers()[1]).cast("B").cast("q")
+    offsets = memoryview(arrays.offset.buffers()[1]).cast("B").cast("q")
     if offsets[0] < portion.offset or offsets[rows - 1] >= portion.next_offset:
         first = bisect_left(offsets, portion.offset, 0, rows)
         rows = bisect_left(offsets, portion.next_offset, 0, rows) - first
-        key, value, headers, timestamp, offset = records.slice(first, rows).columns
-    if not rows:
-        return None
+        if not rows:
+            return None
+        arrays = Arrays(*(array.slice(first, rows) for array in arrays))
     where = portion.reader.where
     topics, partitions = _places(where.topic, where.partition, 1 << (rows - 1).bit_length())
-    columns = [topics.slice(0, rows), partitions.slice(0, rows), offset, timestamp, key, value, headers]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns = {"topic": topics.slice(0, rows), "partition": partitions.slice(0, rows)} | arrays._asdict()
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 @lru_cache(maxsize=16)
