@@ -34,6 +34,7 @@ BEFORE = 200_000
 
 MEMORY_BYTES = 320
 """For each message that is written: three times what it takes."""
+_READ = bytearray(1 << 20)
 
 IMPORT_MS_MAX = 150.0
 
@@ -110,7 +111,7 @@ def main() -> int:
         peer.prepare()
         peer.start(flush_always=arguments.flush_always)
         try:
-            found = measure(peer.bootstrap, chosen, arguments.rounds, arguments.messages)
+            found = measure(peer, chosen, arguments.rounds, arguments.messages)
         finally:
             peer.end()
     flush = "flush before every acknowledgement" if arguments.flush_always else "flush = os"
@@ -137,20 +138,21 @@ def main() -> int:
 
 
 def measure(
-    bootstrap: str, contenders: Sequence[Contender], rounds: int, messages: int
+    peer: Penstock, contenders: Sequence[Contender], rounds: int, messages: int
 ) -> Mapping[Contender, Sequence[Sample]]:
     found: dict[Contender, list[Sample]] = {each: [] for each in contenders}
-    with penstock.connect(bootstrap, timeout=60) as client:
+    with penstock.connect(peer.bootstrap, timeout=60) as client:
         _fill(client, int(messages * max((each.share for each in contenders if each.reads), default=0)))
+        files = list(peer.directory.rglob("*.log"))
         for number in range(rounds):
             for each in contenders if number % 2 == 0 else contenders[::-1]:
                 count = max(1, int(messages * each.share))
                 if each.reads:
-                    found[each].append(_run(each, bootstrap, READ_TOPIC, count))
+                    found[each].append(_run(each, peer.bootstrap, READ_TOPIC, count, files))
                 else:
                     topic = f"{each.way}-{number}-{int(each.plain)}"
                     client.create_topic(topic, partitions=1)
-                    found[each].append(_run(each, bootstrap, topic, count))
+                    found[each].append(_run(each, peer.bootstrap, topic, count))
                     client.delete_topic(topic)
                 print(f"{each.title}: {found[each][-1].rate / 1e6:.3g} M/s", file=sys.stderr, flush=True)
     return found
@@ -166,20 +168,25 @@ def _fill(client: penstock.Client, messages: int) -> None:
                 producer.put_many(READ_TOPIC, [value] * min(left, 10_000))
 
 
-def _settle(written: int) -> None:
-    """Nobody is to pay for others: not for what they have left for the disk to write, and who writes so many messages
-    not for memory that they have let go of. The host of a virtual machine takes that back within seconds, and gives it
-    again at some 500 MB/s, which the fastest would wait for and nobody else; so there is some that it has just given.
+def _settle(contender: Contender, messages: int, files: Sequence[Path]) -> None:
+    """Nobody is to pay for others, nor for the machine's host, which takes back what lies idle in memory for seconds.
+
+    What others have left for the disk to write is written. Who reads finds these files in memory. Who writes finds
+    memory that the host has just given; else it would be had at some 500 MB/s, which only the fastest wait for.
     """
     os.sync()
-    if size_bytes := written * MEMORY_BYTES:
-        with mmap.mmap(-1, size_bytes) as memory:
-            for at in range(0, size_bytes, mmap.PAGESIZE):
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(_READ):
+                pass
+    if not contender.reads:
+        with mmap.mmap(-1, messages * MEMORY_BYTES) as memory:
+            for at in range(0, len(memory), mmap.PAGESIZE):
                 memory[at] = 1
 
 
-def _run(contender: Contender, bootstrap: str, topic: str, messages: int) -> Sample:
-    _settle(0 if contender.reads else messages)
+def _run(contender: Contender, bootstrap: str, topic: str, messages: int, files: Sequence[Path] = ()) -> Sample:
+    _settle(contender, messages, files)
     command = [sys.executable, "-m", contender.module, contender.way]
     command += ["--brokers", bootstrap, "--topic", topic, "--messages", str(messages)]
     command += ["--plain"] * contender.plain
