@@ -93,9 +93,10 @@ def test_an_interrupted_caller_cancels_its_work() -> None:
     async def work() -> None:
         while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110  # nobody tells when a thread waits
             await asyncio.sleep(0)
-        signal.pthread_kill(caller, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            while True:  # One that comes just before the thread begins to wait does not wake it.
+                signal.pthread_kill(caller, signal.SIGINT)
+                await asyncio.sleep(1)
         except asyncio.CancelledError:
             cancelled.set()
             raise
