@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from penstock.records.batch import encode_batch
@@ -18,6 +18,11 @@ def bounded(examples: int) -> settings:
         max_examples=examples,
         deadline=None,
         database=None,
+        phases=[
+            Phase.explicit,
+            Phase.generate,
+            Phase.shrink,
+        ],  # Explaining may take minutes.
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 

@@ -14,7 +14,7 @@ PyArrow is large and not everybody's, so it is imported with this module and thi
 The compiled codec fills Arrow's buffers itself: no Python object is made for a record on the way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from penstock.records.header import (
     SEQUENCE_MASK,
     BatchHeader,
     Bytes,
+    CorruptBatch,
     check,
     each_batch,
     read_header,
@@ -96,20 +97,28 @@ def decode_to_arrays(
         start = run.end
         run.measure(sizes)
         parts.append(partial(_fill_run, run, start, run.end, verify, buffer))
-        special = next(each_batch(buffer, run.end), None)
-        if special is None:
-            break
-        position, header = special
-        body: Bytes = b""
-        if control or not header.is_control:
-            body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
-            sizes.add(header.record_count, len(body))
-            parts.append(partial(_fill, header, body))
+        try:
+            special = next(each_batch(buffer, run.end), None)
+            if special is None:
+                break
+            position, header = special
+            body: Bytes = b""
+            if control or not header.is_control:
+                body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
+                sizes.add(header.record_count, len(body))
+                parts.append(partial(_fill, header, body))
+        except CorruptBatch:
+            _filled(sizes, parts)  # What is wrong before it is told first.
+            raise
         run.leave_out(header.size_bytes, len(body))
+    return _arrays(sizes.totals()[0], _filled(sizes, parts))
+
+
+def _filled(sizes: Sizes, parts: Sequence[Callable[[Columns], None]]) -> Columns:
     columns = Columns(sizes, _room)
     for fill in parts:
         fill(columns)
-    return _arrays(sizes.totals()[0], columns)
+    return columns
 
 
 def _fill_run(run: Run, start: int, end: int, verify: bool, buffer: Bytes, columns: Columns) -> None:

@@ -202,3 +202,15 @@ def test_offsets_that_lead_out_of_a_column_are_refused() -> None:
     lying = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, pa.py_buffer(b"abc")])
     with pytest.raises(ValueError, match="lead out of its data"):
         encode_table(pa.table({"value": lying}), timestamp=0)
+
+
+@pytest.mark.parametrize("kinds", [("none", "lz4"), ("lz4", "none"), ("none", "none"), ("lz4", "lz4")])
+def test_of_two_batches_that_are_damaged_the_first_is_told(kinds: tuple[str, str]) -> None:
+    first, second = (encode_batch([b"%d" % n] * 9, timestamps=n, compression=kind) for n, kind in enumerate(kinds))
+    for batch in (first, second):
+        batch[-1] ^= 1
+    with pytest.raises(CorruptBatch) as alone:
+        decode_to_arrow(first)
+    with pytest.raises(CorruptBatch) as together:
+        decode_to_arrow(first + second)
+    assert str(together.value) == str(alone.value)
