@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
+from builders.local_files import Row, rows, rows_of
 from penstock.model.file_part import FilePlace
 from penstock.model.names import TopicPartition
 from penstock.sdk.consuming import nearby, unpacking
@@ -21,7 +22,6 @@ TOPIC = "orders"
 SETTINGS = {"segment.bytes": str(4 * 1024 * 1024), "max.message.bytes": str(8 * 1024 * 1024)}
 PARTITIONS = 2
 
-Row = tuple[int, int, bytes | None, bytes | None]
 Read = nearby._read
 
 
@@ -75,20 +75,11 @@ def consumer(client: penstock.Client, **options: Any) -> penstock.Consumer:
     return client.consumer(TOPIC, **({"start": "beginning", "stop": "latest"} | options))
 
 
-def rows(messages: Any) -> list[Row]:
-    return [(message.partition, message.offset, message.key, message.value) for message in messages]
-
-
 def polled(reading: penstock.Consumer) -> list[Row]:
     found: list[Row] = []
     while messages := reading.poll(max_messages=700):
         found += rows(messages)
     return found
-
-
-def rows_of(table: Any) -> list[Row]:
-    names = ("partition", "offset", "key", "value")
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
 def columns(reading: penstock.Consumer) -> list[Row]:
