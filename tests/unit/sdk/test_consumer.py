@@ -1,6 +1,7 @@
 """Consumers without a group against a whole broker, in simulated time."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -361,6 +362,54 @@ def test_a_topic_that_goes_away_is_an_error_while_it_is_read() -> None:
             await ground.client.delete_topic(TOPIC)
             with pytest.raises(PenstockError) as caught:
                 await consumer.poll(LONG_S)
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 0.1, 1.0, LONG_S])
+def test_every_poll_says_that_the_topic_is_gone_until_nobody_wants_it(timeout_s: float) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.client.create_topic("others")
+        async with ground.client.consumer([TOPIC, "others"], start="beginning") as consumer:
+            await ground.client.delete_topic(TOPIC)
+            with pytest.raises(PenstockError):
+                await consumer.poll(LONG_S)
+            for _ in range(20):
+                with pytest.raises(PenstockError, match=TOPIC) as caught:
+                    await consumer.poll(timeout_s)
+                assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await consumer.seek("beginning", ("others", 0))
+            with pytest.raises(PenstockError, match=TOPIC):
+                await consumer.poll(timeout_s)
+            await asyncio.sleep(10)
+            await consumer.pause(place())
+            assert await consumer.poll(timeout_s) == []
+            assert consumer.health().reason == ""
+            await ground.writer.put("others", [b"1", b"2"], partition=0)
+            assert values(await read(consumer, 2)) == [b"1", b"2"]
+            await consumer.resume()
+            with pytest.raises(PenstockError, match=TOPIC):
+                await read(consumer, 1)
+
+    play(story)
+
+
+@pytest.mark.parametrize("timeout_s", [0.1, LONG_S])
+def test_what_was_read_ahead_of_a_topic_that_goes_away_is_handed_out(timeout_s: float) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            assert len(await consumer.poll(LONG_S, max_messages=3)) == 3
+            await ground.client.delete_topic(TOPIC)
+            await asyncio.sleep(10)
+            found: list[bytes] = []
+            for _ in range(10):
+                with suppress(PenstockError):
+                    found += values(await consumer.poll(timeout_s, max_messages=3))
+            assert found == ground.written[0][3:]
+            with pytest.raises(PenstockError) as caught:
+                await consumer.poll(timeout_s)
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     play(story)

@@ -101,6 +101,8 @@ class AsyncConsumer(AsyncReader):
 
         None waits for ever. Failures that pass are waited out. Raised is what will not: a group or topic that is
         refused, damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
+        Without a group, a topic that is gone is UNKNOWN_TOPIC_OR_PARTITION in every call that has no messages to give,
+        unless its partitions are paused.
         """
         check_number("max_messages", max_messages, 1, INT64_MAX)
         await self._bring(timeout)

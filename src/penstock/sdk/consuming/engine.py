@@ -176,6 +176,9 @@ class ConsumerEngine:
                 return Outcome.OVER
             if self._deadline is not None and self._deadline.is_over:
                 self._go(Doing.IDLE)
+                missing = self._reading.missing
+                if missing is not None:
+                    raise PenstockError(missing.code, missing.detail)
                 return Outcome.NOTHING
             await self._wait()
 

@@ -7,6 +7,7 @@ Runs by itself from `start` to `close`; what it brings is taken with `next_porti
 - A leader is asked for a partition by one poll at a time, so its portions come in the order of their offsets.
 - Failures that may pass are waited out and asked anew, with the leader looked up again; `failure` holds the first of
   those that will not until somebody takes it, and reading stands still meanwhile.
+- As long as a topic is missing of which partitions are read and not paused, nothing is read, and `missing` says so.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ POLL_BYTES_MAX = 4 * 1024 * 1024
 POLL_BYTES_MIN = 64 * 1024
 LOOK_UP_S = 10.0
 BACKOFF_MIN_S = 0.05
+
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 log = logging.getLogger("penstock.sdk.consumer")
 
@@ -99,6 +102,8 @@ class Reading:
         self._retry_at_s: float | None = None
         """After a failure that may pass, when to try again; it stays until that is done, however time goes."""
         self._backoff_s = 0.0
+        self._missing: dict[str, PenstockError] = {}
+        """Topics that are not there, to the best of our knowledge."""
 
     # What is read.
 
@@ -140,6 +145,11 @@ class Reading:
     def pause(self, reader: Reader) -> None:
         """Hand nothing out of it and fetch no more; what is there stays."""
         reader.is_paused = True
+        if self._missing and self.missing is None:  # Nobody wants to read what is not there any longer.
+            if self.failure is not None and self.failure.code in _MISSING:
+                self.failure = None
+            self.trouble = self._retry_at_s = None
+            self._wake.set()
 
     def resume(self, reader: Reader) -> None:
         if reader.is_paused:
@@ -158,6 +168,14 @@ class Reading:
     def is_polling(self) -> bool:
         """Whether an answer is waited for."""
         return bool(self._rounds)
+
+    @property
+    def missing(self) -> PenstockError | None:
+        """What is wrong with a topic that is to be read and is not there; None where all are."""
+        if not self._missing:
+            return None
+        wanted = {reader.where.topic for reader in self.readers.values() if not reader.is_paused}
+        return next((error for topic, error in self._missing.items() if topic in wanted), None)
 
     def take_failure(self) -> PenstockError | None:
         """What is never going to work; reading tries on from now."""
@@ -251,13 +269,14 @@ class Reading:
 
     async def _find_leaders(self) -> None:
         for reader in list(self.readers.values()):
-            if reader.leader is None:
+            if reader.leader is None and not reader.is_paused:
                 try:
                     await self._cluster.same_topic(reader.where.topic, reader.topic_id, Deadline(LOOK_UP_S))
                     reader.leader = await self._cluster.leader(*reader.where, Deadline(LOOK_UP_S))
                 except PenstockError as error:
                     self._failed(reader, error)
                     return
+                self._missing.pop(reader.where.topic, None)
 
     def _begin_rounds(self) -> None:
         """Poll every leader that is asked nothing now and whose partitions have room for what it may answer."""
@@ -366,7 +385,10 @@ class Reading:
         now_s = asyncio.get_running_loop().time()
         self.trouble = Trouble(error, now_s if self.trouble is None else self.trouble.since_s)
         if self._is_final(reader, error):
-            reader.failures = 0
+            if error.code in _MISSING:
+                self._missing[reader.where.topic] = error  # Failures count on: the next is told at once.
+            else:
+                reader.failures = 0
             self.failure = self.failure or error
         self._pause()
         self._wake.set()
@@ -379,8 +401,7 @@ class Reading:
             self._retry_at_s = now_s + self._backoff_s
 
     def _is_final(self, reader: Reader, error: PenstockError) -> bool:
-        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-        if error.code is ErrorCode.CORRUPT_MESSAGE or (error.code in missing and not self._rules.waits_for_topics):
+        if error.code is ErrorCode.CORRUPT_MESSAGE or (error.code in _MISSING and not self._rules.waits_for_topics):
             reader.failures += 1
         return not error.code.retriable or reader.failures >= FEW_ATTEMPTS
 
