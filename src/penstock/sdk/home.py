@@ -82,8 +82,15 @@ class Home:
         cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
         return Asking(cluster, self._entropy, self._workers)
 
-    def adopt(self, name: str, asking: Asking, close: Callable[[], Coroutine[Any, Any, None]]) -> Life:
-        """The life of something made: `close` is awaited when it or the client ends, then its connections go."""
+    def adopt(
+        self,
+        name: str,
+        asking: Asking,
+        close: Callable[[], Coroutine[Any, Any, None]],
+        drop: Callable[[], object] | None = None,
+    ) -> Life:
+        """The life of something made: `close` is awaited when it or the client ends, then its connections go; `drop`
+        is called in the child of a fork."""
 
         async def end() -> None:
             try:
@@ -91,7 +98,7 @@ class Home:
             finally:
                 asking.cluster.close()
 
-        return Life(name, end, self.life)
+        return Life(name, end, self.life, drop)
 
     async def read(
         self, places: "Mapping[TopicPartition, Position]", limits: "Limits", wait_s: float, timeout_s: float

@@ -4,7 +4,7 @@ Invariants:
 - What was made ends before its maker, the newest first, and everything ends once. Whoever ends what is being ended by
   another waits for that: a maker does not pull away what those it made still need to end well.
 - After a fork, whatever lived belongs to the parent process alone: in the child it refuses every use, and ending it
-  there touches neither sockets nor threads, which the parent still uses.
+  there touches neither sockets nor threads, which the parent still uses. What it had ready for its user is dropped.
 """
 
 import asyncio
@@ -20,11 +20,19 @@ from penstock.model.errors import ErrorCode, PenstockError
 class Life:
     """One client, producer or consumer, from its making to its end. `over` is None while it may be used."""
 
-    def __init__(self, name: str, end: Callable[[], Coroutine[Any, Any, None]], maker: "Life | None" = None) -> None:
-        """`end` is awaited, on the event loop, when it ends; it may raise what got lost thereby."""
+    def __init__(
+        self,
+        name: str,
+        end: Callable[[], Coroutine[Any, Any, None]],
+        maker: "Life | None" = None,
+        drop: Callable[[], object] | None = None,
+    ) -> None:
+        """`end` is awaited, on the event loop, when it ends; it may raise what got lost thereby. `drop` is called in
+        the child of a fork, and must wait for nothing: whoever had a lock is not there."""
         self.name = name
         self.over: ErrorCode | None = None
         self._end = end
+        self._drop = drop
         self._ended = asyncio.Event()
         self._maker = maker
         self._made: dict[Self, None] = {}
@@ -99,6 +107,8 @@ class Life:
 
     def _leave_to_parent(self) -> None:
         self.over = ErrorCode.CLIENT_MISUSED
+        if self._drop is not None:
+            self._drop()
         for made in list(self._made):
             made._leave_to_parent()
 

@@ -188,6 +188,11 @@ class Hand:
             self._portion = portion
         return found
 
+    def drop(self) -> None:
+        """Hand out nothing more, nor to a loop that is under way: it asks for more, and is told why there is none."""
+        if self._left is not None:
+            self._left.clear()
+
     def _scratch(self) -> Scratch | None:
         """Where to read what becomes columns at once, and is not needed any more then; all else is kept."""
         if self._memory is None and self.reads:

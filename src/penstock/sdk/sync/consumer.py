@@ -83,7 +83,7 @@ class Consumer(Reader):
         notice = None if self._on_health is None else self._notice
         home.life.check()
         self._engine = portal.call(partial(ConsumerEngine, asking, self._hand, settings, notice))
-        life = home.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done))
+        life = home.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done), self._hand.drop)
         super().__init__(portal, home, life)
         self._asking = asking
 

@@ -48,7 +48,7 @@ class Subscription(Reader):
         asking = home.asking(Role.CONSUMER)
         home.life.check()
         self._engine = portal.call(partial(SubscriptionEngine, asking, settings))
-        super().__init__(portal, home, home.adopt("subscription", asking, self._end))
+        super().__init__(portal, home, home.adopt("subscription", asking, self._end, lambda: self._left.clear()))
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" for group {self.group!r}"
