@@ -37,6 +37,12 @@ class NoMetrics:
 NO_METRICS = NoMetrics()
 
 
+def count_read(metrics: Metrics, topic: str, messages: int, size_bytes: int) -> None:
+    """That so much of a topic was read, whichever way."""
+    metrics.count("messages_read", messages, {"topic": topic})
+    metrics.count("bytes_read", size_bytes, {"topic": topic})
+
+
 def check_metrics(given: object) -> None:
     """INVALID_SETTING for what cannot be told; None is nobody."""
     if given is not None and not all(callable(getattr(given, name, None)) for name in ("count", "observe")):

@@ -98,3 +98,27 @@ def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(penst
     assert noted.counted["messages_put", "counted"] == 3
     assert noted.counted["messages_read", "counted"] == 3
     assert noted.counted["bytes_read", "counted"] > 0
+
+
+@pytest.mark.parametrize("way", ["subscription", "iterators", "iterator calls"])
+def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, penstock_bootstrap: str) -> None:
+    noted = Noted()
+    topic = f"counted-{way.replace(' ', '-')}"
+    with penstock.connect(penstock_bootstrap, metrics=noted) as client:
+        client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
+        if way == "subscription":
+            with client.subscription(topic, start="beginning") as subscription:
+                assert len(subscription.poll(60)) == 3
+                assert subscription.poll(0.1) == []
+        elif way == "iterators":
+            with client.iterators(topic, group=topic) as iterators:
+                batch = iterators.poll(60)
+                assert batch is not None
+                assert len(batch.messages) == 3
+                assert iterators.poll(0.1) is None
+        else:
+            calls = client.iterator_calls()
+            calls.join(topic, "a")
+            assert len(calls.read(calls.get(topic, "a", topic, 0)).messages) == 3
+    assert noted.counted["messages_read", topic] == 3
+    assert noted.counted["bytes_read", topic] > 0

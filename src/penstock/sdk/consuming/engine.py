@@ -28,7 +28,7 @@ from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, R
 from penstock.sdk.consuming.reading import Reading, ReadingRules
 from penstock.sdk.consuming.source import Change, Source
 from penstock.sdk.errand import Errand
-from penstock.sdk.metrics import NO_METRICS
+from penstock.sdk.metrics import NO_METRICS, count_read
 from penstock.sdk.requests import LATEST
 from penstock.sdk.retry import Deadline
 from penstock.sdk.starting import Starting
@@ -219,9 +219,8 @@ class ConsumerEngine:
     def _count_opened(self) -> None:
         opened, self.hand.opened = self.hand.opened, []
         if self._asking.metrics is not NO_METRICS:
-            for topic, count, size_bytes in opened:
-                self._asking.metrics.count("messages_read", count, {"topic": topic})
-                self._asking.metrics.count("bytes_read", size_bytes, {"topic": topic})
+            for each in opened:
+                count_read(self._asking.metrics, *each)
 
     def _go(self, doing: Doing, told: Change | None = None) -> None:
         """The caller has something to do now."""

@@ -12,6 +12,7 @@ from penstock.sdk.core import Request
 from penstock.sdk.groups import Coordinators
 from penstock.sdk.iterating import requests
 from penstock.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from penstock.sdk.metrics import count_read
 from penstock.sdk.retry import Deadline
 
 T = TypeVar("T")
@@ -67,7 +68,10 @@ class CallEngine:
             else:
                 async with cluster.polling(server, deadline) as connection:
                     closed = await connection.request(request, cluster.timeout_s(deadline, wait_s))
-            return await opened(self._asking.workers, closed.stored, closed.opened)
+            batch = await opened(self._asking.workers, closed.stored, closed.opened)
+            if batch.messages:
+                count_read(self._asking.metrics, iterator.topic, len(batch.messages), len(closed.stored))
+            return batch
 
         return await self._asking.retrying(ask, deadline, iterator.topic)
 

@@ -26,6 +26,7 @@ from penstock.sdk.asking import Asking
 from penstock.sdk.consuming.opening import is_heavy
 from penstock.sdk.errand import Errand
 from penstock.sdk.groups import Coordinators, Groups
+from penstock.sdk.metrics import count_read
 from penstock.sdk.retry import FEW_ATTEMPTS, Attempts, Deadline
 from penstock.sdk.starting import Starting
 from penstock.sdk.subscribing.options import EngineSettings, StreamSettings
@@ -211,6 +212,7 @@ class SubscriptionEngine:
         if not messages:
             self.finish(where, next_offset)  # Places without messages need nobody's hand.
             return None
+        count_read(self._asking.metrics, where.topic, len(messages), len(arrived.stored))
         return Portion(where, messages, position, next_offset)
 
     def finish(self, where: TopicPartition, offset: int) -> None:
