@@ -197,18 +197,27 @@ class Cluster:
 
     async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
         """The topic as remembered, or as the cluster describes it now; its error there is raised."""
-        check_topic_name(name)
-        view = self.remembered(name)
-        if view is None:
-            described = await self.refresh([name], deadline, auto_create=auto_create)
-            view = described.topics.get(name)
-            if view is None:
-                raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, f"topic {name!r}")
-            if view.error_number:
-                if view.error_number == ErrorCode.INVALID_TOPIC.number:
-                    check_new_topic_name(name)  # Such an answer has no room for what is wrong with it.
-                raise refusal(view.error_number, f"topic {name!r}")
+        view = self.remembered(name) or (await self.topics([name], deadline, auto_create=auto_create))[name]
+        if isinstance(view, PenstockError):
+            raise view
         return view
+
+    async def topics(
+        self, names: Sequence[str], deadline: Deadline, *, auto_create: bool = False
+    ) -> dict[str, TopicView | PenstockError]:
+        """These as remembered, or as the cluster describes them now, asked once for all; errors there are values."""
+        for name in names:
+            check_topic_name(name)
+        known: dict[str, TopicView | PenstockError] = {}
+        for name in names:
+            view = self.remembered(name)
+            if view is not None:
+                known[name] = view
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            described = await self.refresh(unknown, deadline, auto_create=auto_create)
+            known |= {name: _described(name, described) for name in unknown}
+        return known
 
     async def same_topic(self, name: str, topic_id: UUID, deadline: Deadline) -> None:
         """UNKNOWN_TOPIC_OR_PARTITION when the topic's id is another than this: it was made again."""
@@ -306,3 +315,15 @@ class Cluster:
     def _check_open(self) -> None:
         if self._closed:
             raise PenstockError(ErrorCode.CLIENT_CLOSED, "the client is closed")
+
+
+def _described(name: str, cluster: ClusterView) -> TopicView | PenstockError:
+    view = cluster.topics.get(name)
+    if view is None:
+        return refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, f"topic {name!r}")
+    if view.error_number == ErrorCode.INVALID_TOPIC.number:
+        try:
+            check_new_topic_name(name)  # Such an answer has no room for what is wrong with it.
+        except PenstockError as error:
+            return error
+    return refusal(view.error_number, f"topic {name!r}") if view.error_number else view

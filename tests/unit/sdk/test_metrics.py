@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import penstock
+from builders import simulated_consumers
 from builders.scripted_broker import Cut, Refuse, Scene, play
+from builders.simulated_consumers import GROUP, LONG_S, Ground
 from penstock.model.errors import ErrorCode
 from penstock.testing.simulated_clock import SimulatedClock
 
@@ -122,3 +124,27 @@ def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, pen
             assert len(calls.read(calls.get(topic, "a", topic, 0)).messages) == 3
     assert noted.counted["messages_read", topic] == 3
     assert noted.counted["bytes_read", topic] > 0
+
+
+@pytest.mark.parametrize("way", ["consumer", "consumer of a group", "subscription"])
+def test_what_many_topics_are_is_asked_in_as_many_requests_as_for_one(way: str) -> None:
+    async def asked(ground: Ground, topics: list[str]) -> int:
+        noted = Noted()
+        client = await ground.machine.connect("counted", metrics=noted)
+        options: Any = {"start": "beginning"} | ({"group": GROUP} if way == "consumer of a group" else {})
+        async with getattr(client, way.split()[0])(topics, **options) as reader:
+            for topic in topics:
+                await ground.writer.put(topic, [b"1"], partition=0)
+            found = 0
+            while found < len(topics):
+                found += len(await reader.poll(LONG_S))
+        await client.close()
+        return sum(count for (_, *labels), count in noted.observed.items() if labels[-1] == "Metadata")
+
+    async def story(ground: Ground) -> None:
+        many = [f"many-{number}" for number in range(20)]
+        for topic in ["one", *many]:
+            await ground.client.create_topic(topic)
+        assert await asked(ground, many) <= await asked(ground, ["one"])
+
+    simulated_consumers.play(story)

@@ -51,6 +51,7 @@ class Alone:
         self._look_again_s = self._loop.time() + LOOK_AGAIN_S
 
     async def _places(self, deadline: Deadline) -> list[TopicPartition]:
+        await self._asking.retrying(partial(self._asking.cluster.topics, self._topics, deadline), deadline)
         places = []
         for topic in self._topics:
             numbers = await self._asking.retrying(partial(self._numbers, topic, deadline), deadline, topic)

@@ -275,14 +275,11 @@ class Membership:
     async def _names(self) -> dict[UUID, str]:
         """Its topics' names by their ids; `missing` has those that have none."""
         names: dict[UUID, str] = {}
-        for topic in self._topics:
-            try:
-                view = await self._asking.cluster.topic(topic, Deadline(COMMIT_TIMEOUT_S))
-            except PenstockError as error:
-                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                continue
-            names[view.topic_id] = topic
+        for topic, view in (await self._asking.cluster.topics(self._topics, Deadline(COMMIT_TIMEOUT_S))).items():
+            if not isinstance(view, PenstockError):
+                names[view.topic_id] = topic
+            elif view.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise view
         self.missing = sorted(set(self._topics) - set(names.values()))
         return names
 

@@ -370,9 +370,10 @@ class SubscriptionEngine:
             self.positions.setdefault(where, 0)
 
     async def _places(self, deadline: Deadline) -> list[TopicPartition]:
-        chosen = self._settings.partitions
+        chosen, topics = self._settings.partitions, self._settings.topics
+        await self._asking.retrying(partial(self._asking.cluster.topics, topics, deadline), deadline)
         places = []
-        for topic in self._settings.topics:
+        for topic in topics:
             find = partial(self._asking.cluster.topic, topic, deadline)
             view = await self._asking.retrying(find, deadline, topic)
             self._topic_ids.setdefault(topic, view.topic_id)
