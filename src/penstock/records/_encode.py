@@ -133,13 +133,7 @@ class Writer:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def varint(self, value: cython.longlong) -> cython.int:
-        zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
-        while zigzag >= 0x80:
-            self._room[self._position] = (zigzag & 0x7F) | 0x80
-            self._position += 1
-            zigzag >>= 7
-        self._room[self._position] = zigzag
-        self._position += 1
+        self._position = _put_varint(self._room, self._position, value)
         return 0
 
     @cython.cfunc
