@@ -92,10 +92,6 @@ class Job(Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
 
-    @property
-    def is_done(self) -> bool:
-        return self._is_done.is_set()
-
     def do(self) -> None:
         try:
             self._result = self._work()
@@ -103,9 +99,13 @@ class Job(Generic[T]):
             self._error = error
         self._is_done.set()
 
-    def wait(self) -> T:
-        """Its result, or what it raised; as often as somebody asks."""
+    def join(self) -> None:
+        """Wait until it is done, whatever came of it: what is raised here is not of the work."""
         self._is_done.wait()
+
+    def result(self) -> T:
+        """What it gave, or raised; as often as somebody asks. Waits for it."""
+        self.join()
         if self._error is not None:
             raise self._error
         return cast("T", self._result)
@@ -116,8 +116,8 @@ class Beside:
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        finalize(self, self._jobs.put, None)  # First: who is interrupted while the thread starts leaves none behind.
         Thread(target=_do_all, args=(self._jobs,), name=name, daemon=True).start()
-        finalize(self, self._jobs.put, None)
 
     def begin(self, work: Callable[[], T]) -> Job[T]:
         job = Job(work)

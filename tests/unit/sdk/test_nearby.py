@@ -307,6 +307,50 @@ def test_what_cannot_be_read_ahead_is_missed_by_who_asks_for_it_and_by_nobody_el
     assert bytes(near.read(WHERE, placed(path), 0, 0, COLUMNS_BYTES, scratch)[0]) in path.read_bytes()
 
 
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, TimeoutError, ValueError])
+def test_who_is_interrupted_while_it_waits_for_the_thread_does_not_read_into_the_same_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException]
+) -> None:
+    path, other = tmp_path / "log", tmp_path / "other"
+    for each, size in ((path, 9_000), (other, 7_000)):
+        each.write_bytes(batches(*[size] * 6))
+    goes_on = threading.Lock()
+    read = nearby._read
+
+    def late(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
+        with goes_on:
+            return read(place, size_bytes, scratch)
+
+    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        raise interruption
+
+    scratch = nearby.Scratch(COLUMNS_BYTES)
+    with monkeypatch.context() as patched, goes_on:
+        patched.setattr(nearby, "_read", late)
+        scratch.begin(placed(path), COLUMNS_BYTES)
+        patched.setattr(nearby, "_read", read)
+        patched.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(interruption):
+            scratch.read(placed(other), COLUMNS_BYTES)
+    found = scratch.read(placed(other), COLUMNS_BYTES)
+    assert bytes(found) == other.read_bytes()[: len(found)]
+
+
+def test_where_no_thread_can_be_had_everything_is_read_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[9_000] * 6))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 6 * COUNT)])
+    found = []
+    while (batch := next_record_batch(hand)) is not None:
+        found += batch.column("offset").to_pylist()
+    assert found == list(range(6 * COUNT))
+
+
 def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

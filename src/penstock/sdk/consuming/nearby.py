@@ -100,23 +100,20 @@ class Scratch:
         """As `_read`; what was read last is gone."""
         if self._ahead is not None:
             place_ahead, size_ahead, job = self._ahead
-            try:
-                found = job.wait()
-            except (OSError, ValueError):
-                if (place_ahead, size_ahead) == (place, size_bytes):
-                    raise
-            finally:
-                if job.is_done:
-                    self._ahead = None
+            job.join()  # Until then the other half is the thread's, also for who is interrupted here.
+            self._ahead = None
             self._half, self._other = self._other, self._half
             if (place_ahead, size_ahead) == (place, size_bytes):
-                return found
+                return job.result()
         return _read(place, size_bytes, self._half)
 
     def begin(self, place: FilePlace, size_bytes: int) -> None:
         """Read there, as far as `read` will want it."""
         if self._beside is None:
-            self._beside = Beside("penstock-reader")
+            try:
+                self._beside = Beside("penstock-reader")
+            except RuntimeError:  # There are no more threads to be had: `read` does it by itself.
+                return
         self._ahead = place, size_bytes, self._beside.begin(partial(_read, place, size_bytes, self._other))
 
 
