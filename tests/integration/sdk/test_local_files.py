@@ -248,6 +248,16 @@ def test_no_file_of_a_paused_partition_is_read_ahead(
     assert len(ahead) <= 1 < len(places), "only what was begun before"
 
 
+def test_the_thread_that_reads_ahead_ends_when_the_consumer_is_closed(client: penstock.Client) -> None:
+    before = threading.enumerate()
+    with consumer(client) as reading:
+        assert reading.poll_arrow() is not None
+        new = [each for each in threading.enumerate() if each not in before]
+        (thread,) = (each for each in new if each.name == "penstock-reader")
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_members_of_a_group_share_files_and_skip_nothing(client: penstock.Client, sent: list[list[Row]]) -> None:
     everything = {row[:2] for rows_of_one in sent for row in rows_of_one}
     found: set[tuple[int, int]] = set()

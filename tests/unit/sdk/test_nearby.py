@@ -351,6 +351,21 @@ def test_where_no_thread_can_be_had_everything_is_read_without(tmp_path: Path, m
     assert found == list(range(6 * COUNT))
 
 
+def test_a_hand_that_is_closed_keeps_neither_memory_nor_a_thread(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[9_000] * 6))
+    hand = Hand(reads=True)
+    hand.give([portion(placed(path), 6 * COUNT)])
+    before = threading.enumerate()
+    assert next_record_batch(hand) is not None
+    (thread,) = (each for each in threading.enumerate() if each not in before)
+    hand.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert next_record_batch(hand) is None
+    assert hand._memory is None
+
+
 def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

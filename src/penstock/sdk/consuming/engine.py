@@ -120,8 +120,7 @@ class ConsumerEngine:
             self._forget_recall()
             self._source.finish(self.hand.positions() if finish else self.hand.finished())
             self._count_opened()
-            self.hand.take_back()  # Whoever is in the middle of a loop is handed out nothing more.
-            self.hand.give(())
+            self.hand.close()  # Whoever is in the middle of a loop is handed out nothing more.
             await self._source.close()
         finally:
             await self._reading.close()

@@ -217,6 +217,13 @@ class Hand:
         self._pieces = deque()
         self._closed = deque(portions)
 
+    def close(self) -> None:
+        """Nothing is left here for the caller, and nothing will be: neither portions nor memory nor a thread."""
+        self.take_back()
+        self.give(())
+        self.reads = False
+        self._memory = None
+
     def forget(self, where: TopicPartition) -> None:
         """What the caller has of this partition does not count any longer."""
         self._behind.pop(where, None)
