@@ -24,6 +24,9 @@ SCHEMA = pa.schema(
 )
 """The topic is stored once for each record batch."""
 
+SHARED_ROWS_MAX = 128 * 1024
+"""Of larger record batches nothing is kept for those to come: a few compressed bytes can be millions of rows."""
+
 
 def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
     """The next portion with messages in it; None where there is none here that can be opened."""
@@ -49,17 +52,22 @@ def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
             return None
         arrays = Arrays(*(array.slice(first, rows) for array in arrays))
     where = portion.reader.where
-    topics, partitions = _places(where.topic, where.partition, 1 << (rows - 1).bit_length())
+    shared_rows = 1 << (rows - 1).bit_length()
+    is_shared = shared_rows <= SHARED_ROWS_MAX
+    topics, partitions = _shared_places(*where, shared_rows) if is_shared else _places(*where, rows)
     columns = {"topic": topics.slice(0, rows), "partition": partitions.slice(0, rows)} | arrays._asdict()
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-@lru_cache(maxsize=16)
 def _places(topic: str, partition: int, rows: int) -> tuple[pa.Array, pa.Array]:
-    """The columns that are the same in every row; record batches of one partition share them."""
+    """The columns that are the same in every row."""
     zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
     topics = pa.DictionaryArray.from_arrays(zeros, pa.array([topic]))
     return topics, pa.repeat(pa.scalar(partition, pa.int32()), rows)
+
+
+_shared_places = lru_cache(maxsize=16)(_places)
+"""Record batches of one partition share them."""
 
 
 def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
