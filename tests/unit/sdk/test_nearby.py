@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from types import FrameType
 from uuid import UUID
 
 import pytest
 
+from penstock.model import workers
 from penstock.model.errors import PenstockError
 from penstock.model.file_part import FilePlace
 from penstock.model.names import TopicPartition
 from penstock.records.batch import encode_batch
 from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming import nearby
+from penstock.sdk.consuming import hand as hand_module
+from penstock.sdk.consuming import nearby, reader
 from penstock.sdk.consuming.arrow import as_record_batch, next_record_batch
 from penstock.sdk.consuming.hand import Hand
 from penstock.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, Nearby, NotThereError
@@ -27,6 +30,8 @@ WHERE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
 COUNT = 100
 """Messages of each batch."""
+READING = {module.__file__ for module in (hand_module, nearby, reader, workers)}
+"""Where a caller may be while it reads."""
 
 
 class Broker:
@@ -249,6 +254,58 @@ def test_a_reading_that_is_interrupted_begins_again(
         except KeyboardInterrupt:
             pass
     assert found == list(range(4 * COUNT))
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_wherever_a_signal_interrupts_reading_it_goes_on_at_the_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool
+) -> None:
+    monkeypatch.setattr(hand_module, "COLUMNS_BYTES", 30_000)
+    monkeypatch.setattr(hand_module, "PIECE_BYTES", 30_000)
+    monkeypatch.setattr(nearby, "MORE_BYTES", 10_000)
+    path = tmp_path / "log"
+    path.write_bytes(batches(*[100] * 9))
+    interrupted = 0
+    while _interrupted_at_call(placed(path), interrupted, arrow=arrow):
+        interrupted += 1
+    assert interrupted > 100
+
+
+def _interrupted_at_call(place: FilePlace, which: int, *, arrow: bool) -> bool:
+    """Whether there are so many calls, after one of which a signal was handled, while all of a file is read."""
+    hand = Hand(reads=True)
+    hand.give([portion(place, 9 * COUNT)])
+    calls = 0
+
+    def signalled(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        if event in ("call", "c_return") and frame.f_code.co_filename in READING:
+            calls += 1
+            if calls == which + 1:
+                raise KeyboardInterrupt
+
+    def some() -> list[int]:
+        if arrow:
+            batch = next_record_batch(hand)
+            return [] if batch is None else batch.column("offset").to_pylist()
+        return [message.offset for message in hand.some(1_000)] if hand.open() else []
+
+    while True:
+        position = hand.positions().get(WHERE, 0)
+        found: list[int] | None = None
+        sys.setprofile(signalled)
+        try:
+            found = some()
+        except KeyboardInterrupt:
+            continue
+        finally:
+            sys.setprofile(None)
+        if not found:
+            break
+        assert found == list(range(position, found[-1] + 1))
+    assert position == 9 * COUNT
+    assert not len(hand)
+    return calls > which
 
 
 def test_columns_stay_as_they_are_when_more_is_read_into_the_same_memory(tmp_path: Path) -> None:

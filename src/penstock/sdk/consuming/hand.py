@@ -8,7 +8,8 @@ another thread than the engine's. So this is the one thing that both touch at on
   lock. Of a portion that is open, but of which the caller has taken nothing yet (`_left` is None), the engine takes
   nothing back. The caller does not leave a portion while the engine takes messages of it back (`_leaving`).
 - A portion that is being read or opened is nobody's (`_is_opening`) until that is done: nothing of it counts as taken,
-  and whatever interrupts it puts the portion back.
+  and whatever interrupts it puts the portion back. Signals interrupt where something is called, so nothing is called
+  between taking a portion and being ready to put it back, nor between having opened it and being through with that.
 - What the caller took last counts as in work until it comes for more; all before that is finished.
 """
 
@@ -75,9 +76,9 @@ class Hand:
             if opened is None:
                 return False
             portion, self._all = opened
-            self.note(portion, len(self._all))
-            self._left = None if self._all else deque()
+            self._left = None if self._all else self._left
             self._portion = portion
+            self.note(portion, len(self._all))
         return True
 
     def note(self, portion: Portion, count: int) -> None:
@@ -96,35 +97,35 @@ class Hand:
             return None
         self._is_opening = True
         try:
-            portion = self._next()
-            if portion is None:
+            self._leave()
+            waiting = self._pieces or self._closed
+            try:
+                portion = waiting[0]
+                del waiting[0]
+            except IndexError:
                 return None
             try:
                 is_here = portion.place is None
                 first, *pieces = [portion] if is_here else portion.unpacked(piece_bytes, read_bytes, scratch)
                 made = opens(first)
+                self._pieces += pieces  # There are no others: what lies in a file is the last of its pieces.
+                return first, made
             except PenstockError as error:
                 self.damage = portion, error
                 return None
             except BaseException:
                 self._pieces.appendleft(portion)
                 raise
-            self._pieces.extendleft(reversed(pieces))
-            return first, made
         finally:
             self._is_opening = False
 
-    def _next(self) -> Portion | None:
-        """Leave the portion that is open, for the next."""
+    def _leave(self) -> None:
+        """The caller is through with the portion that is open."""
         with self._leaving:
             if self._portion is not None:
                 self._behind[self._portion.reader.where] = self._portion.next_offset
                 self._portion = None
             self._all = []
-        try:
-            return self._pieces.popleft() if self._pieces else self._closed.popleft()
-        except IndexError:
-            return None
 
     def taker(self) -> Callable[[], Message]:
         """Takes one message after the other of the open portion; IndexError when it has no more."""
