@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.model.limits import MESSAGE_BYTES_MAX
 from penstock.records._decode import BinaryBuffers, Columns, Run, Sizes, room
 from penstock.records._encode import Source, TableEncoder
-from penstock.records.batch import DECODED_BYTES_MAX, batch_attributes, batch_body, check_times, seal
+from penstock.records.batch import DECODED_BYTES_MAX, batch_attributes, check_times, seal, take_special
 from penstock.records.header import (
     HEADER_BYTES,
     MAGIC,
@@ -32,7 +32,6 @@ from penstock.records.header import (
     Bytes,
     CorruptBatch,
     check,
-    each_batch,
     read_header,
 )
 
@@ -98,19 +97,16 @@ def decode_to_arrays(
         run.measure(sizes)
         parts.append(partial(_fill_run, run, start, run.end, verify, buffer))
         try:
-            special = next(each_batch(buffer, run.end), None)
+            special = take_special(run, buffer, verify=verify, control=control)
             if special is None:
                 break
-            position, header = special
-            body: Bytes = b""
-            if control or not header.is_control:
-                body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
+            header, body = special
+            if body is not None:
                 sizes.add(header.record_count, len(body))
                 parts.append(partial(_fill, header, body))
         except CorruptBatch:
             _filled(sizes, parts)  # What is wrong before it is told first.
             raise
-        run.leave_out(header.size_bytes, len(body))
     return _arrays(sizes.totals()[0], _filled(sizes, parts))
 
 

@@ -238,16 +238,28 @@ def _decode_all(
     run = Run(buffer, limit_bytes)
     while True:
         budget_bytes = run.decode(records, budget_bytes, verify, place)
-        special = next(each_batch(buffer, run.end), None)
+        special = take_special(run, buffer, verify=verify, control=control)
         if special is None:
             return
-        position, header = special
-        body: Bytes = b""
-        if control or not header.is_control:
-            body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
+        header, body = special
+        if body is not None:
             more, budget_bytes = _records(header, body, budget_bytes, place)
             records += more
-        run.leave_out(header.size_bytes, len(body))
+
+
+def take_special(run: Run, buffer: Bytes, *, verify: bool, control: bool) -> tuple[BatchHeader, Bytes | None] | None:
+    """The batch that has ended the run, which goes on behind it, and its body, None where it is left out; None when it
+    was the end of the buffer."""
+    special = next(each_batch(buffer, run.end), None)
+    if special is None:
+        return None
+    position, header = special
+    if header.is_control and not control:
+        run.leave_out(header.size_bytes, 0)
+        return header, None
+    body = batch_body(buffer, position, header, limit_bytes=run.left_bytes, verify=verify)
+    run.leave_out(header.size_bytes, len(body))
+    return header, body
 
 
 def batch_body(buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int, verify: bool) -> Bytes:

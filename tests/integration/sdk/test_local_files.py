@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
-from builders.local_files import Row, rows, rows_of
+from builders.local_files import Places, Row, rows, rows_of
 from penstock.model.file_part import FilePlace
 from penstock.model.names import TopicPartition
 from penstock.sdk.consuming import nearby, unpacking
@@ -48,14 +48,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> list[FilePlace]:
     """Where somebody wanted to read, with or without success."""
-    found: list[FilePlace] = []
-
-    def read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
-        found.append(place)
-        return Read(place, size_bytes, scratch)
-
-    monkeypatch.setattr(nearby, "_read", read)
-    return found
+    return Places(monkeypatch).read
 
 
 def fill(client: penstock.Client, topic: str) -> None:
