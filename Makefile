@@ -30,7 +30,7 @@ run: $(INSTALLED) $(CODEC)
 	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
 
 test: needs $(READY) $(CODEC) $(CLIENTS)
-	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --whole $(ARGS)
+	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --max-worker-restart 0 --whole $(ARGS)
 
 # Each check runs also when one before it failed, so that one look shows everything.
 check: $(READY)

@@ -22,6 +22,18 @@ _OUTCOMES = pytest.StashKey[list[str]]()
 _SPARK = ("tests/spark/", "tests/faults/test_spark.py")
 
 
+class _AtOnce:
+    """A failure is told when it happens: a run that is ended from outside tells nothing at its end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._terminal: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self._terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", "")
+            self._terminal.write_line(f" {report.nodeid} failed in its {report.when}: {crash}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--whole",
@@ -36,13 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
     # A shell ignores Ctrl-C in what it starts in the background, and children inherit that; some are ended by it here.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Of every driver of Spark that a test starts, and of what starts its Java.
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(name, QUICK_JAVA)
+    config.pluginmanager.register(_AtOnce(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

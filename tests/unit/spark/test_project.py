@@ -22,7 +22,7 @@ STUBBORN = """#!/bin/sh
 exec 3>heard
 trap 'echo asked >&3' INT
 echo begun >&3
-while :; do sleep 1; done
+for second in $(seq 100); do sleep 1; done
 """
 
 
@@ -36,11 +36,14 @@ def test_a_project_that_does_not_end_by_itself_is_ended_when_time_is_over_or_at_
     program.chmod(0o755)
     os.mkfifo(tmp_path / "heard")
     with subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(grace_s)], stderr=subprocess.DEVNULL) as run:
-        with (tmp_path / "heard").open() as heard:
-            assert heard.readline() == "begun\n"
-            run.send_signal(signal.SIGINT)
-            if signals > 1:
-                assert heard.readline() == "asked\n"
+        try:
+            with (tmp_path / "heard").open() as heard:
+                assert heard.readline() == "begun\n"
                 run.send_signal(signal.SIGINT)
-            assert heard.read() in ("", "asked\n")  # Its end is that of all that have it open.
-        assert run.wait() == code
+                if signals > 1:
+                    assert heard.readline() == "asked\n"
+                    run.send_signal(signal.SIGINT)
+                assert heard.read() in ("", "asked\n")  # Its end is that of all that have it open.
+            assert run.wait() == code
+        finally:
+            run.kill()

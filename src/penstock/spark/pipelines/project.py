@@ -3,10 +3,12 @@
 The command starts Java and Python processes; they are a group of their own, so that a signal ends all of them.
 """
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +20,7 @@ from penstock.model.errors import ErrorCode, PenstockError
 from penstock.spark.java import java_environment
 from penstock.spark.pipelines.failures import told
 from penstock.spark.pipelines.spark_log import SparkLog, log_option
-from penstock.spark.pipelines.stopping import Stop
+from penstock.spark.pipelines.stopping import InterruptiblePipe, Stop
 from penstock.spark.sessions import DIVIDING_ALIKE
 
 SETTINGS = {
@@ -75,8 +77,9 @@ def run_project(
         try:
             stop.interrupt()
             assert process.stdout is not None
-            SparkLog(hear, log).read(process.stdout)
-            code = process.wait()
+            said_by_it = io.BufferedReader(InterruptiblePipe(process.stdout.fileno()))
+            SparkLog(hear, log).read(io.TextIOWrapper(said_by_it, encoding="utf-8", errors="replace"))
+            code = process.wait(threading.TIMEOUT_MAX)  # With a time, it looks again and again.
         except KeyboardInterrupt:
             _end(process, grace_s)
             raise
@@ -86,7 +89,7 @@ def run_project(
         raise told("\n".join(said) or reason, name, file)
 
 
-def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.Popen[str]":
+def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     import pyspark
 
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
@@ -106,13 +109,11 @@ def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
         start_new_session=True,
     )
 
 
-def _end(process: "subprocess.Popen[str]", grace_s: float) -> None:
+def _end(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
     _signal(process, signal.SIGINT)
     try:
         process.wait(grace_s)
@@ -120,7 +121,7 @@ def _end(process: "subprocess.Popen[str]", grace_s: float) -> None:
         _signal(process, signal.SIGKILL)
 
 
-def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:
+def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
     """To all that it has started, unless they have ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)

@@ -5,7 +5,9 @@ the pipeline's file is doing, or, once that has run, only asks; the second ends 
 is gone, or are ended first (`at_once`).
 """
 
+import io
 import os
+import select
 import signal
 import threading
 import time
@@ -18,6 +20,7 @@ from penstock.process.exits import EXIT_BY_SECOND_SIGNAL
 from penstock.spark.pipelines.watching import Watch
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -79,6 +82,25 @@ class Stop:
         self._interrupt = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         if self.interrupts:
             raise self._interrupt
+
+
+class InterruptiblePipe(io.RawIOBase):
+    """What is read from a pipe, by a thread that hears every signal.
+
+    Python sees to signals between its own steps. One that comes after such a step, and before the call that waits for
+    the pipe, does not end that call: it would not be heard before the pipe has something to read.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: "WriteableBuffer") -> int:
+        while not select.select([self._pipe], [], [], _POLL_S)[0]:
+            pass
+        return os.readv(self._pipe, [room])
 
 
 def stop_queries(spark: "SparkSession", watch: Watch, grace_s: float) -> list[str]:
