@@ -128,7 +128,7 @@ class Places:
             self.read.append(place)
             try:
                 return read_file(place, size_bytes, scratch)
-            except OSError:
+            except Exception:
                 self.missed.append(place)
                 raise
 

@@ -1,6 +1,7 @@
 """Consumers on the broker's own machine: they read its files, and get what they would have been sent."""
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -169,7 +170,7 @@ def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
     def read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
         if not is_seen(place.path):
             refused.append(place.path)
-            raise PermissionError("not yours")
+            raise PermissionError(errno.EACCES, "not yours")
         return Read(place, size_bytes, scratch)
 
     monkeypatch.setattr(nearby, "_read", read)

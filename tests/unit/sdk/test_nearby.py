@@ -256,9 +256,10 @@ def test_a_reading_that_is_interrupted_begins_again(
     assert found == list(range(4 * COUNT))
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError, ValueError])
 @pytest.mark.parametrize("arrow", [False, True])
-def test_wherever_a_signal_interrupts_reading_it_goes_on_at_the_position(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool
+def test_wherever_a_signal_interrupts_reading_the_caller_is_told_and_it_goes_on_at_the_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool, raised: type[BaseException]
 ) -> None:
     monkeypatch.setattr(hand_module, "COLUMNS_BYTES", 30_000)
     monkeypatch.setattr(hand_module, "PIECE_BYTES", 30_000)
@@ -266,12 +267,12 @@ def test_wherever_a_signal_interrupts_reading_it_goes_on_at_the_position(
     path = tmp_path / "log"
     path.write_bytes(batches(*[100] * 9))
     interrupted = 0
-    while _interrupted_at_call(placed(path), interrupted, arrow=arrow):
+    while _interrupted_at_call(placed(path), interrupted, raised, arrow=arrow):
         interrupted += 1
     assert interrupted > 100
 
 
-def _interrupted_at_call(place: FilePlace, which: int, *, arrow: bool) -> bool:
+def _interrupted_at_call(place: FilePlace, which: int, raised: type[BaseException], *, arrow: bool) -> bool:
     """Whether there are so many calls, after one of which a signal was handled, while all of a file is read."""
     hand = Hand(reads=True)
     hand.give([portion(place, 9 * COUNT)])
@@ -282,7 +283,7 @@ def _interrupted_at_call(place: FilePlace, which: int, *, arrow: bool) -> bool:
         if event in ("call", "c_return") and frame.f_code.co_filename in READING:
             calls += 1
             if calls == which + 1:
-                raise KeyboardInterrupt
+                raise raised
 
     def some() -> list[int]:
         if arrow:
@@ -290,13 +291,15 @@ def _interrupted_at_call(place: FilePlace, which: int, *, arrow: bool) -> bool:
             return [] if batch is None else batch.column("offset").to_pylist()
         return [message.offset for message in hand.some(1_000)] if hand.open() else []
 
+    told = 0
     while True:
         position = hand.positions().get(WHERE, 0)
         found: list[int] | None = None
         sys.setprofile(signalled)
         try:
             found = some()
-        except KeyboardInterrupt:
+        except raised:
+            told += 1
             continue
         finally:
             sys.setprofile(None)
@@ -305,7 +308,8 @@ def _interrupted_at_call(place: FilePlace, which: int, *, arrow: bool) -> bool:
         assert found == list(range(position, found[-1] + 1))
     assert position == 9 * COUNT
     assert not len(hand)
-    return calls > which
+    assert told == (calls > which)
+    return told == 1
 
 
 def test_columns_stay_as_they_are_when_more_is_read_into_the_same_memory(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ class NotThereError(PenstockError):
     """What is to be read lies elsewhere by now, or always did: ask again."""
 
 
+class _AnotherError(Exception):
+    """What lies there is something else than was told."""
+
+
 class Nearby:
     """What one broker's files are for a reader on this `machine`; with none, nothing."""
 
@@ -67,8 +71,10 @@ class Nearby:
             found = _read(place, size_bytes, None) if scratch is None else scratch.read(place, size_bytes)
             position, end = place.position + len(found), place.position + place.size_bytes
             if not _is_meant(found, offset, end_offset if position == end else offset):
-                raise OSError(f"at byte {place.position} there is something else")
-        except (OSError, ValueError) as error:
+                raise _AnotherError(f"at byte {place.position} there is something else")
+        except (OSError, UnicodeEncodeError, _AnotherError) as error:
+            if isinstance(error, OSError) and error.errno is None:
+                raise  # Not the system's, but of somebody's handler of a signal: as a rule a TimeoutError.
             self._missed(where)
             raise NotThereError(ErrorCode.NETWORK_EXCEPTION, f"{place.path}: {error}") from error
         self._misses.pop(where, None)
@@ -143,7 +149,7 @@ def _read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memor
         if end:
             return view[:end]
         if not HEADER_BYTES <= size <= min(place.size_bytes, REQUEST_BYTES_MAX):
-            raise OSError(f"at byte {place.position} there is no batch")
+            raise _AnotherError(f"at byte {place.position} there is no batch")
         view = memoryview(room(size))
         _fill(fd, view, place.position)
         return view
@@ -153,11 +159,13 @@ def _read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memor
 
 def _open(place: FilePlace) -> int:
     """Looked at before, since opening alone has effects on what is no file, and after, since names change."""
+    if "\0" in place.path:
+        raise _AnotherError("no file has such a name")
     _check(os.stat(place.path), place)
     fd = os.open(place.path, _FLAGS)
     try:
         _check(os.fstat(fd), place)
-    except OSError:
+    except BaseException:
         os.close(fd)
         raise
     return fd
@@ -165,9 +173,9 @@ def _open(place: FilePlace) -> int:
 
 def _check(file: os.stat_result, place: FilePlace) -> None:
     if (file.st_dev, file.st_ino) != (place.device, place.inode) or not S_ISREG(file.st_mode):
-        raise FileNotFoundError("another file has its name")
+        raise _AnotherError("another file has its name")
     if place.position + place.size_bytes > file.st_size:
-        raise OSError(f"it ends at byte {file.st_size}")
+        raise _AnotherError(f"it ends at byte {file.st_size}")
 
 
 def _fill(fd: int, view: memoryview, position: int) -> None:
@@ -175,5 +183,5 @@ def _fill(fd: int, view: memoryview, position: int) -> None:
     while done < len(view):
         count = os.preadv(fd, [view[done:]], position + done)
         if not count:
-            raise OSError(f"it ends at byte {position + done}")
+            raise _AnotherError(f"it ends at byte {position + done}")
         done += count
