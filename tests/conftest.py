@@ -1,6 +1,7 @@
 """What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names, and a test's verdict
 depends on the code alone, not on chance or on how busy the machine is."""
 
+import gc
 import os
 import signal
 from collections import defaultdict
@@ -62,6 +63,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest piece of work that cannot be divided is begun first, so that all processes end at about one time."""
     items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests collect garbage, since asyncio tells only then of failures that nobody has asked for. What is
+    here before the first test is none, and is not looked at again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
