@@ -60,7 +60,7 @@ simulate: $(READY) $(CODEC)
 
 faults: needs $(READY) $(CODEC)
 	FAULT_ROUNDS=$(ROUNDS) PENSTOCK_FUZZ_SECONDS=$(TIME_S) \
-	  $(PYTHON) -m pytest tests/faults tests/unit/broker/test_fuzz.py --timeout 0 $(ARGS)
+	  $(PYTHON) -m pytest tests/faults tests/unit/broker/test_fuzz.py --timeout 0 -o faulthandler_timeout=0 $(ARGS)
 
 bench: $(READY) $(CODEC)
 	@scripts/needs bench

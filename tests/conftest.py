@@ -1,6 +1,7 @@
 """What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names, and a test's verdict
 depends on the code alone, not on chance or on how busy the machine is."""
 
+import faulthandler
 import gc
 import os
 import signal
@@ -20,6 +21,7 @@ settings.load_profile(os.environ.get("EXAMPLES", "steady"))
 
 _outcomes: dict[str, set[str]] = defaultdict(set)
 _OUTCOMES = pytest.StashKey[list[str]]()
+_STDERR = 2
 _SPARK = ("tests/spark/", "tests/faults/test_spark.py")
 
 
@@ -31,8 +33,8 @@ class _AtOnce:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self._terminal is not None:
-            crash = getattr(report.longrepr, "reprcrash", "")
-            self._terminal.write_line(f" {report.nodeid} failed in its {report.when}: {crash}")
+            why = getattr(report.longrepr, "reprcrash", report.longrepr)
+            self._terminal.write_line(f" {report.nodeid} failed in its {report.when}: {why}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +88,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return OneSpark(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Pytest lets go of a test that has failed, for those who would look into it; its teardown may hang all the same."""
+    limit_s = float(node.config.getini("faulthandler_timeout") or 0)
+    if limit_s and isinstance(node, pytest.Item) and not node.config.getoption("usepdb"):
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=_STDERR)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -93,12 +93,14 @@ class InterruptiblePipe(io.RawIOBase):
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, room: "WriteableBuffer") -> int:
-        while not select.select([self._pipe], [], [], _POLL_S)[0]:
+        while not self._poll.poll(_POLL_S * 1000):
             pass
         return os.readv(self._pipe, [room])
 
