@@ -92,7 +92,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Pytest lets go of a test that has failed, for those who would look into it; its teardown may hang all the same."""
+    """Pytest lets go of a test that has failed, for those who would look into it; its teardown may still hang."""
     limit_s = float(node.config.getini("faulthandler_timeout") or 0)
     if limit_s and isinstance(node, pytest.Item) and not node.config.getoption("usepdb"):
         faulthandler.dump_traceback_later(limit_s, exit=True, file=_STDERR)

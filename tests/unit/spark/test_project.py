@@ -22,7 +22,8 @@ STUBBORN = """#!/bin/sh
 exec 3>heard
 trap 'echo asked >&3' INT
 echo begun >&3
-for second in $(seq 100); do sleep 1; done
+seconds=0
+while [ $seconds -lt 100 ]; do sleep 1; seconds=$((seconds + 1)); done
 """
 
 
