@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone: each target makes what it needs in .venv first, and is quick the second time.
 #
-#   make run        start a broker on this machine, data in ./penstock-data (more flags: make run ARGS="--kafka-port 9192")
+#   make run        start a broker on this machine, data in ./millstream-data (more flags: make run ARGS="--kafka-port 9192")
 #   make test       every test            make check      lint, types, layers, the table of what is done, generated code
 #   make simulate   TIME_S=60             seeds of a whole broker in simulated time, as many as fit
 #   make faults     ROUNDS=20 TIME_S=60   kill -9, cut connections, a full disk, fuzzed requests: longer than in the tests
@@ -27,7 +27,7 @@ help:
 	@sed -n 's/^#  *\(make .*\)/\1/p' Makefile
 
 run: $(INSTALLED) $(CODEC)
-	@$(VENV)/bin/penstock serve --data ./penstock-data $(ARGS)
+	@$(VENV)/bin/millstream serve --data ./millstream-data $(ARGS)
 
 test: needs $(READY) $(CODEC) $(CLIENTS)
 	$(PYTHON) -m pytest tests -n $(JOBS) --dist loadscope --max-worker-restart 0 --whole $(ARGS)
@@ -56,10 +56,10 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 
 simulate: $(READY) $(CODEC)
-	$(PYTHON) -m penstock.testing.simulate --seconds $(TIME_S) $(ARGS)
+	$(PYTHON) -m millstream.testing.simulate --seconds $(TIME_S) $(ARGS)
 
 faults: needs $(READY) $(CODEC)
-	FAULT_ROUNDS=$(ROUNDS) PENSTOCK_FUZZ_SECONDS=$(TIME_S) \
+	FAULT_ROUNDS=$(ROUNDS) MILLSTREAM_FUZZ_SECONDS=$(TIME_S) \
 	  $(PYTHON) -m pytest tests/faults tests/unit/broker/test_fuzz.py --timeout 0 -o faulthandler_timeout=0 $(ARGS)
 
 bench: $(READY) $(CODEC)
@@ -69,7 +69,7 @@ bench: $(READY) $(CODEC)
 needs:
 	@scripts/needs test
 
-# The environment depends on what is declared, not on when it was made: first Penstock itself, which is all that a
+# The environment depends on what is declared, not on when it was made: first Millstream itself, which is all that a
 # broker needs, then what tests and checks use.
 $(INSTALLED): pyproject.toml setup.py scripts/environment
 	@scripts/needs run
@@ -81,12 +81,12 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 # A compiled codec shadows its source, so it is compiled again whenever the source changed.
-$(CODEC): $(INSTALLED) setup.py $(wildcard src/penstock/records/*.py src/penstock/records/*.pxd src/penstock/sdk/producing/_*.py)
+$(CODEC): $(INSTALLED) setup.py $(wildcard src/millstream/records/*.py src/millstream/records/*.pxd src/millstream/sdk/producing/_*.py)
 	@scripts/codec $(VENV)
 	@touch $@
 
 # A download may fail once in a while; the tests should not.
-$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard bench/spark/spark-connector/* tests/interop/java/* tests/interop/node/* tests/interop/go/* tests/interop/grpc_go/* proto/penstock/v1/*)
+$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard bench/spark/spark-connector/* tests/interop/java/* tests/interop/node/* tests/interop/go/* tests/interop/grpc_go/* proto/millstream_api/v1/*)
 	@scripts/needs test
 	@echo "Fetching and building the clients that need more than this environment, which the tests drive ..."
 	@for attempt in 1 2 3; do PYTHONPATH=tests:scripts $(PYTHON) -m interop.clients.fetch && break; \

@@ -12,8 +12,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-RECORDS = Path("src", "penstock", "records")
-PRODUCING = Path("src", "penstock", "sdk", "producing")
+RECORDS = Path("src", "millstream", "records")
+PRODUCING = Path("src", "millstream", "sdk", "producing")
 MODULES = (
     *(RECORDS / name for name in ("_encode.py", "_decode.py", "_keys.py", "message.py", "produced.py")),
     *(PRODUCING / name for name in ("_chunk.py", "_sharing.py")),
@@ -47,12 +47,12 @@ class OptionalBuild(build_ext):
 
 
 class BuildWithContract(build_py):
-    """A build that has the contract of gRPC in it, as penstock/gateway/proto, for whoever generates a client."""
+    """A build that has the contract of gRPC in it, as millstream/gateway/proto, for whoever generates a client."""
 
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            shutil.copytree("proto", Path(self.build_lib, "penstock", "gateway", "proto"), dirs_exist_ok=True)
+            shutil.copytree("proto", Path(self.build_lib, "millstream", "gateway", "proto"), dirs_exist_ok=True)
 
 
 def extensions() -> list[Extension]:

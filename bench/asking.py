@@ -3,11 +3,11 @@
 import socket
 from collections.abc import Sequence
 
-from penstock.wire.fetch import FetchPartition
-from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
-from penstock.wire.framing import SIZE, SIZE_BYTES, frame_request, read_response_header
-from penstock.wire.messages import key_of, read_response, write_request
-from penstock.wire.reader import Fields
+from millstream.wire.fetch import FetchPartition
+from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
+from millstream.wire.framing import SIZE, SIZE_BYTES, frame_request, read_response_header
+from millstream.wire.messages import key_of, read_response, write_request
+from millstream.wire.reader import Fields
 
 TIMEOUT_S = 120.0
 FETCH_VERSION = 11

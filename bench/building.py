@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-_HOME = Path(sys.prefix) / "share" / "penstock-clients"
+_HOME = Path(sys.prefix) / "share" / "millstream-clients"
 
 
 def built(sources: Path, tools: Sequence[str], make: Callable[[Path, Path], None], *others: Path) -> Path:

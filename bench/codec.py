@@ -23,10 +23,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.codecs import ARROW, COMPILED, LIBRARY, RIVAL, UNCOMPILED, Shape, Work, decoders, encoders
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.report import machine, rewrite, spread
 
-from penstock.node.allocator import keep_freed_memory
+from millstream.node.allocator import keep_freed_memory
 
 BEGIN = "<!-- codec:begin (written by bench/codec.py) -->"
 END = "<!-- codec:end -->"
@@ -86,7 +86,7 @@ def main() -> int:
         f"{arguments.rounds} rounds in turns of {arguments.turn_s * 1000:g} ms.",
         f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
         "",
-        f"- {Penstock(Path()).version()}, compiled by Cython {version('cython')} and "
+        f"- {Millstream(Path()).version()}, compiled by Cython {version('cython')} and "
         f"{platform.python_compiler()}; crc32c {version('crc32c')}, PyArrow {version('pyarrow')}",
         f"- aiokafka {version('aiokafka')} with its Cython extension",
         f"- both compress at the same level with cramjam {version('cramjam')}, gzip with Python's zlib "

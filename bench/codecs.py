@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.record import default_records, memory_records
 
-from penstock.records import _decode, _encode, arrow, batch
-from penstock.records.compiled import COMPILED as IS_COMPILED
-from penstock.records.compression import Compression, compress, decompress
-from penstock.records.header import CRC_START, HEADER_BYTES
-from penstock.records.record import RecordHeader
+from millstream.records import _decode, _encode, arrow, batch
+from millstream.records.compiled import COMPILED as IS_COMPILED
+from millstream.records.compression import Compression, compress, decompress
+from millstream.records.header import CRC_START, HEADER_BYTES
+from millstream.records.record import RecordHeader
 
 RIVAL, UNCOMPILED, COMPILED, ARROW, LIBRARY = "aiokafka", "uncompiled", "compiled", "Arrow", "compressor alone"
 
@@ -199,7 +199,7 @@ def _check_alike(results: Mapping[str, object]) -> None:
 
 
 def _uncompiled_batch() -> ModuleType:
-    """`penstock.records.batch` on the codec's source, run as Python."""
+    """`millstream.records.batch` on the codec's source, run as Python."""
     if not IS_COMPILED:
         raise SystemExit("the codec is not compiled here: run make test, or setup.py build_ext --inplace, first")
     whole = _from_source(batch)

@@ -19,7 +19,7 @@ from bench.profiling import Profiler
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.records.batch import encode_batch
+from millstream.records.batch import encode_batch
 
 LOAD = WORK / "load"
 RAW = WORK / "raw"

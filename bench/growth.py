@@ -1,4 +1,4 @@
-"""Penstock against itself, with little and with much: `python -m bench.growth [--quick] [--only PARTS] [--page]`.
+"""Millstream against itself, with little and with much: `python -m bench.growth [--quick] [--only PARTS] [--page]`.
 
 Two brokers run side by side, one with a little of what grows and one with a lot of it, and the same work is done on
 both in alternating rounds, every other round in the other order. What counts is the CPU time of the broker per message,
@@ -36,7 +36,7 @@ from bench.growth_tables import (
     samples_table,
     standing_table,
 )
-from bench.peers import ROOT, WORK, Penstock
+from bench.peers import ROOT, WORK, Millstream
 from bench.processes import resident_mb, running_s
 from bench.report import machine, rewrite
 from bench.restarting import RestartCase, RestartScale, measure_restarts
@@ -47,7 +47,7 @@ PLOT = "plots/growth.svg"
 PARTS = (*(case.name for case in growing.CASES), *(case.name for case in restarting.CASES))
 
 
-class GrowingPenstock(Penstock):
+class GrowingMillstream(Millstream):
     """Groups form at once here: how long a broker waits for more members is not what is measured."""
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
@@ -88,7 +88,7 @@ def run_part(name: str, arguments: argparse.Namespace, directory: Path) -> None:
         name,
         Part(
             " ".join(["python -m bench.growth", *sys.argv[1:]]),
-            GrowingPenstock(directory).version(),
+            GrowingMillstream(directory).version(),
             time.strftime("%Y-%m-%d", time.gmtime()),
             load_before,
             found,
@@ -124,7 +124,7 @@ def measure(case: Case, scale: GrowthScale, rounds: int, directory: Path) -> Fou
     with ExitStack() as stack:
         sides: dict[int, tuple[Driver, Works]] = {}
         for amount in amounts:
-            peer = GrowingPenstock(directory / f"{case.name.replace(' ', '-')}-{amount}")
+            peer = GrowingMillstream(directory / f"{case.name.replace(' ', '-')}-{amount}")
             stack.callback(shutil.rmtree, peer.directory, ignore_errors=True)
             stack.callback(peer.stop)
             peer.start()

@@ -19,17 +19,17 @@ from typing import Any
 import grpc
 import uvloop
 from bench.gateway.running import gateway
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.processes import usage
 from bench.report import spread
 from bench.section import Section
 
-from penstock.gateway.grpc.v1 import events_pb2, messages_pb2, topics_pb2
-from penstock.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
+from millstream.gateway.grpc.v1 import events_pb2, messages_pb2, topics_pb2
+from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
 
 BEGIN = "<!-- grpc:begin (written by bench/grpc_streams.py) -->"
 END = "<!-- grpc:end -->"
-METHOD = "/penstock.v1.MessageService/PutStream"
+METHOD = "/millstream_api.v1.MessageService/PutStream"
 TARGET = 200_000
 EVENTS = 1_000
 WINDOW = 16
@@ -66,8 +66,8 @@ def main() -> int:
     arguments = _parse()
     section = Section("bench.grpc_streams", BEGIN, END)
     found = {case: Found() for case in CASES}
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        peer = Penstock(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+        peer = Millstream(Path(directory))
         peer.start(flush_always=arguments.flush_always)
         try:
             with (

@@ -112,7 +112,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
 static rd_kafka_conf_t *settings(struct worker *worker) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", options.brokers);
-    set(conf, "client.id", "penstock-bench");
+    set(conf, "client.id", "millstream-bench");
     set(conf, "socket.nagle.disable", "true");
     set(conf, "statistics.interval.ms", "200");
     rd_kafka_conf_set_opaque(conf, worker);

@@ -1,4 +1,4 @@
-"""The brokers under test, each a real process: Penstock from this work tree, and Apache Kafka from Maven's jars."""
+"""The brokers under test, each a real process: Millstream from this work tree, and Apache Kafka from Maven's jars."""
 
 import os
 import shutil
@@ -106,10 +106,10 @@ class Peer(ABC):
             self._process = None
 
 
-class Penstock(Peer):
+class Millstream(Peer):
     """This work tree, started as its users start it."""
 
-    name = "Penstock"
+    name = "Millstream"
     flush_settings: Mapping[str, str] = {}
 
     def prepare(self) -> None:
@@ -120,7 +120,7 @@ class Penstock(Peer):
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
         return [
-            str(Path(sys.executable).with_name("penstock")),
+            str(Path(sys.executable).with_name("millstream")),
             "serve",
             *("--data", str(self.directory / "data")),
             *("--host", "127.0.0.1"),
@@ -134,7 +134,7 @@ class Penstock(Peer):
         commit = _git("rev-parse", "--short", "HEAD") or "unknown"
         # The results of the run before may lie there, changed.
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/*.md", ":!bench/plots")
-        return f"Penstock, commit {commit}, {'with changes' if changed else 'nothing changed'}"
+        return f"Millstream, commit {commit}, {'with changes' if changed else 'nothing changed'}"
 
 
 class Kafka(Peer):

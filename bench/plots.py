@@ -12,12 +12,12 @@ from pathlib import Path
 from bench.targets import COSTS, LATENCIES, SPEEDS, Row
 
 PLOTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("cost", "Broker CPU per message, Penstock as a share of Kafka (less is better)", COSTS),
-    ("speed", "Messages per second, Penstock as a multiple of Kafka (more is better)", SPEEDS),
-    ("latency", "Latency, Penstock as a share of Kafka (less is better)", LATENCIES),
+    ("cost", "Broker CPU per message, Millstream as a share of Kafka (less is better)", COSTS),
+    ("speed", "Messages per second, Millstream as a multiple of Kafka (more is better)", SPEEDS),
+    ("latency", "Latency, Millstream as a share of Kafka (less is better)", LATENCIES),
     (
         "footprint",
-        "Memory and time to start, Penstock as a share of Kafka (less is better)",
+        "Memory and time to start, Millstream as a share of Kafka (less is better)",
         ("MB", "s to first acknowledgement"),
     ),
 )

@@ -24,14 +24,14 @@ def verdicts(samples: Sequence[Sample]) -> list[str]:
     lines = [
         f"**{met} of {len(judged)} targets met.**",
         "",
-        "| workload | figure | Kafka | Penstock | Penstock / Kafka | target | |",
+        "| workload | figure | Kafka | Millstream | Millstream / Kafka | target | |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in judged:
         assert row.target is not None
         way, limit = row.target
         lines.append(
-            f"| {row.workload} | {row.metric} | {spread(row.kafka)} | {spread(row.penstock)} | {row.ratio:.2f} "
+            f"| {row.workload} | {row.metric} | {spread(row.kafka)} | {spread(row.millstream)} | {row.ratio:.2f} "
             f"| {way} {limit:g} | {_verdict(row)} |"
         )
     return lines
@@ -41,7 +41,7 @@ def _verdict(row: Row) -> str:
     if row.is_met:
         return "met"
     if row.is_limited_by_the_client:
-        return f"**missed**; client's limit, brokers busy {row.kafka_busy:.0%} and {row.penstock_busy:.0%}"
+        return f"**missed**; client's limit, brokers busy {row.kafka_busy:.0%} and {row.millstream_busy:.0%}"
     return "**missed**"
 
 
@@ -50,11 +50,11 @@ def comparison(samples: Sequence[Sample]) -> list[str]:
 
     Without Kafka there is nothing to compare with; then the figures stand alone.
     """
-    lines = ["| workload | figure | Kafka | Penstock | Penstock / Kafka |", "|---|---|---|---|---|"]
+    lines = ["| workload | figure | Kafka | Millstream | Millstream / Kafka |", "|---|---|---|---|---|"]
     for row in rows(samples):
-        kafka, penstock = (spread(each) if each else "" for each in (row.kafka, row.penstock))
+        kafka, millstream = (spread(each) if each else "" for each in (row.kafka, row.millstream))
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        lines.append(f"| {row.workload} | {row.metric} | {kafka} | {penstock} | {ratio} |")
+        lines.append(f"| {row.workload} | {row.metric} | {kafka} | {millstream} | {ratio} |")
     return lines
 
 
@@ -69,14 +69,14 @@ def floor_table(samples: Sequence[Sample]) -> list[str]:
     if not bare:
         return []
     lines = [
-        f"| {metric} | the bare loop | it costs | Kafka / floor | Penstock / floor |",
+        f"| {metric} | the bare loop | it costs | Kafka / floor | Millstream / floor |",
         "|---|---|---|---|---|",
     ]
     for workload, peer in bare:
         floor = statistics.median(cells[workload, peer])
         times = [
             f"{statistics.median(cells[workload, broker]) / floor:.2f}" if (workload, broker) in cells else ""
-            for broker in ("Kafka", "Penstock")
+            for broker in ("Kafka", "Millstream")
         ]
         how = peer.removeprefix(FLOOR)
         lines.append(f"| {workload} | {how} | {spread(cells[workload, peer])} | {times[0]} | {times[1]} |")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.driver import Driver, batch_file
 from bench.growing import RECORDS, SIZE
-from bench.peers import Peer, Penstock
+from bench.peers import Millstream, Peer
 
 STORED_RECORDS = 500
 CLEAN, CLEAN_COLD = "stopped in order", "stopped in order, cold"
@@ -82,7 +82,7 @@ def measure_restarts(case: RestartCase, scale: RestartScale, rounds: int, direct
 
 @contextmanager
 def _started(case: RestartCase, directory: Path) -> Iterator[Driver]:
-    peer = Penstock(directory / "restart")
+    peer = Millstream(directory / "restart")
     try:
         peer.start(flush_always=case.flush_always)
         yield Driver(peer)

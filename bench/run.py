@@ -1,4 +1,4 @@
-"""Penstock beside Apache Kafka on one machine in one run: `python -m bench [--quick] [--rounds N]`.
+"""Millstream beside Apache Kafka on one machine in one run: `python -m bench [--quick] [--rounds N]`.
 
 Both are real processes. Rounds alternate between them, and every other round swaps who goes first, so that
 neither always gets the machine in the better state. Broker CPU is taken from the kernel, not from the clock: on a
@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.driver import LOAD, RAW, Driver
 from bench.floor import FLOOR
 from bench.page import Page, conditions
-from bench.peers import ROOT, WORK, Kafka, Peer, Penstock
+from bench.peers import ROOT, WORK, Kafka, Millstream, Peer
 from bench.processes import end_children
 from bench.profiling import Profiler
 from bench.rounds import Interrupts, Rounds
@@ -33,14 +33,14 @@ def main() -> int:
     workloads = [workload for workload in WORKLOADS if workload.part in only]
     tools = [RAW, FLOOR, LOAD] if only.intersection(LIBRDKAFKA_PARTS) else [RAW, FLOOR]
     subprocess.run(["make", "-s", "-C", str(ROOT / "bench"), *map(str, tools)], check=True)
-    kafka, penstock = Kafka(Path(arguments.data, "kafka")), Penstock(Path(arguments.data, "penstock"))
+    kafka, millstream = Kafka(Path(arguments.data, "kafka")), Millstream(Path(arguments.data, "millstream"))
     if not arguments.alone or only.intersection(JAVA_PARTS):
         kafka.fetch()
     interrupts = Interrupts()
     interrupts.watch()
     if arguments.profile:
-        return profile(penstock, scale, workloads, Path(arguments.profiles))
-    peers: list[Peer] = [penstock] if arguments.alone else [kafka, penstock]
+        return profile(millstream, scale, workloads, Path(arguments.profiles))
+    peers: list[Peer] = [millstream] if arguments.alone else [kafka, millstream]
     known = conditions(peers)
     rounds = Rounds(peers, arguments.rounds, scale, Path(arguments.data), interrupts)
     ran = f"{arguments.rounds} alternating rounds"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers import Penstock
+from bench.peers import Millstream
 from bench.report import machine, rewrite
 
 
@@ -24,7 +24,7 @@ class Section:
         lines = [
             "",
             f"`{self._command}` on {time.strftime('%Y-%m-%d', time.gmtime())}: {conditions}. "
-            f"{Penstock(Path()).version()}.",
+            f"{Millstream(Path()).version()}.",
             f"Machine: {machine()}; load average {self._load_average:.1f} before the run began.",
             "",
             *tables,

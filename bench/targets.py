@@ -1,4 +1,4 @@
-"""What Penstock must reach, as a share of what Kafka has in the same run, and how each measured figure stands to it."""
+"""Targets as a share of Kafka's figures in the same run, and how each measured figure compares."""
 
 import statistics
 from collections.abc import Sequence
@@ -47,20 +47,20 @@ class Row:
     workload: str
     metric: str
     kafka: Sequence[float]
-    penstock: Sequence[float]
+    millstream: Sequence[float]
     kafka_busy: float | None
-    penstock_busy: float | None
+    millstream_busy: float | None
     """CPU seconds of the broker per second of the run, the median."""
 
     @property
     def ratio(self) -> float | None:
         kafka = statistics.median(self.kafka) if self.kafka else 0.0
-        return statistics.median(self.penstock) / kafka if kafka and self.penstock else None
+        return statistics.median(self.millstream) / kafka if kafka and self.millstream else None
 
     @property
     def ratios(self) -> list[float]:
         """Round by round: the brokers take turns, so those of one round met the same machine."""
-        return [penstock / kafka for penstock, kafka in zip(self.penstock, self.kafka, strict=False) if kafka]
+        return [millstream / kafka for millstream, kafka in zip(self.millstream, self.kafka, strict=False) if kafka]
 
     @property
     def target(self) -> tuple[str, float] | None:
@@ -84,8 +84,8 @@ class Row:
         return (
             self.metric in SPEEDS
             and self.kafka_busy is not None
-            and self.penstock_busy is not None
-            and max(self.kafka_busy, self.penstock_busy) < BUSY
+            and self.millstream_busy is not None
+            and max(self.kafka_busy, self.millstream_busy) < BUSY
         )
 
 
@@ -94,10 +94,10 @@ def rows(samples: Sequence[Sample]) -> list[Row]:
     found = []
     for workload, metric in dict.fromkeys((sample.workload, metric) for sample in samples for metric in sample.metrics):
         kafka = _chosen(samples, "Kafka", workload, metric)
-        penstock = _chosen(samples, "Penstock", workload, metric)
-        if kafka or penstock:
-            kafkas, penstocks = ([sample.metrics[metric] for sample in each] for each in (kafka, penstock))
-            found.append(Row(workload, metric, kafkas, penstocks, _busy(kafka), _busy(penstock)))
+        millstream = _chosen(samples, "Millstream", workload, metric)
+        if kafka or millstream:
+            kafkas, millstreams = ([sample.metrics[metric] for sample in each] for each in (kafka, millstream))
+            found.append(Row(workload, metric, kafkas, millstreams, _busy(kafka), _busy(millstream)))
     return found
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.report import figure
 from bench.section import Section
 
-import penstock
+import millstream
 
 BEGIN = "<!-- waiting:begin (written by bench/waiting.py) -->"
 END = "<!-- waiting:end -->"
@@ -63,8 +63,8 @@ def main() -> int:
     found: list[tuple[Case, Found]] = []
     for case in CASES:
         case = Case(case.title, case.readers // arguments.part, -(-case.topics // arguments.part))
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-            peer = Penstock(Path(directory))
+        with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+            peer = Millstream(Path(directory))
             peer.start(flush_always=arguments.flush_always)
             try:
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -78,7 +78,7 @@ def main() -> int:
 
 async def measure(bootstrap: str, case: Case, messages: int, idle_s: float) -> Found:
     found = Found()
-    async with penstock.connect_async(bootstrap, timeout=60) as client, client.producer(linger=0) as producer:
+    async with millstream.connect_async(bootstrap, timeout=60) as client, client.producer(linger=0) as producer:
         topics = [f"other-{number}" for number in range(case.topics)]
         for topic in (TOPIC, *topics):
             await client.create_topic(topic, partitions=1)
@@ -101,10 +101,10 @@ async def measure(bootstrap: str, case: Case, messages: int, idle_s: float) -> F
 
 
 async def _read_all(
-    client: penstock.AsyncClient, producer: penstock.AsyncProducer, messages: int, found: Found
+    client: millstream.AsyncClient, producer: millstream.AsyncProducer, messages: int, found: Found
 ) -> None:
     """One message after the other, each read when it comes."""
-    offset = (await client.offsets({(TOPIC, 0): "latest"}))[penstock.TopicPartition(TOPIC, 0)].offset
+    offset = (await client.offsets({(TOPIC, 0): "latest"}))[millstream.TopicPartition(TOPIC, 0)].offset
     for _ in range(messages):
         reading = asyncio.create_task(_read(client, offset))
         await asyncio.sleep(0.002)
@@ -116,7 +116,7 @@ async def _read_all(
         found.committed_ms.append(max(0.0, read_s - committed_s) * 1000)
 
 
-async def _read(client: penstock.AsyncClient, offset: int) -> tuple[int, float]:
+async def _read(client: millstream.AsyncClient, offset: int) -> tuple[int, float]:
     portion = await client.read(TOPIC, 0, offset, wait=WAIT_S)
     assert len(portion.messages) == 1
     return portion.next_offset, time.perf_counter()

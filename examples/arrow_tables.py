@@ -1,6 +1,6 @@
 """Arrow in and out: a table becomes messages, messages become a table, and no Python object is made for any of them.
 
-pip install penstock[arrow]
+pip install millstream[arrow]
 python examples/arrow_tables.py [HOST:PORT]
 """
 
@@ -9,7 +9,7 @@ import sys
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import penstock
+import millstream
 
 READINGS = 100_000
 
@@ -18,7 +18,7 @@ def main(bootstrap: str = "127.0.0.1:9092") -> None:
     sensors = pa.array([f"sensor {number % 4}" for number in range(READINGS)])
     table = pa.table({"key": sensors, "value": pa.array([str(number % 100) for number in range(READINGS)])})
 
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         with client.producer(compression="zstd") as producer:
             places = producer.put_many("readings", table).result()
             print(len(places), "rows are stored")

@@ -5,11 +5,11 @@ python examples/hello.py [HOST:PORT]        the broker; `make run` starts one on
 
 import sys
 
-import penstock
+import millstream
 
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         with client.producer() as producer:  # Closing it sends what is left.
             receipt = producer.put("hello", "Hello, world!", key="greeting")
             print("stored at", receipt.result())  # It is on the broker's disk now.

@@ -6,13 +6,13 @@ python examples/replay.py [HOST:PORT]
 import sys
 from datetime import UTC, datetime, timedelta
 
-import penstock
+import millstream
 
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
     noon = datetime.now(tz=UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         with client.producer() as producer:
             for minutes in range(0, 60, 10):
                 at = noon + timedelta(minutes=minutes)

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-import penstock
+import millstream
 
 
 class Order(msgspec.Struct):
@@ -23,7 +23,7 @@ class Order(msgspec.Struct):
 
 async def serve(bootstrap: str) -> None:
     async with (
-        penstock.connect_async(bootstrap) as client,
+        millstream.connect_async(bootstrap) as client,
         client.producer(group="billing") as producer,
         client.consumer("orders", group="billing", start="beginning", values=Order) as consumer,
     ):

@@ -11,7 +11,7 @@ import os
 import sys
 from collections import Counter
 
-import penstock
+import millstream
 
 JOBS = [f"job {number}" for number in range(60)]
 PARTITIONS = 6  # No more workers than that have something to do.
@@ -21,7 +21,7 @@ DIES_AFTER = 5
 
 def work(bootstrap: str) -> None:
     """What each worker does, until somebody ends it."""
-    with penstock.connect(bootstrap) as client, client.producer() as producer:
+    with millstream.connect(bootstrap) as client, client.producer() as producer:
         for job in client.consumer("jobs", group="workers", start="beginning"):
             producer.put("done", value=job.value, key=str(os.getpid())).result()
 
@@ -29,7 +29,7 @@ def work(bootstrap: str) -> None:
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
     processes = multiprocessing.get_context("spawn")  # After a fork a client cannot be used.
     workers = [processes.Process(target=work, args=[bootstrap], daemon=True) for _ in range(WORKERS)]
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         client.create_topic("jobs", partitions=PARTITIONS, exist_ok=True)
         client.create_topic("done", exist_ok=True)
         with client.consumer("done", start="latest", values=str) as reports, client.producer() as producer:

@@ -1,4 +1,4 @@
-"""Write what Python needs of the published contract: proto/penstock/v1 -> src/penstock/gateway/grpc/v1.
+"""Write what Python needs of the published contract: proto/millstream_api/v1 -> src/millstream/gateway/grpc/v1.
 
     scripts/proto.py           write it
     scripts/proto.py --check   fail, naming the files, when they are not what this would write
@@ -17,12 +17,12 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).parent.parent
 PROTO = ROOT / "proto"
-SOURCE = PROTO / "penstock" / "v1"
-TARGET = ROOT / "src" / "penstock" / "gateway" / "grpc" / "v1"
+SOURCE = PROTO / "millstream_api" / "v1"
+TARGET = ROOT / "src" / "millstream" / "gateway" / "grpc" / "v1"
 BY_HAND = {"__init__.py"}
 
 _PLUGINS = ("mypy", "mypy_grpc")
-_IMPORT = re.compile(r"^from penstock\.v1 import ", flags=re.MULTILINE)
+_IMPORT = re.compile(r"^from millstream_api\.v1 import ", flags=re.MULTILINE)
 _SERVICE = re.compile(r"^service ", flags=re.MULTILINE)
 
 
@@ -43,8 +43,8 @@ def expected() -> dict[Path, str]:
         outputs = [f"--{name}_out={made}" for name in ("python", "grpc_python")]
         run_protoc(*plugins, *outputs, *(f"--{name}_out=quiet:{made}" for name in _PLUGINS))
         return {
-            TARGET / path.name: _IMPORT.sub("from penstock.gateway.grpc.v1 import ", path.read_text(encoding="utf-8"))
-            for path in sorted(Path(made, "penstock", "v1").iterdir())
+            TARGET / path.name: _IMPORT.sub("from millstream.gateway.grpc.v1 import ", path.read_text(encoding="utf-8"))
+            for path in sorted(Path(made, "millstream_api", "v1").iterdir())
             if _is_of_use(path)
         }
 

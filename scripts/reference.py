@@ -3,9 +3,9 @@
     scripts/reference.py           write it
     scripts/reference.py --check   fail, naming the pages, when they are not what this would write
 
-Each module of src/penstock/sdk/sync has a page: the classes that block, whose asynchronous twins have the same methods.
-What the classes give and take besides is listed below, by page. Sources are read and not imported, so that what is
-compiled can be read too.
+Each module of src/millstream/sdk/sync has a page: the classes that block, whose asynchronous twins have the same
+methods. What the classes give and take besides is listed below, by page. Sources are read and not imported, so that
+what is compiled can be read too.
 """
 
 import ast
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "penstock"
+SOURCE = ROOT / "src" / "millstream"
 CLASSES = SOURCE / "sdk" / "sync"
 TARGET = ROOT / "docs" / "reference"
 INNER = {"__init__.py", "face.py", "portal.py", "reader.py"}
@@ -69,7 +69,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
     """Names with a plain value: those of the module, and those that it imports from ours."""
     found: dict[str, str] = {}
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream."):
             path = SOURCE.joinpath(*(node.module or "").split(".")[1:]).with_suffix(".py")
             wanted = {name.name for name in node.names if name.name.isupper()}
             if wanted and path.exists():
@@ -210,8 +210,8 @@ def errors() -> str:
     table = next(node for node in tree.public(["ErrorCode"]) if isinstance(node, ast.ClassDef))
     lines = [
         "# Errors",
-        "Every failure is a `penstock.PenstockError` whose `code` is a row of this table (`penstock.ErrorCode`), and",
-        "whose text says what it concerned. Within its timeouts, the SDK tries again what may be tried again.",
+        "Every failure is a `millstream.MillstreamError` whose `code` is a row of this table (`millstream.ErrorCode`),",
+        "and whose text says what it concerned. Within its timeouts, the SDK tries again what may be tried again.",
         "",
         "| code | number | may be tried again | meaning |",
         "|---|---|---|---|",
@@ -227,7 +227,7 @@ def contents(names: Sequence[str]) -> str:
     """The page that leads to the others."""
     head = """# The SDK, class by class
 Written by `scripts/reference.py` from the sources; [the guide](../sdk.md) says how they belong together. The classes
-here block. `penstock.connect_async` gives their twins for asyncio, `AsyncClient` and so on: the same methods, to be
+here block. `millstream.connect_async` gives their twins for asyncio, `AsyncClient` and so on: the same methods, to be
 awaited, `async with` and `async for`.
 
 """

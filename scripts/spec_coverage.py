@@ -1,6 +1,6 @@
 """Hold docs/spec-coverage.md to the truth: every row is there, and every test it names exists.
 
-The table is what tells users how far Penstock is, so it must not promise by itself. This script runs in `make check`;
+The table is what tells users how far Millstream is, so it must not promise by itself. This script runs in `make check`;
 `make test` then fails if a named test was skipped or did not run (tests/conftest.py).
 """
 

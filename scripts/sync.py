@@ -1,4 +1,4 @@
-"""Write the classes that block from those with `async` and `await`: src/penstock/sdk/aio -> src/penstock/sdk/sync.
+"""Write the classes that block from those with `async` and `await`: src/millstream/sdk/aio -> src/millstream/sdk/sync.
 
     scripts/sync.py           write them, and the reference that is written from them (scripts/reference.py)
     scripts/sync.py --check   fail, naming the files, when they are not what this would write
@@ -17,8 +17,8 @@ from pathlib import Path
 import reference
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "penstock" / "sdk" / "aio"
-TARGET = ROOT / "src" / "penstock" / "sdk" / "sync"
+SOURCE = ROOT / "src" / "millstream" / "sdk" / "aio"
+TARGET = ROOT / "src" / "millstream" / "sdk" / "sync"
 BY_HAND = {"__init__.py", "face.py", "portal.py"}
 
 WORDS = {

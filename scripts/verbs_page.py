@@ -25,11 +25,11 @@ The same verb does the same on every interface, and a failure has the same name 
 the tests wherever it is, and what comes back is compared. The row's number is that of
 [what is done](spec-coverage.md). This page is written by `scripts/verbs_page.py` from the table that the tests walk.
 
-- *wire*: the API's name; [wire.md](wire.md) has Penstock's own, the others are Kafka's.
+- *wire*: the API's name; [wire.md](wire.md) has Millstream's own, the others are Kafka's.
 - *SDK*: methods of the [client](sdk.md) (`client`, `client.admin`, `client.groups`) and of what it makes; those that
   block and those that are awaited have the same names.
 - *web API*: method and path, see [gateway.md](gateway.md); *gRPC*: service and method, see [grpc.md](grpc.md).
-- *command line*: what follows `penstock`, see [command-line.md](command-line.md).
+- *command line*: what follows `millstream`, see [command-line.md](command-line.md).
 """
 
 

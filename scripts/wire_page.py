@@ -1,4 +1,4 @@
-"""Write the tables of fields in docs/wire.md from the schemas of Penstock's own calls.
+"""Write the tables of fields in docs/wire.md from the schemas of Millstream's own calls.
 
     scripts/wire_page.py           write them
     scripts/wire_page.py --check   fail when they are not what this would write
@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "wire.md"
-SCHEMAS = ROOT / "src" / "penstock" / "wire" / "schemas"
+SCHEMAS = ROOT / "src" / "millstream" / "wire" / "schemas"
 OWN_KEYS_FROM = 1000
 
 Schema = dict[str, Any]

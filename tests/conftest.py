@@ -45,8 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--peer",
-        choices=("penstock", "kafka"),
-        default="penstock",
+        choices=("millstream", "kafka"),
+        default="millstream",
         help="the broker in tests/interop/",
     )
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import uvloop
 from bench.gateway.load import answered, events_body, get, load, post
 from bench.gateway.running import Running, gateway
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.processes import running_s, usage
 from bench.report import spread
 from bench.section import Section
@@ -89,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale: Scale = options.scale
     section = Section("bench.gateway", BEGIN, END, arguments)
     found, waited = {case: Found() for case in CASES}, Waited()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        peer = Penstock(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+        peer = Millstream(Path(directory))
         peer.start(flush_always=options.flush_always)
         try:
             for _ in range(scale.rounds):

@@ -18,7 +18,7 @@ class Running(NamedTuple):
 @contextmanager
 def gateway(bootstrap: str, *interfaces: str) -> Iterator[Running]:
     """One with these interfaces (`http`, `grpc`) and no others."""
-    command = [sys.executable, "-m", "penstock.cli", "gateway", "--bootstrap", bootstrap]
+    command = [sys.executable, "-m", "millstream.cli", "gateway", "--bootstrap", bootstrap]
     for name in ("http", "grpc"):
         command += [f"--{name}-port", "0" if name in interfaces else "off"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

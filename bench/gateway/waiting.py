@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 from bench.gateway.load import answered, get, post
 from bench.gateway.running import Running, gateway
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.processes import resident_mb, usage
 from bench.report import figure
 from bench.section import Section
@@ -53,8 +53,8 @@ def main(given: Sequence[str] | None = None) -> int:
     found: list[tuple[Case, Found]] = []
     for case in CASES:
         case = Case(case.title, case.readers // arguments.part, -(-case.topics // arguments.part))
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-            peer = Penstock(Path(directory))
+        with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+            peer = Millstream(Path(directory))
             peer.start(flush_always=False)
             try:
                 with (

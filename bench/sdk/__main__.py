@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.report import machine, rewrite, spread
 
-import penstock
+import millstream
 
 BEGIN = "<!-- sdk:begin (written by bench/sdk) -->"
 END = "<!-- sdk:end -->"
@@ -106,8 +106,8 @@ def main() -> int:
         for each in CONTENDERS
         if each not in chosen and each.title in {name for one in chosen for name in (one.rival, one.beside)}
     ]
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        peer = Penstock(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+        peer = Millstream(Path(directory))
         peer.prepare()
         peer.start(flush_always=arguments.flush_always)
         try:
@@ -121,7 +121,7 @@ def main() -> int:
         f"{arguments.rounds} rounds of {arguments.messages:,} messages, fewer of the slow, more of the fast; {flush}.",
         f"Machine: {machine()}; load average {load_before:.1f} before the run began.",
         "",
-        f"- {Penstock(Path()).version()}; uvloop {version('uvloop')}, PyArrow {version('pyarrow')}",
+        f"- {Millstream(Path()).version()}; uvloop {version('uvloop')}, PyArrow {version('pyarrow')}",
         f"- confluent-kafka {version('confluent-kafka')}, aiokafka {version('aiokafka')} with its extension",
         "",
         "Median (smallest to largest) of the rounds; a ratio is taken within a round, the target is held to the first:",
@@ -138,10 +138,10 @@ def main() -> int:
 
 
 def measure(
-    peer: Penstock, contenders: Sequence[Contender], rounds: int, messages: int
+    peer: Millstream, contenders: Sequence[Contender], rounds: int, messages: int
 ) -> Mapping[Contender, Sequence[Sample]]:
     found: dict[Contender, list[Sample]] = {each: [] for each in contenders}
-    with penstock.connect(peer.bootstrap, timeout=60) as client:
+    with millstream.connect(peer.bootstrap, timeout=60) as client:
         _fill(client, int(messages * max((each.share for each in contenders if each.reads), default=0)))
         files = list(peer.directory.rglob("*.log"))
         for number in range(rounds):
@@ -158,7 +158,7 @@ def measure(
     return found
 
 
-def _fill(client: penstock.Client, messages: int) -> None:
+def _fill(client: millstream.Client, messages: int) -> None:
     """What is read: as much as anybody counts, and what comes before the counting begins."""
     if messages:
         client.create_topic(READ_TOPIC, partitions=1)
@@ -227,9 +227,9 @@ def _verdict(contender: Contender, ratios: Sequence[float]) -> list[str]:
 
 
 def _imports(rounds: int) -> list[str]:
-    program = "import time; t = time.perf_counter(); import penstock; {}; print((time.perf_counter() - t) * 1000)"
+    program = "import time; t = time.perf_counter(); import millstream; {}; print((time.perf_counter() - t) * 1000)"
     lines = []
-    for what, then, most in (("penstock", "pass", IMPORT_MS_MAX), ("penstock.connect", "penstock.connect", 0)):
+    for what, then, most in (("millstream", "pass", IMPORT_MS_MAX), ("millstream.connect", "millstream.connect", 0)):
         command = [sys.executable, "-c", program.format(then)]
         took = [float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout) for _ in range(rounds)]
         verdict = "met" if statistics.median(took) <= most else "**missed**"

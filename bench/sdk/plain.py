@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-FOLDERS = ("penstock.records", "penstock.sdk.producing")
+FOLDERS = ("millstream.records", "millstream.sdk.producing")
 
 
 class Plain:

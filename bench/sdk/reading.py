@@ -92,11 +92,11 @@ def _confluent(brokers: str, topic: str):  # type: ignore[no-untyped-def]  # con
 
 
 def poll(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) -> int:
-    import penstock
+    import millstream
 
     total = 0
     with (
-        penstock.connect(brokers) as client,
+        millstream.connect(brokers) as client,
         client.consumer(topic, start="beginning", local_files=local_files) as consumer,
     ):
         while not clock.is_over:
@@ -108,10 +108,10 @@ def poll(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) ->
 
 
 def each(brokers: str, topic: str, clock: Clock) -> int:
-    import penstock
+    import millstream
 
     total = count = 0
-    with penstock.connect(brokers) as client, client.consumer(topic, start="beginning") as consumer:
+    with millstream.connect(brokers) as client, client.consumer(topic, start="beginning") as consumer:
         for message in consumer:
             total += len(message.value)
             count += 1
@@ -124,11 +124,11 @@ def each(brokers: str, topic: str, clock: Clock) -> int:
 
 
 def each_async(brokers: str, topic: str, clock: Clock) -> int:
-    import penstock
+    import millstream
 
     async def read() -> int:
         total = count = 0
-        async with penstock.connect_async(brokers) as client, client.consumer(topic, start="beginning") as consumer:
+        async with millstream.connect_async(brokers) as client, client.consumer(topic, start="beginning") as consumer:
             async for message in consumer:
                 total += len(message.value)
                 count += 1
@@ -143,11 +143,11 @@ def each_async(brokers: str, topic: str, clock: Clock) -> int:
 
 
 def arrow(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) -> int:
-    import penstock
+    import millstream
 
     total = 0
     with (
-        penstock.connect(brokers) as client,
+        millstream.connect(brokers) as client,
         client.consumer(topic, start="beginning", local_files=local_files) as consumer,
     ):
         while not clock.is_over:

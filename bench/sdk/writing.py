@@ -147,9 +147,9 @@ def put_arrow(brokers: str, topic: str, value: bytes) -> Write:
 
 
 def _producer(brokers: str) -> Any:
-    import penstock
+    import millstream
 
-    client = penstock.connect(brokers)
+    client = millstream.connect(brokers)
     _KEPT.append(client)
     return client.producer(linger=LINGER_S, batch_bytes=BATCH_BYTES)
 
@@ -159,13 +159,13 @@ _KEPT: list[Any] = []
 
 
 def put_async(brokers: str, topic: str, value: bytes) -> Write:
-    import penstock
+    import millstream
 
     runner = asyncio.Runner()
     _KEPT.append(runner)
 
     async def begin() -> Any:
-        client = await penstock.connect_async(brokers)
+        client = await millstream.connect_async(brokers)
         _KEPT.append(client)
         return client.producer(linger=LINGER_S, batch_bytes=BATCH_BYTES)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers import ROOT, Penstock
+from bench.peers import ROOT, Millstream
 from bench.report import spread
 from bench.section import Section
 from bench.spark.connector import Connector
@@ -23,9 +23,9 @@ from bench.spark.streaming import BATCH_ROWS, stream
 from bench.spark.ways import KEY_BYTES, PARTITIONS, VALUE_BYTES, WAYS, Extent, Place, prepare
 from pyspark.sql import SparkSession
 
-import penstock
-from penstock.spark import session
-from penstock.spark.java import java_environment
+import millstream
+from millstream.spark import session
+from millstream.spark.java import java_environment
 
 BEGIN = "<!-- spark:begin (written by bench/spark) -->"
 END = "<!-- spark:end -->"
@@ -64,8 +64,8 @@ def main() -> int:
     arguments = _parse()
     extent: Extent = arguments.extent
     section = Section("bench.spark", BEGIN, END)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        peer = Penstock(Path(directory) / "broker")
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
+        peer = Millstream(Path(directory) / "broker")
         peer.start(flush_always=False)
         # Before the session, which sets what is there to be found.
         connector = Connector(java_environment(os.environ))
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def measure(spark: SparkSession, connector: Connector, bootstrap: str, directory: Path, extent: Extent) -> list[str]:
-    with penstock.connect(bootstrap, timeout=60) as client:
+    with millstream.connect(bootstrap, timeout=60) as client:
         place = Place(spark, connector, client, bootstrap, directory, extent)
         prepare(place)
         found = rounds(place)

@@ -13,8 +13,8 @@ BATCH_ROWS = 200
 def stream(place: Place) -> tuple[list[float], float]:
     """Milliseconds of each small batch, and the CPU of driver and workers while nothing comes, in percent of a core."""
     extent = place.extent
-    frame = place.spark.readStream.format("penstock").options(bootstrap=place.bootstrap, topic=TOPIC).load()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory, place.client.producer(linger=0) as puts:
+    frame = place.spark.readStream.format("millstream").options(bootstrap=place.bootstrap, topic=TOPIC).load()
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory, place.client.producer(linger=0) as puts:
         query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
         try:
             query.processAllAvailable()

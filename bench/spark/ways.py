@@ -13,9 +13,9 @@ from bench.spark.connector import Connector
 from bench.spark.floor import Floor
 from pyspark.sql import DataFrame, SparkSession
 
-import penstock
-from penstock.model.names import TopicPartition
-from penstock.spark.archive import archive
+import millstream
+from millstream.model.names import TopicPartition
+from millstream.spark.archive import archive
 
 TOPIC = "rows"
 PARTITIONS = 4
@@ -45,7 +45,7 @@ class Place:
 
     spark: SparkSession
     connector: Connector
-    client: penstock.Client
+    client: millstream.Client
     bootstrap: str
     directory: Path
     extent: Extent
@@ -61,7 +61,7 @@ class Place:
         return str(self.directory / "some")
 
     def topic(self, schema: str | None = None) -> DataFrame:
-        reader = self.spark.read.format("penstock").options(bootstrap=self.bootstrap, topic=TOPIC)
+        reader = self.spark.read.format("millstream").options(bootstrap=self.bootstrap, topic=TOPIC)
         return (reader if schema is None else reader.schema(schema)).load()
 
     def parquet(self) -> DataFrame:
@@ -141,7 +141,7 @@ def _parquet_counted(place: Place, number: int) -> float:
 def _sink(place: Place, number: int) -> float:
     def write(topic: str) -> float:
         rows = place.spark.read.parquet(place.some_files).select("key", "value")
-        writer = rows.write.format("penstock").options(bootstrap=place.bootstrap, topic=topic).mode("append")
+        writer = rows.write.format("millstream").options(bootstrap=place.bootstrap, topic=topic).mode("append")
         return _timed(writer.save)
 
     return _into_a_topic(place, f"sink-{number}", write)

@@ -1,4 +1,4 @@
-"""Counts the words of a topic: what became of `before.py` when it moved from confluent-kafka to Penstock.
+"""Counts the words of a topic: what became of `before.py` when it moved from confluent-kafka to Millstream.
 
 python examples/from_confluent_kafka/after.py [HOST:PORT [TOPIC]]
 """
@@ -6,13 +6,13 @@ python examples/from_confluent_kafka/after.py [HOST:PORT [TOPIC]]
 import sys
 from collections import Counter
 
-import penstock
+import millstream
 
 LINES = ["to be or not to be", "that is the question", "to sleep"]
 
 
 def main(bootstrap: str = "127.0.0.1:9092", topic: str = "lines-after") -> None:
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         with client.producer(compression="zstd") as producer:  # Writes once and in order; closing it flushes.
             for number, line in enumerate(LINES):
                 producer.put(topic, key=str(number), value=line)

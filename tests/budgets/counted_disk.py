@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.storage.disk import Buffer, Closeable, DiskFile, Space
-from penstock.storage.local_disk import LocalDisk
+from millstream.storage.disk import Buffer, Closeable, DiskFile, Space
+from millstream.storage.local_disk import LocalDisk
 
 
 @dataclass(slots=True)

@@ -19,23 +19,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-import penstock
+import millstream
 from budgets import table
 from budgets.counted_disk import CountedDisk, DiskCounts
 from budgets.counted_loop import CountedLoop, LoopCounts
 from budgets.hand_network import HandNetwork, HandPeer, SocketCounts
 from builders.partitions import InlineWorkers
 from builders.served import LONG_S, Ground, ServedBroker
-from penstock.broker.memory import Memory
-from penstock.groups.settings import GroupSettings
-from penstock.storage.store import FlushPolicy
+from millstream.broker.memory import Memory
+from millstream.groups.settings import GroupSettings
+from millstream.storage.store import FlushPolicy
 
 T = TypeVar("T")
 
 WARM_UP = 20
 STEPS = 20
 PASSES = 7
-_SOURCE = str(Path(penstock.__file__).parent)
+_SOURCE = str(Path(millstream.__file__).parent)
 
 Step = Callable[[], Awaitable[int]]
 """One unit of a workload; gives the bytes of payload that it moved."""
@@ -171,7 +171,7 @@ class CountedBroker:
 
 
 async def count_calls(step: Step) -> float:
-    """Calls that Penstock's code makes or receives: of Python's functions and of compiled ones."""
+    """Calls that Millstream's code makes or receives: of Python's functions and of compiled ones."""
     counts: list[int] = []
     for _ in range(PASSES):
         with _calls_counted() as calls:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.model.network import Listening, ProtocolFactory
+from millstream.model.network import Listening, ProtocolFactory
 
 Piece = bytes | bytearray | memoryview
 

@@ -9,10 +9,10 @@ from budgets.counting import CountedBroker, run_counted
 from budgets.hand_network import HandPeer
 from builders.batches import batch, numbered_batch
 from builders.requests import request_frame
-from penstock.storage.store import FlushPolicy
-from penstock.wire.fetch import FetchPartition
-from penstock.wire.fetch_client import write_fetch_request
-from penstock.wire.produce import write_produce_request
+from millstream.storage.store import FlushPolicy
+from millstream.wire.fetch import FetchPartition
+from millstream.wire.fetch_client import write_fetch_request
+from millstream.wire.produce import write_produce_request
 
 PEERS = 64
 LARGE = numbered_batch(950, size_bytes=1000)

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from budgets import table
 from budgets.counting import count_calls
-from penstock.model.errors import PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.connection import Connection
-from penstock.sdk.consuming.sessions import FetchSession, Poll
-from penstock.sdk.core import Request
-from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, write_fetch_response
+from millstream.model.errors import MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.connection import Connection
+from millstream.sdk.consuming.sessions import FetchSession, Poll
+from millstream.sdk.core import Request
+from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, write_fetch_response
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class HandConnection:
     async def request(self, request: Request[T], timeout_s: float) -> T:
         self.asked_bytes = sum(map(len, request.encode(TOPIC_IDS_FROM)))
         answer = request.decode(TOPIC_IDS_FROM, self._answer, 0)
-        assert not isinstance(answer, PenstockError)
+        assert not isinstance(answer, MillstreamError)
         return answer
 
 

@@ -11,8 +11,8 @@ from budgets.counting import CountedBroker, run_counted
 from budgets.hand_network import HandPeer
 from builders.requests import request_frame
 from builders.subscriber import wanted
-from penstock.storage.store import FlushPolicy
-from penstock.wire.subscribe import END
+from millstream.storage.store import FlushPolicy
+from millstream.wire.subscribe import END
 
 MANY = 200
 

@@ -11,12 +11,12 @@ import pytest
 from budgets import table
 from builders.batches import batch, numbered_batch
 from builders.requests import request_frame
-from penstock.testing.real_broker import RealBroker
-from penstock.wire.fetch import FetchPartition
-from penstock.wire.fetch_client import write_fetch_request
-from penstock.wire.framing import SIZE, SIZE_BYTES
-from penstock.wire.messages import read_response
-from penstock.wire.produce import write_produce_request
+from millstream.testing.real_broker import RealBroker
+from millstream.wire.fetch import FetchPartition
+from millstream.wire.fetch_client import write_fetch_request
+from millstream.wire.framing import SIZE, SIZE_BYTES
+from millstream.wire.messages import read_response
+from millstream.wire.produce import write_produce_request
 
 LARGE = numbered_batch(950, size_bytes=1000)
 SMALL = batch(b"." * 100)

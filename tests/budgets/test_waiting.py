@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-import penstock
+import millstream
 from budgets import table
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from penstock.node.settings import Settings
-from penstock.records import batch
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.watching import shelf
+from millstream.node.settings import Settings
+from millstream.records import batch
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.watching import shelf
 
 WAIT_S = 100_000.0
-OURS = tuple(str(Path(penstock.__file__).parent / place) for place in ("sdk/*", "wire/*", "model/*"))
+OURS = tuple(str(Path(millstream.__file__).parent / place) for place in ("sdk/*", "wire/*", "model/*"))
 FIGURES = (table.CONNECTIONS, table.SUBSCRIPTIONS, table.FETCHES, table.REQUESTS, table.DECODINGS)
 
 

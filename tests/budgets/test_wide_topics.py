@@ -8,9 +8,9 @@ import pytest
 from budgets import table
 from budgets.counting import count_calls_at_once
 from builders.gateway import Web
-from penstock.gateway.clusters import DEFAULT, Clusters
-from penstock.gateway.http.site import Site
-from penstock.testing.embedded import EmbeddedBroker
+from millstream.gateway.clusters import DEFAULT, Clusters
+from millstream.gateway.http.site import Site
+from millstream.testing.embedded import EmbeddedBroker
 
 PARTITIONS = 5_000
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.model.message_id import ID_HEADER
-from penstock.records.batch import encode_batch
+from millstream.model.message_id import ID_HEADER
+from millstream.records.batch import encode_batch
 
 SOME_TIME_MS = 1_700_000_000_000
 

@@ -8,8 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.groups.effects import Token
-from penstock.model.errors import ErrorCode
+from millstream.groups.effects import Token
+from millstream.model.errors import ErrorCode
 
 SESSION_MS = 40_009
 REBALANCE_MS = 30_011

@@ -1,4 +1,4 @@
-"""The real `penstock` command as a child process."""
+"""The real `millstream` command as a child process."""
 
 import json
 import os
@@ -32,12 +32,12 @@ class Command:
     """Runs commands against one broker."""
 
     def __init__(self, bootstrap: str) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        self.environment = inherited | {"PENSTOCK_BOOTSTRAP": bootstrap}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+        self.environment = inherited | {"MILLSTREAM_BOOTSTRAP": bootstrap}
 
     def line(self, *arguments: str) -> list[str]:
         """The command line of this command."""
-        return [sys.executable, "-m", "penstock.cli", *arguments]
+        return [sys.executable, "-m", "millstream.cli", *arguments]
 
     def run(self, *arguments: str, given: bytes = b"") -> Ended:
         """Run to the end, with `given` on standard input."""

@@ -3,11 +3,11 @@
 from typing import Any
 
 from builders.scripted_broker import Scene
-from penstock.sdk.producing._chunk import Receipt
-from penstock.sdk.producing.engine import Engine
-from penstock.sdk.producing.lots import Receipts
-from penstock.sdk.producing.options import Options
-from penstock.testing.simulated_clock import SimulatedClock
+from millstream.sdk.producing._chunk import Receipt
+from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing.lots import Receipts
+from millstream.sdk.producing.options import Options
+from millstream.testing.simulated_clock import SimulatedClock
 
 
 class Put:

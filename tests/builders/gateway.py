@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from penstock.gateway.budget import Budget
-from penstock.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting, Member
-from penstock.gateway.http.app import make_app
-from penstock.gateway.http.site import Site, WebLimits
-from penstock.node.node import Node
-from penstock.node.settings import Settings
+from millstream.gateway.budget import Budget
+from millstream.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting, Member
+from millstream.gateway.http.app import make_app
+from millstream.gateway.http.site import Site, WebLimits
+from millstream.node.node import Node
+from millstream.node.settings import Settings
 
 
 @dataclass

@@ -21,7 +21,7 @@ _READY = re.compile(rb"gateway is ready: web API on http://\S+?:(\d+)(?:, gRPC o
 
 
 class RealGateway:
-    """`penstock gateway` as a child process that has said that it is ready."""
+    """`millstream gateway` as a child process that has said that it is ready."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", http_port: int, grpc_port: int) -> None:
         self.process = process
@@ -42,8 +42,8 @@ class RealGateway:
 def gateway(bootstrap: str, *flags: str, grpc: bool = False) -> Iterator[RealGateway]:
     """A gateway on free ports, ended whatever happens."""
     ports = ("--http-port", "0", "--grpc-port", "0" if grpc else "off")
-    command = [sys.executable, "-m", "penstock.cli", "gateway", "--bootstrap", bootstrap, *ports, *flags]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    command = [sys.executable, "-m", "millstream.cli", "gateway", "--bootstrap", bootstrap, *ports, *flags]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=inherited) as process:
         try:
             ready = _heard(process)

@@ -5,8 +5,8 @@ from typing import Any
 
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
-from penstock.groups.commands import (
+from millstream.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
+from millstream.groups.commands import (
     AssignedBytes,
     ConsumerHeartbeat,
     DescribeConsumerGroup,
@@ -18,8 +18,8 @@ from penstock.groups.commands import (
     OwnedPartitions,
     Sync,
 )
-from penstock.model.errors import ErrorCode
-from penstock.wire.messages import read_versioned, write_versioned
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import read_versioned, write_versioned
 
 Place = tuple[str, int]
 """Topic and partition."""

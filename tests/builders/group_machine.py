@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, Self, TypeVar
 
-from penstock.groups.answers import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
-from penstock.groups.commands import (
+from millstream.groups.answers import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
+from millstream.groups.commands import (
     AssignedBytes,
     Command,
     CommitOffsets,
@@ -21,12 +21,12 @@ from penstock.groups.commands import (
     OffsetToCommit,
     Sync,
 )
-from penstock.groups.effects import Effects, Now, Record, Token
-from penstock.groups.machine import Machine
-from penstock.groups.settings import GroupSettings
-from penstock.groups.topics import TopicImage, TopicInfo
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.wire.messages import write_versioned
+from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.machine import Machine
+from millstream.groups.settings import GroupSettings
+from millstream.groups.topics import TopicImage, TopicInfo
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.wire.messages import write_versioned
 
 START_MS = 1_000_000
 WALL_MS = 1_700_000_000_000

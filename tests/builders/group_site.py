@@ -7,9 +7,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from builders.partitions import NODE_ID
-from penstock.catalog.memory import MemoryCatalog
-from penstock.groups.answers import Answer, CommittedOffset, Joined, Offsets, PartitionErrors, Synced
-from penstock.groups.commands import (
+from millstream.catalog.memory import MemoryCatalog
+from millstream.groups.answers import Answer, CommittedOffset, Joined, Offsets, PartitionErrors, Synced
+from millstream.groups.commands import (
     AssignedBytes,
     CommitOffsets,
     FetchOffsets,
@@ -18,19 +18,19 @@ from penstock.groups.commands import (
     OffsetToCommit,
     Sync,
 )
-from penstock.groups.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
-from penstock.groups.iterators.iterator import Told
-from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Hurry
-from penstock.model.errors import ErrorCode
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_workers import SimulatedWorkers
+from millstream.groups.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
+from millstream.groups.iterators.iterator import Told
+from millstream.groups.settings import GroupSettings
+from millstream.groups.shard import Hurry
+from millstream.model.errors import ErrorCode
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_workers import SimulatedWorkers
 
 A = TypeVar("A", bound=Answer)
 

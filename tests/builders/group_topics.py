@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from penstock.groups.topics import TopicInfo
+from millstream.groups.topics import TopicInfo
 
 
 class Topics:

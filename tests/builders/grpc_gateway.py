@@ -8,21 +8,21 @@ import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from penstock.gateway.budget import Budget
-from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
-from penstock.gateway.draining import Draining
-from penstock.gateway.figures import Traffic
-from penstock.gateway.grpc.limits import GrpcLimits
-from penstock.gateway.grpc.server import GrpcServer, start_grpc
-from penstock.gateway.grpc.statuses import DETAILS_KEY
-from penstock.gateway.grpc.v1.cluster_pb2_grpc import ClusterServiceStub
-from penstock.gateway.grpc.v1.consumers_pb2_grpc import ConsumerServiceStub
-from penstock.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
-from penstock.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
-from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
-from penstock.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
-from penstock.gateway.rights import ANYBODY, Guard
-from penstock.model.errors import ErrorCode
+from millstream.gateway.budget import Budget
+from millstream.gateway.clusters import DEFAULT, Clusters, Connecting
+from millstream.gateway.draining import Draining
+from millstream.gateway.figures import Traffic
+from millstream.gateway.grpc.limits import GrpcLimits
+from millstream.gateway.grpc.server import GrpcServer, start_grpc
+from millstream.gateway.grpc.statuses import DETAILS_KEY
+from millstream.gateway.grpc.v1.cluster_pb2_grpc import ClusterServiceStub
+from millstream.gateway.grpc.v1.consumers_pb2_grpc import ConsumerServiceStub
+from millstream.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
+from millstream.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
+from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
+from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
+from millstream.gateway.rights import ANYBODY, Guard
+from millstream.model.errors import ErrorCode
 
 HOST = "127.0.0.1"
 
@@ -98,7 +98,7 @@ def failure_of(error: grpc.RpcError) -> Failure:
             fields += [violation.field for violation in bad.field_violations]
         else:
             assert detail.Unpack(info)
-    assert info.domain == "penstock"
+    assert info.domain == "millstream"
     assert told.code == error.code().value[0]
     number = int(info.metadata["number"])
     assert ErrorCode[info.reason].number == number

@@ -3,7 +3,7 @@
 import threading
 from typing import ClassVar
 
-from penstock.storage.local_disk import LocalDisk, LocalFile
+from millstream.storage.local_disk import LocalDisk, LocalFile
 
 LONG_S = 60.0
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from builders.group_machine import START_MS, WALL_MS, Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
-from penstock.groups.commands import (
+from millstream.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
+from millstream.groups.commands import (
     CommitIterator,
     GetIterator,
     HandIterator,
@@ -14,10 +14,10 @@ from penstock.groups.commands import (
     IteratorLeave,
     ListIterators,
 )
-from penstock.groups.effects import Effects, Now
-from penstock.groups.iterators.iterator import BEGINNING, Iterator
-from penstock.groups.iterators.served import ServedIterators
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.groups.effects import Effects, Now
+from millstream.groups.iterators.iterator import BEGINNING, Iterator
+from millstream.groups.iterators.served import ServedIterators
+from millstream.model.errors import ErrorCode, MillstreamError
 
 IN_FLIGHT_MS = 30_000
 IN_FLIGHT_MAX_MS = 600_000
@@ -73,7 +73,7 @@ class IteratorDriver(Driver):
         self.clock.at_ms = self.at_ms
         try:
             self.server.check(iterator)
-        except PenstockError as error:
+        except MillstreamError as error:
             return error.code
         return ErrorCode.NONE
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from builders.logs import SMALL
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.header import BatchHeader, each_batch, stamp
-from penstock.records.record import Record
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.log import Log
-from penstock.storage.store import Store
+from millstream.records.batch import decode_batch, encode_batch
+from millstream.records.header import BatchHeader, each_batch, stamp
+from millstream.records.record import Record
+from millstream.storage.cleaner import CleaningJob
+from millstream.storage.log import Log
+from millstream.storage.store import Store
 
 Pair = tuple[bytes | None, bytes | None]
 COMPACTED = replace(SMALL, compact=True, delete=False, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1000)

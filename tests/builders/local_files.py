@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
-import penstock
-from penstock.model.file_part import FilePlace
-from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming import nearby
-from penstock.sdk.consuming.nearby import Nearby
-from penstock.sdk.consuming.reader import Portion, Reader
+import millstream
+from millstream.model.file_part import FilePlace
+from millstream.sdk.answers import FetchedBatches
+from millstream.sdk.consuming import nearby
+from millstream.sdk.consuming.nearby import Nearby
+from millstream.sdk.consuming.reader import Portion, Reader
 
 WAIT_S = 30.0
 
@@ -51,7 +51,7 @@ class Form(Protocol):
 
 @contextmanager
 def one_by_one(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
-    with penstock.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
+    with millstream.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
         consumer.start()
         messages = iter(consumer)
         yield lambda: rows(islice(messages, 1))
@@ -59,14 +59,14 @@ def one_by_one(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
 
 @contextmanager
 def polled(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
-    with penstock.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
+    with millstream.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
         consumer.start()
         yield lambda: rows(consumer.poll(WAIT_S, max_messages=50))
 
 
 @contextmanager
 def columns(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
-    with penstock.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
+    with millstream.connect(bootstrap) as client, client.consumer(topic, **options) as consumer:
         consumer.start()
 
         def take() -> list[Row]:
@@ -86,8 +86,8 @@ def coroutines(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
     def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result(2 * WAIT_S)
 
-    async def started() -> tuple[penstock.AsyncClient, penstock.AsyncConsumer]:
-        client = await penstock.connect_async(bootstrap)
+    async def started() -> tuple[millstream.AsyncClient, millstream.AsyncConsumer]:
+        client = await millstream.connect_async(bootstrap)
         consumer = client.consumer(topic, **options)
         await consumer.start()
         return client, consumer

@@ -6,18 +6,18 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from penstock.model.clock import Clock
-from penstock.model.names import PartitionKey
-from penstock.records.batch import decode_batches, encode_batch
-from penstock.records.header import each_batch, stamp
-from penstock.storage.cleaner import CleanerLimits
-from penstock.storage.disk import Disk
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_clock import ManualClock
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_workers import SimulatedWorkers
+from millstream.model.clock import Clock
+from millstream.model.names import PartitionKey
+from millstream.records.batch import decode_batches, encode_batch
+from millstream.records.header import each_batch, stamp
+from millstream.storage.cleaner import CleanerLimits
+from millstream.storage.disk import Disk
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_clock import ManualClock
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_workers import SimulatedWorkers
 
 T = TypeVar("T")
 TOPIC = UUID(int=1)

@@ -8,18 +8,18 @@ from random import Random
 from typing import Any, TypeVar
 
 from builders.batches import SOME_TIME_MS
-from penstock.catalog.catalog import Catalog, TopicState
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.entropy import SystemEntropy
-from penstock.model.workers import ThreadWorkers, Workers
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.records.batch import decode_batches
-from penstock.records.header import each_batch
-from penstock.records.record import Record
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.catalog.catalog import Catalog, TopicState
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.entropy import SystemEntropy
+from millstream.model.workers import ThreadWorkers, Workers
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.records.batch import decode_batches
+from millstream.records.header import each_batch
+from millstream.records.record import Record
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_disk import SimulatedDisk
 
 T = TypeVar("T")
 

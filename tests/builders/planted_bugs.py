@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.groups.effects import Effects
-from penstock.groups.shard import Shard
-from penstock.model.limits import NO_PRODUCER_ID
-from penstock.model.message_id import MadeId
-from penstock.partition import putting, state
-from penstock.partition.partition import Partition
-from penstock.partition.produced import stamp_producer
-from penstock.records.header import BatchHeader
-from penstock.storage import index as index_files
-from penstock.storage import recovery, rewriting
-from penstock.storage.index import SparseIndex
-from penstock.storage.log import Log
-from penstock.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
-from penstock.storage.store import Store
+from millstream.groups.effects import Effects
+from millstream.groups.shard import Shard
+from millstream.model.limits import NO_PRODUCER_ID
+from millstream.model.message_id import MadeId
+from millstream.partition import putting, state
+from millstream.partition.partition import Partition
+from millstream.partition.produced import stamp_producer
+from millstream.records.header import BatchHeader
+from millstream.storage import index as index_files
+from millstream.storage import recovery, rewriting
+from millstream.storage.index import SparseIndex
+from millstream.storage.log import Log
+from millstream.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
+from millstream.storage.store import Store
 
 
 def plant_acknowledge_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:

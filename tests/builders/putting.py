@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from builders.batches import batch, batch_with_ids
 from builders.partitions import read_all
-from penstock.model.message_id import MadeId
-from penstock.partition.appended import ACKS_ALL, Appended
-from penstock.partition.ids.replay import own_id
-from penstock.partition.opened import Opener
-from penstock.partition.partition import Partition
-from penstock.partition.putting import PUT, KnownIds, put_job
+from millstream.model.message_id import MadeId
+from millstream.partition.appended import ACKS_ALL, Appended
+from millstream.partition.ids.replay import own_id
+from millstream.partition.opened import Opener
+from millstream.partition.partition import Partition
+from millstream.partition.putting import PUT, KnownIds, put_job
 
 
 async def put_batch(partition: Partition, records: bytearray, ids: Sequence[bytes] | None = None) -> Appended:

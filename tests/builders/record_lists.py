@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, TypeVar
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from penstock.records.batch import encode_batch
-from penstock.records.record import Record, RecordHeader
+from millstream.records.batch import encode_batch
+from millstream.records.record import Record, RecordHeader
 
 T = TypeVar("T")
 

@@ -17,17 +17,17 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 
 from builders.writing_client import WritingClient
-from penstock.model.errors import ErrorCode
-from penstock.model.workers import Workers
-from penstock.records.batch import decode_batch
-from penstock.records.header import read_header, stamp
-from penstock.records.record import Record
-from penstock.sdk.cluster import ConnectionSettings
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.testing.simulated_workers import SimulatedWorkers
+from millstream.model.errors import ErrorCode
+from millstream.model.workers import Workers
+from millstream.records.batch import decode_batch
+from millstream.records.header import read_header, stamp
+from millstream.records.record import Record
+from millstream.sdk.cluster import ConnectionSettings
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.testing.simulated_workers import SimulatedWorkers
 
 T = TypeVar("T")
 

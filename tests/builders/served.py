@@ -10,31 +10,31 @@ from uuid import UUID
 from builders.batches import batch
 from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
-from penstock.broker.apis import Served, build_table
-from penstock.broker.capabilities import Identity
-from penstock.broker.iterators_seen import IteratorServing, Seal
-from penstock.broker.listener import Listener
-from penstock.broker.memory import Memory
-from penstock.catalog.catalog import Topic
-from penstock.catalog.memory import MemoryCatalog
-from penstock.catalog.producer_ids import ProducerIds
-from penstock.groups.coordinator import Coordinator
-from penstock.groups.iterators.served import ServedIterators
-from penstock.groups.settings import GroupSettings
-from penstock.model.entropy import SystemEntropy
-from penstock.model.network import Network, TcpNetwork
-from penstock.model.workers import ThreadWorkers, Workers
-from penstock.partition.partitions import Partitions
-from penstock.storage.disk import Disk
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.wire.fetch import Fetched, FetchPartition
-from penstock.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
-from penstock.wire.produce import ProduceResult, parse_produce_response, write_produce_request
-from penstock.wire.puts import parse_puts_response, write_puts_request
-from penstock.wire.topic_ref import TopicRef
+from millstream.broker.apis import Served, build_table
+from millstream.broker.capabilities import Identity
+from millstream.broker.iterators_seen import IteratorServing, Seal
+from millstream.broker.listener import Listener
+from millstream.broker.memory import Memory
+from millstream.catalog.catalog import Topic
+from millstream.catalog.memory import MemoryCatalog
+from millstream.catalog.producer_ids import ProducerIds
+from millstream.groups.coordinator import Coordinator
+from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.settings import GroupSettings
+from millstream.model.entropy import SystemEntropy
+from millstream.model.network import Network, TcpNetwork
+from millstream.model.workers import ThreadWorkers, Workers
+from millstream.partition.partitions import Partitions
+from millstream.storage.disk import Disk
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.wire.fetch import Fetched, FetchPartition
+from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
+from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request
+from millstream.wire.puts import parse_puts_response, write_puts_request
+from millstream.wire.topic_ref import TopicRef
 
 HOST = "127.0.0.1"
 CLUSTER = "test-cluster"

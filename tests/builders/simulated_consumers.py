@@ -6,12 +6,12 @@ from typing import Any
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from builders.writing_client import WritingClient
-from penstock.model.names import TopicPartition
-from penstock.node.node import Node
-from penstock.node.settings import Settings
-from penstock.records.message import Message
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.aio.consumer import AsyncConsumer
+from millstream.model.names import TopicPartition
+from millstream.node.node import Node
+from millstream.node.settings import Settings
+from millstream.records.message import Message
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.aio.consumer import AsyncConsumer
 
 SETTINGS = Settings(data=("/data",), host=HOST)
 TOPIC = "orders"

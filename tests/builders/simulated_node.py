@@ -4,18 +4,18 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from builders.writing_client import WritingClient
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.workers import Workers
-from penstock.node.node import Node
-from penstock.node.settings import Settings
-from penstock.sdk.aio.client import AsyncClient, connect_async
-from penstock.sdk.metrics import Metrics
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.testing.simulated_workers import SimulatedWorkers
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.workers import Workers
+from millstream.node.node import Node
+from millstream.node.settings import Settings
+from millstream.sdk.aio.client import AsyncClient, connect_async
+from millstream.sdk.metrics import Metrics
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.testing.simulated_workers import SimulatedWorkers
 
 HOST = "broker"
 

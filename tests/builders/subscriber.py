@@ -4,10 +4,10 @@ from collections import deque
 from typing import Any
 
 from builders.requests import RawPeer, request_frame
-from penstock.records.batch import decode_batches
-from penstock.wire.framing import read_correlation_id, read_response_header
-from penstock.wire.messages import read_response
-from penstock.wire.reader import Fields
+from millstream.records.batch import decode_batches
+from millstream.wire.framing import read_correlation_id, read_response_header
+from millstream.wire.messages import read_response
+from millstream.wire.reader import Fields
 
 Positions = dict[str, dict[int, int]]
 """Offsets by topic and partition."""

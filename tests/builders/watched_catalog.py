@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from builders.partitions import Site
-from penstock.catalog.catalog import Topic
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.catalog.catalog import Topic
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 class WatchedCatalog(MemoryCatalog):
@@ -38,7 +38,7 @@ class WatchedCatalog(MemoryCatalog):
     def _fail(self) -> None:
         self.fails = None
         self.is_away |= self.stays_away
-        raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
+        raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
 
     async def topics(self) -> list[Topic]:
         if self.is_away:

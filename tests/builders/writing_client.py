@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.sdk.client import WireClient
-from penstock.sdk.producing.engine import Engine
-from penstock.sdk.producing.lots import Places
-from penstock.sdk.producing.options import Options
+from millstream.sdk.client import WireClient
+from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing.lots import Places
+from millstream.sdk.producing.options import Options
 
 
 class WritingClient(WireClient):

@@ -11,13 +11,13 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
 from faults.record import SharedHistory
-from penstock.model.errors import PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.aio.producer import AsyncProducer
-from penstock.sdk.client import WireClient
-from penstock.sdk.producing.options import Options
-from penstock.sdk.requests import BEGINNING, LATEST
-from penstock.testing.history import FinalLog, Write
+from millstream.model.errors import MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.aio.producer import AsyncProducer
+from millstream.sdk.client import WireClient
+from millstream.sdk.producing.options import Options
+from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.testing.history import FinalLog, Write
 
 PATIENCE_S = 90.0
 _OUTSTANDING_MAX = 200
@@ -114,7 +114,7 @@ class SdkWriter(Worker):
         topic, partition = self.partition
         try:
             places = await producer.put_many(topic, write.values, partition=partition)
-        except PenstockError as error:
+        except MillstreamError as error:
             self.history.abandoned(write, str(error))
         else:
             self.history.stored(write, places[0].offset)
@@ -137,7 +137,7 @@ class SdkReader(Worker):
         read = self.history.ask_read(self.name, self.partition, offset)
         try:
             fetched = await client.fetch(topic, partition, offset, max_wait_ms=100, timeout_s=5)
-        except PenstockError:
+        except MillstreamError:
             return offset  # Unanswered: the history then claims nothing about it.
         records = [(record.offset, record.value or b"") for record in fetched.records]
         self.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)

@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Sequence
 
-from penstock.model.names import TopicPartition
-from penstock.testing.checker import Violation, check
-from penstock.testing.history import FinalLog, History, Outcome, Read, Write
+from millstream.model.names import TopicPartition
+from millstream.testing.checker import Violation, check
+from millstream.testing.history import FinalLog, History, Outcome, Read, Write
 
 
 class SharedHistory:

@@ -8,7 +8,7 @@ import time
 
 from builders.batches import batch_with_ids
 from interop.wire import Fields, ask
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 PATIENCE_S = 90.0
 

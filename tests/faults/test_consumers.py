@@ -7,11 +7,11 @@ from random import Random
 
 from faults.load import create_topic
 from faults.rounds import SEED
-from penstock.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
-from penstock.gateway.consuming import commit, poll
-from penstock.gateway.reading import Limits
-from penstock.gateway.writing import Columns, write
-from penstock.testing.real_broker import RealBroker
+from millstream.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
+from millstream.gateway.consuming import commit, poll
+from millstream.gateway.reading import Limits
+from millstream.gateway.writing import Columns, write
+from millstream.testing.real_broker import RealBroker
 
 TOPIC, NAMES = "handed-out", ("workers", "one")
 PARTITIONS = 2

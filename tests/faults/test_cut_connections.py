@@ -10,7 +10,7 @@ from faults.load import create_topic, final_logs, mixed_load
 from faults.proxy import CutProxy
 from faults.record import SharedHistory
 from faults.rounds import ROUNDS, SEED, let_it_work
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 BROKER_HOST = "127.0.0.1"
 PROXY_HOST = "127.0.0.2"

@@ -16,10 +16,10 @@ import pytest
 from builders.writing_client import WritingClient
 from faults.load import create_topic, final_logs
 from faults.record import SharedHistory
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.records.batch import encode_batch
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.records.batch import encode_batch
+from millstream.testing.real_broker import RealBroker
 
 T = TypeVar("T")
 
@@ -53,15 +53,15 @@ def write_some(broker: RealBroker, history: SharedHistory, where: TopicPartition
     ask(broker, write)
 
 
-def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str) -> PenstockError:
+def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str) -> MillstreamError:
     """What a write is answered while there is no space. It is in one attempt, so that it is the broker's answer."""
 
-    async def write(client: WritingClient) -> PenstockError:
+    async def write(client: WritingClient) -> MillstreamError:
         entry = history.ask_write(mark, where, [mark.encode() * 2000])
         batch = encode_batch(entry.values, timestamps=int(time.time() * 1000))
         try:
             await client.produce(where.topic, where.partition, batch)
-        except PenstockError as error:
+        except MillstreamError as error:
             # Its answer leaves open whether the bytes are there after all; the checker accepts both.
             history.abandoned(entry, str(error))
             return error
@@ -100,7 +100,7 @@ def test_a_topic_cannot_be_made_on_a_full_disk_and_can_be_made_later(tmp_path: P
     with RealBroker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap, "first", 1)
         limit_files(broker, 1)
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             ask(broker, lambda client: client.create_topic("second", partitions=1, timeout_s=2))
         give_space(broker)
         (where,) = create_topic(broker.bootstrap, "second", 1)

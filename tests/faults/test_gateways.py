@@ -14,7 +14,7 @@ import pytest
 from builders.gateways import Answer, RealGateway, ask, gateway
 from faults.load import create_topic, final_logs
 from faults.rounds import ROUNDS, SEED
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 TOPIC = "once"
 KILLS = 3

@@ -11,9 +11,9 @@ from faults.load import create_topic
 from faults.retrying import now_ms, put
 from faults.rounds import SEED
 from interop.wire import Fields, ask
-from penstock.model.errors import ErrorCode
-from penstock.records.batch import decode_batches, encode_batch
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode
+from millstream.records.batch import decode_batches, encode_batch
+from millstream.testing.real_broker import RealBroker
 
 TOPIC = "worked-off"
 MESSAGES = 200

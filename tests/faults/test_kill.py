@@ -9,7 +9,7 @@ import pytest
 from faults.load import create_topic, final_logs, mixed_load
 from faults.record import SharedHistory
 from faults.rounds import ROUNDS, SEED, let_it_work
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 ENDS_PER_ROUND = 4
 FLUSHES = ("always", "os") if ROUNDS == 1 else ("always", "interval", "os")

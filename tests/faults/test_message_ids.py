@@ -15,10 +15,10 @@ from builders.batches import batch_with_ids
 from faults.load import create_topic, final_logs
 from faults.retrying import now_ms, put
 from faults.rounds import ROUNDS, SEED
-from penstock.model.errors import ErrorCode
-from penstock.model.message_id import MadeId
-from penstock.records.batch import encode_batch
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode
+from millstream.model.message_id import MadeId
+from millstream.records.batch import encode_batch
+from millstream.testing.real_broker import RealBroker
 
 TOPIC = "once"
 KILLS = 4

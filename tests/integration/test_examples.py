@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.testing import RealBroker
+import millstream
+from millstream.testing import RealBroker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES_MAX = 60
@@ -79,7 +79,7 @@ def test_the_service_ends_cleanly_and_the_next_one_goes_on(number: signal.Signal
     first = 10 * number
     for order in (first, first + 1):
         with (
-            penstock.connect(bootstrap) as client,
+            millstream.connect(bootstrap) as client,
             subprocess.Popen(command(SERVICE, bootstrap), stdout=subprocess.PIPE, text=True) as service,
         ):
             try:

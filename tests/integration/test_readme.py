@@ -2,7 +2,7 @@
 
 Console blocks hold commands (`$ …`) and what they print; a Python block is run, and the text block behind it is what it
 prints. The broker's port is put in for the 9092 that the pages use, its gateway's for 8080, and its data directory for
-./penstock-data; times of messages are not compared, and everything else is taken as it stands.
+./millstream-data; times of messages are not compared, and everything else is taken as it stands.
 """
 
 import os
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("PENSTOCK_") and name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+        if not name.startswith("MILLSTREAM_") and name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     }
     return inherited | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
@@ -81,7 +81,7 @@ class Started(NamedTuple):
     def within(self, text: str) -> str:
         """What a page says, said of this broker."""
         text = text.replace("9092", self.port).replace("localhost:8080", f"localhost:{self.http_port}")
-        return text.replace("./penstock-data", self.data)
+        return text.replace("./millstream-data", self.data)
 
 
 @pytest.fixture
@@ -110,7 +110,10 @@ def broker(tmp_path: Path) -> Iterator[Started]:
 def run(example: Example, broker: Started) -> str:
     source = broker.within(example.source)
     command = ["bash", "-euo", "pipefail", "-c", source] if example.language == "sh" else [sys.executable, "-c", source]
-    ours = {"PENSTOCK_BOOTSTRAP": f"127.0.0.1:{broker.port}", "PENSTOCK_CLIENT_CONFIG": f"{broker.data}.contexts.toml"}
+    ours = {
+        "MILLSTREAM_BOOTSTRAP": f"127.0.0.1:{broker.port}",
+        "MILLSTREAM_CLIENT_CONFIG": f"{broker.data}.contexts.toml",
+    }
     settings = environment() | ours
     ended = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == 0, f"{example.source}\n{ended.stdout}{ended.stderr}"

@@ -17,7 +17,7 @@ from faults.proxy import CutProxy
 from interop.clients.client import AdminClient, Client, SettingsClient
 from interop.clients.every import every_client
 from interop.kafka_broker import KafkaBroker
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 # What is done now and then is done often, so that tests need not wait: members of the new protocol hear of a change
 # with their next heartbeat, and compacted topics are cleaned.

@@ -6,7 +6,7 @@ import pytest
 
 from interop.clients.client import AdminClient, Message, RefusedError, SettingsClient, ToldSetting
 
-ADMINS = ("confluent-kafka", "aiokafka", "kafka-python", "java", "penstock")
+ADMINS = ("confluent-kafka", "aiokafka", "kafka-python", "java", "millstream")
 KEEPERS = ("confluent-kafka", "aiokafka", "kafka-python")
 
 OFFSET_OUT_OF_RANGE = 1

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from interop.clients.client import Client, Message, RefusedError, SettingsClient, Stored
-from penstock.records.record import Record
-from penstock.sdk.client import WireClient
-from penstock.sdk.requests import LATEST
+from millstream.records.record import Record
+from millstream.sdk.client import WireClient
+from millstream.sdk.requests import LATEST
 
-READERS = ("confluent-kafka", "kcat", "aiokafka", "kafka-python", "java", "penstock")
+READERS = ("confluent-kafka", "kcat", "aiokafka", "kafka-python", "java", "millstream")
 CLEANED_S = 60.0
 INVALID_RECORD = 87
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01"}
@@ -125,7 +125,7 @@ def test_records_are_deleted_up_to_an_offset(
     clients: Mapping[str, Client], keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic()
-    clients["penstock"].write(topic, 0, [Message(b"%d" % number) for number in range(10)])
+    clients["millstream"].write(topic, 0, [Message(b"%d" % number) for number in range(10)])
     assert keepers[keeper].delete_records(topic, 0, 4) == 4
-    assert clients["penstock"].ends(topic, 0) == (4, 10)
+    assert clients["millstream"].ends(topic, 0) == (4, 10)
     assert keepers[keeper].delete_records(topic, 0, -1) == 10

@@ -27,7 +27,7 @@ def test_a_consumer_without_an_offset_begins_where_its_setting_says_and_ends_in_
     clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
-    clients["penstock"].write(topic, 0, [Message(b"one"), Message(b"two")])
+    clients["millstream"].write(topic, 0, [Message(b"one"), Message(b"two")])
     ended = subprocess.run(
         [sys.executable, "-c", CONSUMER, bootstrap, topic, "2"],
         capture_output=True,

@@ -41,6 +41,6 @@ def test_a_client_in_go_writes_reads_follows_polls_in_a_group_and_knows_errors_b
     assert told["tailed"] == "live"
     assert told["polled"] == 32
     assert told["refused"] == [
-        {"Code": "AlreadyExists", "Reason": "TOPIC_ALREADY_EXISTS", "Domain": "penstock", "Field": ""},
-        {"Code": "InvalidArgument", "Reason": "INVALID_TOPIC", "Domain": "penstock", "Field": "name"},
+        {"Code": "AlreadyExists", "Reason": "TOPIC_ALREADY_EXISTS", "Domain": "millstream", "Field": ""},
+        {"Code": "InvalidArgument", "Reason": "INVALID_TOPIC", "Domain": "millstream", "Field": "name"},
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from builders.grpc_gateway import HOST, grpc_gateway
 from integration.test_readme import examples
 from interop.clients.grpc_go import build
-from penstock.testing.embedded import EmbeddedBroker
+from millstream.testing.embedded import EmbeddedBroker
 
 PAGE = Path(__file__).parents[2] / "docs" / "grpc.md"
 TIMEOUT_S = 120

@@ -77,7 +77,7 @@ def test_blocks_of_every_size_that_the_sdk_compresses_are_read_by_all(
     topic = new_topic()
     messages = [Message(b"0123456789abcdef" * (size // 16)) for size in (60_000, 250_000, 900_000, 2_500_000)]
     for message in messages:  # Each in a batch of its own.
-        clients["penstock"].write(topic, 0, [message], compression=compression)
+        clients["millstream"].write(topic, 0, [message], compression=compression)
     found = clients[reader].read(topic, 0, 0, len(messages))
     assert [stored.message.value for stored in found] == [message.value for message in messages]
 

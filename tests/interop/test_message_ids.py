@@ -10,9 +10,9 @@ from interop.clients.ability import Ability
 from interop.clients.client import Client, Message
 from interop.clients.every import able
 from interop.wire import Fields, ask
-from penstock.model.errors import ErrorCode
-from penstock.model.message_id import ID_HEADER, MadeId
-from penstock.records.batch import encode_batch
+from millstream.model.errors import ErrorCode
+from millstream.model.message_id import ID_HEADER, MadeId
+from millstream.records.batch import encode_batch
 
 WRITER = 123_456_789
 """Larger than any id that a broker of these tests gives out."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-import penstock
+import millstream
 
 KEYS = [b"a", b"order 17", "snowman \N{SNOWMAN}".encode(), bytes(range(256))]
 PARTITIONS = 7
@@ -46,7 +46,7 @@ def test_both_clients_can_be_made_to_choose_the_same_partition_for_a_key(
     new_topic: Callable[..., str],
 ) -> None:
     topic = new_topic(PARTITIONS)
-    with penstock.connect(bootstrap) as client, client.producer() as producer:
+    with millstream.connect(bootstrap) as client, client.producer() as producer:
         receipts = {key: producer.put(topic, b"v", **chosen(key)) for key in KEYS}
         ours = {key: receipt.result().partition for key, receipt in receipts.items()}
     assert ours == by_confluent_kafka(bootstrap, topic, **settings)

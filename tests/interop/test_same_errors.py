@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3 and Penstock are sent the same requests, and give the same errors.
+"""Apache Kafka 4.3 and Millstream are sent the same requests, and give the same errors.
 
 Where they are meant to differ, DIFFERENCES says why; a difference that is none any more has to leave the table.
 """
@@ -14,7 +14,7 @@ from interop.compared.cases import Case
 from interop.compared.world import World
 from interop.kafka_broker import KafkaBroker
 from interop.wire import ask, converse, is_closed_after
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 HOST = "127.0.0.1"
 IDENTITY = ("name", "topic", "group_id", "key", "resource_name", "partition_index", "partition", "index")
@@ -79,14 +79,14 @@ BROKEN = {
 
 class Pair(NamedTuple):
     kafka: World
-    penstock: World
+    millstream: World
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     directory = tmp_path_factory.mktemp("same")
-    with KafkaBroker(directory / "kafka") as kafka, RealBroker(directory / "data") as penstock:
-        worlds = Pair(World(HOST, kafka.port), World(HOST, penstock.port))
+    with KafkaBroker(directory / "kafka") as kafka, RealBroker(directory / "data") as millstream:
+        worlds = Pair(World(HOST, kafka.port), World(HOST, millstream.port))
         for world in worlds:
             world.prepare()
         yield worlds
@@ -114,24 +114,24 @@ def outcome(world: World, case: Case) -> Any:
 def test_a_request_gets_the_error_that_kafka_gives(pair: Pair, case: Case) -> None:
     for world in pair:
         world.stay_in_modern()
-    kafka, penstock = (outcome(world, case) for world in pair)
+    kafka, millstream = (outcome(world, case) for world in pair)
     if case.name in DIFFERENCES:
-        assert penstock != kafka, "no difference any more"
+        assert millstream != kafka, "no difference any more"
     else:
-        assert penstock == kafka
+        assert millstream == kafka
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_request_ends_the_connection_as_with_kafka(pair: Pair, name: str) -> None:
-    kafka, penstock = (is_closed_after(world.host, world.port, BROKEN[name]) for world in pair)
-    assert (kafka, penstock) == (True, True)
+    kafka, millstream = (is_closed_after(world.host, world.port, BROKEN[name]) for world in pair)
+    assert (kafka, millstream) == (True, True)
 
 
 @pytest.mark.parametrize("version", [99, 32_767])
 def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(pair: Pair, version: int) -> None:
     content = framed(b"\0\x12" + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff\0" + b"\1\1\0")
-    kafka, penstock = (converse(world.host, world.port, content, ("ApiVersions", 0))[0] for world in pair)
-    assert kafka["error_code"] == penstock["error_code"] == 35
+    kafka, millstream = (converse(world.host, world.port, content, ("ApiVersions", 0))[0] for world in pair)
+    assert kafka["error_code"] == millstream["error_code"] == 35
 
 
 def test_the_names_of_the_cases_are_their_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bench.spark.connector import Connector
 
 from interop.clients.client import Client, Message, Stored
-from penstock.spark.java import java_environment
+from millstream.spark.java import java_environment
 
 BEGIN_MS = int(time.time() * 1000) - 3_600_000
 STEP_MS = 2_000
@@ -36,7 +36,7 @@ def topic(clients: Mapping[str, Client], new_topic: Callable[..., str]) -> str:
     """With the same messages in both of its partitions."""
     name = new_topic(2)
     for partition in range(2):
-        clients["penstock"].write(name, partition, MESSAGES)
+        clients["millstream"].write(name, partition, MESSAGES)
     return name
 
 
@@ -108,7 +108,7 @@ def test_a_table_is_written_with_its_headers_into_the_partitions_that_it_says(
         for each in messages
     ]
     connector.ask("write", options={"kafka.bootstrap.servers": bootstrap, "topic": target}, rows=given)
-    found = [each.message for each in clients["penstock"].read(target, 1, 0, len(messages))]
+    found = [each.message for each in clients["millstream"].read(target, 1, 0, len(messages))]
     # Spark divides the rows among tasks, which write at the same time.
     for message in messages:
         assert sum(message.matches(each) for each in found) == 1
@@ -124,7 +124,7 @@ def test_a_stream_copies_a_topic_and_goes_on_from_its_checkpoint(
 ) -> None:
     source, target = new_topic(2), new_topic()
     for partition in range(2):
-        clients["penstock"].write(source, partition, MESSAGES)
+        clients["millstream"].write(source, partition, MESSAGES)
     # Streams may begin at times as well.
     reading = {
         "kafka.bootstrap.servers": bootstrap,
@@ -144,7 +144,7 @@ def test_a_stream_copies_a_topic_and_goes_on_from_its_checkpoint(
     later = [Message(b"later")]
     clients["confluent-kafka"].write(source, 0, later)
     assert connector.ask("copy", **copy) == len(later)
-    found = clients["penstock"].read(target, 0, 0, len(wanted) + len(later))
+    found = clients["millstream"].read(target, 0, 0, len(wanted) + len(later))
     contents = [(each.message.value, each.message.key, each.message.headers) for each in found]
     assert sorted(contents, key=repr) == sorted(
         ((each.value, each.key, each.headers) for each in (*wanted, *later)), key=repr

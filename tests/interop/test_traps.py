@@ -11,7 +11,7 @@ from interop.clients.client import COMPRESSIONS, Client, Message
 from interop.clients.every import NAMES
 from interop.compared.world import commit
 from interop.wire import ask
-from penstock.records.header import read_header
+from millstream.records.header import read_header
 from spec_coverage import names_of_tests
 
 ROOT = Path(__file__).parents[2]

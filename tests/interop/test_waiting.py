@@ -30,7 +30,7 @@ def patient_consumer(bootstrap: str) -> Iterator[Consumer]:
         consumer.close()
 
 
-@pytest.mark.parametrize("writer", ["java", "penstock"])
+@pytest.mark.parametrize("writer", ["java", "millstream"])
 def test_a_waiting_reader_is_woken_by_a_message_not_by_the_end_of_its_wait(
     clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str], writer: str
 ) -> None:
@@ -57,5 +57,5 @@ def test_messages_are_stored_in_order_however_little_the_writer_waits(
         producer.produce(topic, value, partition=0)
         producer.poll(0)
     assert producer.flush(TIMEOUT_S) == 0
-    found = clients["penstock"].read(topic, 0, 0, len(values))
+    found = clients["millstream"].read(topic, 0, 0, len(values))
     assert [stored.message.value for stored in found] == values

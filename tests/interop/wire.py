@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from builders.requests import request_frame
-from penstock.wire.framing import SIZE, read_response_header
-from penstock.wire.messages import read_response
+from millstream.wire.framing import SIZE, read_response_header
+from millstream.wire.messages import read_response
 
 TIMEOUT_S = 60.0
 Fields = Mapping[str, Any]

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.testing.plan import Fault, FaultKind, draw_plan
-from penstock.testing.simulate import main
-from penstock.testing.simulation import run_plan, run_seed
+from millstream.testing.plan import Fault, FaultKind, draw_plan
+from millstream.testing.simulate import main
+from millstream.testing.simulation import run_plan, run_seed
 
 ROUND = range(1, 31)
-COMMAND = (sys.executable, "-m", "penstock.testing.simulate")
+COMMAND = (sys.executable, "-m", "millstream.testing.simulate")
 
 
 @pytest.mark.parametrize("seed", ROUND)
@@ -48,7 +48,7 @@ def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed
 
 def test_a_seed_gives_the_same_digest_whatever_ran_before() -> None:
     first = [run_seed(seed).digest for seed in (5, 6, 7)]
-    logging.getLogger("penstock.node.node").info("a quiet logger remembers that it is quiet")
+    logging.getLogger("millstream.node.node").info("a quiet logger remembers that it is quiet")
     again = [run_seed(seed).digest for seed in (7, 6, 5)]
     assert first == again[::-1]
     assert len(set(first)) == 3
@@ -79,10 +79,10 @@ def test_the_command_plays_seeds_and_tells_the_rate(capsys: pytest.CaptureFixtur
 def test_the_command_tells_how_to_replay_a_seed_that_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.testing.world.SETTLING_S", 0.0)
+    monkeypatch.setattr("millstream.testing.world.SETTLING_S", 0.0)
     assert main(["--count", "1", "--from", "4", "--flush", "always"]) == 1
     said = capsys.readouterr().out
     assert "seed 4: FAILED" in said
-    assert "replay: python -m penstock.testing.simulate --seed 4 --flush always" in said
+    assert "replay: python -m millstream.testing.simulate --seed 4 --flush always" in said
     assert main(["--seed", "4"]) == 1
     assert "last events:" in capsys.readouterr().out

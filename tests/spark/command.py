@@ -1,4 +1,4 @@
-"""`penstock pipeline run` as a process of its own, as a user has it."""
+"""`millstream pipeline run` as a process of its own, as a user has it."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def running(site: Site, file: Path, *options: str) -> Iterator[Command]:
     settings = [each for name, value in SETTINGS.items() for each in ("--conf", f"{name}={value}")]
     arguments = [str(file), "--master", "local[2]", "--bootstrap", site.broker.bootstrap, *settings, *options]
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", "pipeline", "run", *arguments],
+        [sys.executable, "-m", "millstream.cli", "pipeline", "run", *arguments],
         cwd=site.files,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

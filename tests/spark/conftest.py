@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.sdk.sync.client import Client, connect
-from penstock.spark import session
-from penstock.testing import EmbeddedBroker
+from millstream.sdk.sync.client import Client, connect
+from millstream.spark import session
+from millstream.testing import EmbeddedBroker
 from spark.site import SETTINGS, Site
 
 _numbers = count()

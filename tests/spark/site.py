@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.sdk.sync.client import Client
-from penstock.testing import EmbeddedBroker
+from millstream.sdk.sync.client import Client
+from millstream.testing import EmbeddedBroker
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -40,7 +40,7 @@ class Site:
                 producer.put(topic or self.topic, str(value).encode(), partition=partition)
 
     def read(self, schema: str | None = None, **options: object) -> DataFrame:
-        reader = self.spark.read.format("penstock").options(**self._options(options))
+        reader = self.spark.read.format("millstream").options(**self._options(options))
         return (reader if schema is None else reader.schema(schema)).load()
 
     def values(self, **options: object) -> list[int]:
@@ -66,7 +66,7 @@ class Stream:
 
     def start(self, *, now: bool = False) -> StreamingQuery:
         """`now` reads what is there and ends."""
-        frame = self._site.spark.readStream.format("penstock").options(**self.options).load()
+        frame = self._site.spark.readStream.format("millstream").options(**self.options).load()
         writer: DataStreamWriter = frame.writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(self._files / "checkpoint"))
         if now:

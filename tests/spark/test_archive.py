@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.spark.archive import Progress, Verdict, archive, checking, verify
-from penstock.spark.archive.shelf import Shelf, kept
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.spark.archive import Progress, Verdict, archive, checking, verify
+from millstream.spark.archive.shelf import Shelf, kept
 from spark.site import Site, forget_last_commit, numbers, until
 
 
@@ -42,7 +42,7 @@ def values(site: Site) -> list[int]:
 
 
 def code_of(work: Callable[[], object]) -> tuple[ErrorCode, str]:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         work()
     return caught.value.code, caught.value.detail
 
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_is_lost_makes_no_difference(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     archived(site)
-    shutil.rmtree(place(site) / "_penstock" / site.topic / "checkpoint")
+    shutil.rmtree(place(site) / "_millstream" / site.topic / "checkpoint")
     site.write(range(5, 8))
     assert archived(site).rows == 3
     assert values(site) == list(range(8))
@@ -111,7 +111,7 @@ def test_what_is_committed_is_not_archived_again_though_the_checkpoint_is_behind
     site.client.create_topic(site.topic)
     site.write(range(5))
     archived(site)
-    forget_last_commit(place(site) / "_penstock" / site.topic / "checkpoint")
+    forget_last_commit(place(site) / "_millstream" / site.topic / "checkpoint")
     site.client.admin.delete_records({TopicPartition(site.topic, 0): 5})
     site.write(range(5, 7))
     assert archived(site).rows == 2

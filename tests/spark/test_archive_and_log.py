@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from penstock.model.names import TopicPartition
-from penstock.spark.archive import archive
+from millstream.model.names import TopicPartition
+from millstream.spark.archive import archive
 from spark.site import LONG_S, Site, batch_sizes, forget_last_commit
 
 
@@ -86,7 +86,7 @@ def test_a_batch_that_is_repeated_after_its_messages_went_from_the_log_has_the_s
     for partition in range(2):
         site.write(range(5, 10), partition=partition)
     options = site.stream(archive=path).options
-    frame = site.spark.readStream.format("penstock").options(**options).schema("partition INT, offset BIGINT").load()
+    frame = site.spark.readStream.format("millstream").options(**options).schema("partition INT, offset BIGINT").load()
     checkpoint = site.files / "checkpoint"
     seen: list[list[tuple[int, int]]] = []
 

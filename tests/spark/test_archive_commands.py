@@ -1,4 +1,4 @@
-"""`penstock pipeline archive | verify`: killed at work, started again, stopped in peace, and told what is wrong."""
+"""`millstream pipeline archive | verify`: killed at work, started again, stopped in peace, and told what is wrong."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.failures import EXIT_DAMAGED, EXIT_USAGE
-from penstock.spark.archive import archive
+from millstream.cli.failures import EXIT_DAMAGED, EXIT_USAGE
+from millstream.spark.archive import archive
 from spark.site import LONG_S, Site, numbers, until
 
 
 @contextmanager
 def command(site: Site, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`penstock pipeline ...`, which ends with all that it has started, Spark's included."""
-    words = [sys.executable, "-m", "penstock.cli", "pipeline", *arguments, "--bootstrap", site.broker.bootstrap]
+    """`millstream pipeline ...`, which ends with all that it has started, Spark's included."""
+    words = [sys.executable, "-m", "millstream.cli", "pipeline", *arguments, "--bootstrap", site.broker.bootstrap]
     process = subprocess.Popen(
         [*words, "--json"], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -56,7 +56,7 @@ def await_files(directory: Path, process: subprocess.Popen[str], least: int) -> 
 def test_an_archive_that_is_killed_and_started_again_has_every_message_once(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     place = site.files / "archive"
-    home = place / "_penstock" / site.topic
+    home = place / "_millstream" / site.topic
     archiving = ("archive", site.topic, "--to", str(place), "--master", "local[2]", "--every", "0.1")
     site.write(range(1000), partition=0)
     with command(site, *archiving) as process:

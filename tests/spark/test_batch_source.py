@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.errors import PySparkException
 
-from penstock.model.names import TopicPartition
+from millstream.model.names import TopicPartition
 from spark.site import Site
 
 
@@ -24,7 +24,7 @@ def said(site: Site, schema: str | None = None, **options: object) -> str:
     """What a person is told, without the way it came."""
     with pytest.raises(PySparkException) as caught:
         site.read(schema, **options).collect()
-    found = re.search(r"^penstock\.model\.errors\.PenstockError: (.*)", str(caught.value), flags=re.MULTILINE)
+    found = re.search(r"^millstream\.model\.errors\.MillstreamError: (.*)", str(caught.value), flags=re.MULTILINE)
     assert found, caught.value
     return found[1]
 
@@ -191,7 +191,7 @@ def test_a_wrong_option_is_refused_where_it_is_given(site: Site) -> None:
 
 def test_a_view_of_sql_reads_a_topic(full: Site) -> None:
     full.spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW seen USING penstock "
+        f"CREATE OR REPLACE TEMPORARY VIEW seen USING millstream "
         f"OPTIONS (bootstrap '{full.broker.bootstrap}', topic '{full.topic}')"
     )
     assert full.spark.sql("SELECT count(*) FROM seen WHERE partition = 2").collect()[0][0] == 10

@@ -6,7 +6,7 @@ import pytest
 from bench.spark.__main__ import TARGETS, TINY, measure
 from bench.spark.connector import Connector
 
-from penstock.spark.java import java_environment
+from millstream.spark.java import java_environment
 from spark.site import Site
 
 

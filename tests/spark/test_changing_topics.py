@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.model.names import TopicPartition
+from millstream.model.names import TopicPartition
 from spark.site import LONG_S, Site, forget_last_commit
 
 
@@ -25,8 +25,8 @@ class Copy:
         self.checkpoint = site.files / "copy"
 
     def _writer(self) -> DataStreamWriter:
-        reader = self._site.spark.readStream.format("penstock").options(**self._site.stream(**self._options).options)
-        writer = reader.load().selectExpr(*self._columns).writeStream.format("penstock")
+        reader = self._site.spark.readStream.format("millstream").options(**self._site.stream(**self._options).options)
+        writer = reader.load().selectExpr(*self._columns).writeStream.format("millstream")
         writer = writer.option("bootstrap", self._site.broker.bootstrap).option("topic", self.topic)
         return writer.option("checkpointLocation", str(self.checkpoint))
 

@@ -16,17 +16,17 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.sync.client import Client, connect
-from penstock.sdk.sync.groups import Groups
-from penstock.spark import stream_reader
-from penstock.spark.archive.shelf import Shelf
-from penstock.spark.archive.source import ArchivingReader
-from penstock.spark.options import parse_options, source_options
-from penstock.spark.stream_reader import StreamReader
-from penstock.spark.survey import view_of
-from penstock.testing import EmbeddedBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.sync.client import Client, connect
+from millstream.sdk.sync.groups import Groups
+from millstream.spark import stream_reader
+from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.source import ArchivingReader
+from millstream.spark.options import parse_options, source_options
+from millstream.spark.stream_reader import StreamReader
+from millstream.spark.survey import view_of
+from millstream.testing import EmbeddedBroker
 
 Position = dict[str, Any]
 
@@ -92,7 +92,7 @@ def test_a_log_that_has_lost_what_was_read_is_a_failure_however_far_it_is(
     position = restored(broker, client, reader, others)
     for each in (reader, reader_of(broker)):
         with pytest.raises(
-            PenstockError, match="orders-0: offsets 5 to 9 were read, but the log has lost them"
+            MillstreamError, match="orders-0: offsets 5 to 9 were read, but the log has lost them"
         ) as caught:
             each.latestOffset(position, ReadAllAvailable())
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -120,7 +120,7 @@ def test_no_policy_lets_an_archive_go_on_with_a_log_that_has_lost_its_end(
     before = restored(broker, client, reader, 3)
     after = reader.latestOffset(before, ReadAllAvailable())
     with pytest.raises(
-        PenstockError, match="orders-0: the log has lost what it had from offset 5 on, which is archived"
+        MillstreamError, match="orders-0: the log has lost what it had from offset 5 on, which is archived"
     ):
         reader.partitions(before, after)
 
@@ -270,7 +270,7 @@ def test_a_topic_that_comes_later_is_read_from_what_is_left_of_it_and_missed_fro
     assert "resumed" not in last["later"]
     expire(client, 12, "later")
     if policy == "fail":
-        with pytest.raises(PenstockError, match="later-0: offsets 10 to 11 were to be read, but are gone"):
+        with pytest.raises(MillstreamError, match="later-0: offsets 10 to 11 were to be read, but are gone"):
             reader.partitions(after, last)
 
 
@@ -334,7 +334,7 @@ def test_a_first_batch_of_a_topic_that_is_gone_since_is_begun_again_without_it(
             again.prepareForTriggerAvailableNow()
         start = again.initialOffset()
         if policy == "fail":
-            with pytest.raises(PenstockError, match=r"topic 'orders' was deleted .*dataLoss=skip goes on without it"):
+            with pytest.raises(MillstreamError, match=r"topic 'orders' was deleted .*dataLoss=skip goes on without it"):
                 again.partitions(start, end)
         else:
             assert spans(again, start, end) == [(0, 3)]
@@ -346,7 +346,7 @@ def test_a_topic_that_never_was_there_is_a_failure_whatever_is_lost(broker: Embe
     reader = reader_of(broker, topic="never", dataLoss=policy, startingOffsets='{"never": {"0": 3}}')
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
-    with pytest.raises(PenstockError, match="topic 'never'") as caught:
+    with pytest.raises(MillstreamError, match="topic 'never'") as caught:
         reader.latestOffset(start, ReadAllAvailable())
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -380,7 +380,7 @@ def test_a_batch_of_a_topic_that_is_gone_since_is_a_failure_that_says_what_to_do
     client.delete_topic("orders")
     if is_anew:
         client.create_topic("orders")
-    with pytest.raises(PenstockError, match=r"topic 'orders' was deleted .*dataLoss=skip"):
+    with pytest.raises(MillstreamError, match=r"topic 'orders' was deleted .*dataLoss=skip"):
         reader.partitions(first, end)
 
 
@@ -391,7 +391,7 @@ def test_a_topic_that_is_not_asked_for_any_more_is_not_called_deleted(
     client.create_topic("others")
     reader = reader_of(broker, topic="orders,others")
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    with pytest.raises(PenstockError, match=r"'others' is in the checkpoint, but the options .* dataLoss=skip"):
+    with pytest.raises(MillstreamError, match=r"'others' is in the checkpoint, but the options .* dataLoss=skip"):
         reader_of(broker, **fewer).latestOffset(before, ReadAllAvailable())
 
 
@@ -401,7 +401,7 @@ def test_a_group_that_has_members_is_not_told_and_the_failure_says_why(broker: E
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     with client.consumer("orders", group="readers", start="beginning") as member:
         assert member.poll(timeout=30)
-        with pytest.raises(PenstockError, match=r"group 'readers' has members, .*give the option group another name"):
+        with pytest.raises(MillstreamError, match=r"group 'readers' has members, .*give the option group another name"):
             reader.commit(before)
 
 
@@ -427,7 +427,7 @@ def test_a_group_that_cannot_be_told_now_is_told_later(
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
     def refuse(*_: object) -> None:
-        raise PenstockError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "none")
+        raise MillstreamError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "none")
 
     with monkeypatch.context() as patched:
         patched.setattr(Groups, "commit", refuse)

@@ -6,17 +6,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.model.errors import PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.sync.client import Client, connect
-from penstock.spark.archive.history import read_history
-from penstock.spark.archive.pieces import Piece
-from penstock.spark.archive.shelf import Shelf, kept
-from penstock.spark.archive.source import store
-from penstock.spark.options import SourceOptions, parse_options, source_options
-from penstock.spark.planning import Range
-from penstock.spark.survey import view_of
-from penstock.testing import EmbeddedBroker
+from millstream.model.errors import MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.sync.client import Client, connect
+from millstream.spark.archive.history import read_history
+from millstream.spark.archive.pieces import Piece
+from millstream.spark.archive.shelf import Shelf, kept
+from millstream.spark.archive.source import store
+from millstream.spark.options import SourceOptions, parse_options, source_options
+from millstream.spark.planning import Range
+from millstream.spark.survey import view_of
+from millstream.testing import EmbeddedBroker
 
 WHERE = TopicPartition("orders", 0)
 MESSAGES = 12
@@ -93,6 +93,6 @@ def test_what_goes_from_the_log_unarchived_while_it_is_read_is_a_matter_of_polic
     failing, going_on = site.read(0, MESSAGES), site.read(0, MESSAGES, "earliest")
     assert [offsets(iter([next(each)])) for each in (failing, going_on)] == [list(range(5))] * 2
     site.expire(8)
-    with pytest.raises(PenstockError, match="orders-0: offsets 5 to 7 are neither in the archive nor in the log"):
+    with pytest.raises(MillstreamError, match="orders-0: offsets 5 to 7 are neither in the archive nor in the log"):
         list(failing)
     assert offsets(going_on) == list(range(8, MESSAGES))

@@ -14,14 +14,14 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from faults.rounds import ROUNDS
-from penstock.cli.failures import EXIT_TERMINATED
-from penstock.model.errors import ErrorCode
-from penstock.spark.pipelines.failures import PipelineError
-from penstock.spark.pipelines.python_file import run_python
-from penstock.spark.pipelines.running import Pipeline, reading_once
-from penstock.spark.pipelines.statements import Result, run_sql, split
-from penstock.spark.pipelines.stopping import stop_queries
-from penstock.spark.pipelines.templates import make, template
+from millstream.cli.failures import EXIT_TERMINATED
+from millstream.model.errors import ErrorCode
+from millstream.spark.pipelines.failures import PipelineError
+from millstream.spark.pipelines.python_file import run_python
+from millstream.spark.pipelines.running import Pipeline, reading_once
+from millstream.spark.pipelines.statements import Result, run_sql, split
+from millstream.spark.pipelines.stopping import stop_queries
+from millstream.spark.pipelines.templates import make, template
 from spark.command import running, stored
 from spark.site import LONG_S, Site
 
@@ -133,7 +133,7 @@ def test_statements_are_known_with_their_lines(site: Site) -> None:
         ("SELECT 1;\n\nSELCT 2;", "r.sql, line 3: Syntax error at or near 'SELCT'"),
         ("\nSELECT 1 AS x,\n  no;", r"r.sql, line 2: .*`no` cannot be resolved.* \(line 3\)"),
         (
-            "CREATE TEMPORARY VIEW messages USING penstock OPTIONS (bootstrap '${bootstrap}', topic 'none');\n"
+            "CREATE TEMPORARY VIEW messages USING millstream OPTIONS (bootstrap '${bootstrap}', topic 'none');\n"
             "SELECT * FROM messages",
             "r.sql, line 2: topic 'none': there is no such topic",
         ),
@@ -225,7 +225,7 @@ def waiting_for(gate: Path, reached: Path) -> Any:
 
 
 def start(site: Site, name: str, change: Any = None, **options: object) -> StreamingQuery:
-    frame = site.spark.readStream.format("penstock").options(**site.stream(**options).options).load()
+    frame = site.spark.readStream.format("millstream").options(**site.stream(**options).options).load()
     if change is not None:
         frame = frame.withColumn("value", change("value"))
     writer = frame.writeStream.format("noop").queryName(name)

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
 
-from penstock.model.errors import PenstockError
-from penstock.spark.options import RowOrder
-from penstock.spark.row_order import row_order_of
+from millstream.model.errors import MillstreamError
+from millstream.spark.options import RowOrder
+from millstream.spark.row_order import row_order_of
 from spark.site import LONG_S, Site, forget_last_commit
 
 GIVEN, SORTED = RowOrder.GIVEN, RowOrder.SORTED
@@ -21,7 +21,7 @@ def frame(site: Site) -> DataFrame:
     with site.client.producer() as producer:
         for number in range(20):
             producer.put(site.topic, b"%d" % number, key=b"%d" % (number % 10), headers=[("n", b"%d" % number)])
-    return site.spark.readStream.format("penstock").options(**site.stream(includeHeaders=True).options).load()
+    return site.spark.readStream.format("millstream").options(**site.stream(includeHeaders=True).options).load()
 
 
 Changed = Callable[[DataFrame], DataFrame]
@@ -57,16 +57,16 @@ def test_a_table_that_is_shuffled_is_sorted_where_a_name_stands_for_its_rows(sit
     named = {"bootstrap": site.broker.bootstrap, "topic": site.topic, "txnId": "load"}
     for keys in ("value", "reverse(value)"):
         frame = rows.selectExpr("value", f"{keys} AS by").repartition(3, "by").select("value").coalesce(1)
-        frame.write.save(format="penstock", mode="append", **named)
+        frame.write.save(format="millstream", mode="append", **named)
     assert site.values() == list(range(2000))
-    with pytest.raises(PenstockError, match="say rowOrder=given where no two are equal"):
-        rows.orderBy("value").write.format("penstock").options(**named).mode("append").save()
+    with pytest.raises(MillstreamError, match="say rowOrder=given where no two are equal"):
+        rows.orderBy("value").write.format("millstream").options(**named).mode("append").save()
 
 
 def test_shuffled_rows_with_headers_are_stored_once_when_a_batch_is_repeated(site: Site, frame: DataFrame) -> None:
     copy, checkpoint = f"{site.topic}-copy", site.files / "copy"
     for _ in range(2):
-        writer = frame.select("value", "headers").repartition(2).writeStream.format("penstock")
+        writer = frame.select("value", "headers").repartition(2).writeStream.format("millstream")
         writer = writer.option("bootstrap", site.broker.bootstrap).option("topic", copy).trigger(availableNow=True)
         assert writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination(LONG_S)
         forget_last_commit(checkpoint)
@@ -88,5 +88,5 @@ def test_what_is_wrong_with_a_query_in_mode_update_is_said_at_its_start(
 ) -> None:
     counts = frame.groupBy("key").count().selectExpr("key", columns)
     where = {"bootstrap": site.broker.bootstrap, "topic": site.topic, **options}
-    with pytest.raises(PenstockError, match=says):
-        counts.writeStream.start(None, "penstock", "update", checkpointLocation=str(site.files / "none"), **where)
+    with pytest.raises(MillstreamError, match=says):
+        counts.writeStream.start(None, "millstream", "update", checkpointLocation=str(site.files / "none"), **where)

@@ -1,4 +1,4 @@
-"""The session that `penstock.spark.session` makes."""
+"""The session that `millstream.spark.session` makes."""
 
 import os
 import subprocess
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark import session
-from penstock.spark.checkpoints import LOCK_FILE, CheckpointInUseError, local_directory
-from penstock.spark.java import java_environment
-from penstock.spark.sessions import SETTINGS
+from millstream.spark import session
+from millstream.spark.checkpoints import LOCK_FILE, CheckpointInUseError, local_directory
+from millstream.spark.java import java_environment
+from millstream.spark.sessions import SETTINGS
 from spark.site import Site
 
 HOLD = """
@@ -52,7 +52,7 @@ def test_a_java_that_is_not_known_is_refused() -> None:
 
 
 def test_a_python_that_only_workers_have_is_refused_before_java_is_started() -> None:
-    program = "from penstock.spark import session; session()"
+    program = "from millstream.spark import session; session()"
     environment = os.environ | {"PYSPARK_PYTHON": "./environment/bin/python"}
     ended = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
@@ -93,8 +93,8 @@ OWN = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
-from penstock.spark import session
-from penstock.spark.checkpoints import CheckpointInUseError
+from millstream.spark import session
+from millstream.spark.checkpoints import CheckpointInUseError
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 with ThreadPoolExecutor(1) as pool:

@@ -19,13 +19,13 @@ ROWS = 5000
 def write(site: Site, frame: DataFrame, **options: object) -> None:
     where = {"bootstrap": site.broker.bootstrap, "topic": site.topic, **options}
     chosen = {name: value for name, value in where.items() if value is not None}
-    frame.write.format("penstock").options(**chosen).mode("append").save()  # type: ignore[arg-type]
+    frame.write.format("millstream").options(**chosen).mode("append").save()  # type: ignore[arg-type]
 
 
 def said(site: Site, frame: DataFrame, **options: object) -> str:
     with pytest.raises(PySparkException) as caught:
         write(site, frame, **options)
-    found = re.search(r"^penstock\.model\.errors\.PenstockError: (.*)", str(caught.value), flags=re.MULTILINE)
+    found = re.search(r"^millstream\.model\.errors\.MillstreamError: (.*)", str(caught.value), flags=re.MULTILINE)
     assert found, caught.value
     return found[1]
 
@@ -109,7 +109,7 @@ def test_in_for_each_batch_a_txn_id_names_one_write_of_every_batch(site: Site, t
                 pool.submit(copy, frame, name).result()
 
     stream = site.stream(maxRowsPerTrigger=30)
-    reader = site.spark.readStream.format("penstock").options(**stream.options).load()
+    reader = site.spark.readStream.format("millstream").options(**stream.options).load()
     query = reader.writeStream.foreachBatch(copy_twice).trigger(availableNow=True)
     query = query.option("checkpointLocation", str(site.files / "each"))
     with ThreadPoolExecutor(threads) as pool:
@@ -142,7 +142,7 @@ def test_what_cannot_be_written_is_said_in_words(
 
 
 def test_a_topic_is_not_overwritten(site: Site) -> None:
-    writer = numbered(site).write.format("penstock").option("bootstrap", site.broker.bootstrap)
+    writer = numbered(site).write.format("millstream").option("bootstrap", site.broker.bootstrap)
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         writer.option("topic", site.topic).mode("overwrite").save()
 
@@ -153,8 +153,8 @@ def test_a_topic_is_not_overwritten(site: Site) -> None:
 def copying(site: Site, checkpoint: Path, **options: object) -> StreamingQuery:
     """From this topic to another, what is there."""
     stream = site.stream(maxRowsPerTrigger=400)
-    frame = site.spark.readStream.format("penstock").options(**stream.options).load().select("key", "value")
-    writer = frame.writeStream.format("penstock").option("bootstrap", site.broker.bootstrap)
+    frame = site.spark.readStream.format("millstream").options(**stream.options).load().select("key", "value")
+    writer = frame.writeStream.format("millstream").option("bootstrap", site.broker.bootstrap)
     writer = writer.option("topic", f"{site.topic}-copy").options(**options)  # type: ignore[arg-type]
     return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 

@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from builders.command import Command
-from penstock.model.names import TopicPartition
+from millstream.model.names import TopicPartition
 from spark.site import LONG_S, Site, Stream, batch_sizes
 
 

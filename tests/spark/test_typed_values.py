@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from penstock.model.names import TopicPartition
+from millstream.model.names import TopicPartition
 from spark.site import LONG_S, Site
 
 SCHEMA = "id BIGINT, name STRING, price DECIMAL(10, 2), at TIMESTAMP, tags ARRAY<STRUCT<t: STRING, on: DATE>>"
@@ -60,7 +60,7 @@ def said(frame: DataFrame) -> str:
 
 
 def told(error: BaseException) -> str:
-    found = re.search(r"^penstock\.model\.errors\.PenstockError: (.*)", str(error), flags=re.MULTILINE)
+    found = re.search(r"^millstream\.model\.errors\.MillstreamError: (.*)", str(error), flags=re.MULTILINE)
     assert found, error
     return found[1]
 
@@ -168,7 +168,7 @@ def test_every_row_of_arrow_in_a_message_is_a_row(site: Site) -> None:
 
 def test_a_stream_has_the_same_columns(orders: Site) -> None:
     options = orders.stream(valueFormat="json", valueSchema="id BIGINT", badValues="null").options
-    frame = orders.spark.readStream.format("penstock").options(**options).load()
+    frame = orders.spark.readStream.format("millstream").options(**options).load()
     files = orders.files / "typed"
     writer = frame.select("offset", "id").writeStream.option("checkpointLocation", str(orders.files / "checkpoint"))
     assert writer.trigger(availableNow=True).start(str(files)).awaitTermination(LONG_S)

@@ -4,7 +4,7 @@ Python imports `sitecustomize` before anything else, so the broker itself runs a
 sent before, so that a retry is stored a second time.
 """
 
-from penstock.partition.producers import Producers, StoredBatch
+from millstream.partition.producers import Producers, StoredBatch
 
 
 def _know_nothing(

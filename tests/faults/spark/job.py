@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark import session
-from penstock.spark.checkpoints import CheckpointInUseError
+from millstream.spark import session
+from millstream.spark.checkpoints import CheckpointInUseError
 from spark.quick_java import QUICK_JAVA
 from spark.site import SETTINGS
 
@@ -45,7 +45,7 @@ class Job:
     rows_per_batch: str
 
     def rows(self) -> DataFrame:
-        reader = self.spark.readStream.format("penstock").option("bootstrap", self.bootstrap)
+        reader = self.spark.readStream.format("millstream").option("bootstrap", self.bootstrap)
         reader = reader.option("topic", self.source).option("startingOffsets", "earliest")
         return reader.option("maxRowsPerTrigger", self.rows_per_batch).option("minPartitions", TASKS).load()
 
@@ -58,7 +58,7 @@ class Job:
         return self._written(changed, self.copies, "append")
 
     def _written(self, rows: DataFrame, topic: str, mode: str) -> StreamingQuery:
-        writer = rows.writeStream.format("penstock").option("bootstrap", self.bootstrap).option("topic", topic)
+        writer = rows.writeStream.format("millstream").option("bootstrap", self.bootstrap).option("topic", topic)
         return writer.outputMode(mode).option("checkpointLocation", f"{self.checkpoints}/{topic}").start()
 
 

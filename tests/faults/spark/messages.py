@@ -3,7 +3,7 @@
 import threading
 from zlib import crc32
 
-from penstock.sdk.sync.client import connect
+from millstream.sdk.sync.client import connect
 
 KEYS = 50
 PADDING = 2000

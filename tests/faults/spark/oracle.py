@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 from faults.spark.checkpoint import Batch
 from faults.spark.messages import brief, key_of, number_of, value_of
 from faults.spark.readers import Row
-from penstock.model.names import TopicPartition
+from millstream.model.names import TopicPartition
 
 Logs = Mapping[TopicPartition, Sequence[Row]]
 

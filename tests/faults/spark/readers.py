@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import confluent_kafka
 
 from faults.spark.messages import brief
-from penstock.model.names import TopicPartition
-from penstock.sdk.sync.client import connect
+from millstream.model.names import TopicPartition
+from millstream.sdk.sync.client import connect
 
 PATIENCE_S = 90
 

@@ -15,9 +15,9 @@ from faults.spark.driver import Driver, executors, kill, planners, workers
 from faults.spark.messages import Feeder
 from faults.spark.oracle import Logs, check_copies, check_counts, check_source, phase, rows_read
 from faults.spark.readers import LibrdkafkaReader, Reader, SdkReader
-from penstock.model.names import TopicPartition
-from penstock.sdk.sync.client import Client, connect
-from penstock.testing.real_broker import RealBroker
+from millstream.model.names import TopicPartition
+from millstream.sdk.sync.client import Client, connect
+from millstream.testing.real_broker import RealBroker
 from spark.cluster.machines import Cluster
 
 PATIENCE_S = 180.0

@@ -19,4 +19,4 @@ def test_writers_are_measured_beside_others_and_all_they_write_is_stored(tmp_pat
     for row in ("put", "put_many, lists", "put_many, Arrow, uncompiled", "put and await, asyncio", "aiokafka, send"):
         assert f"| {row} | " in text
     assert "× confluent-kafka, poll | ≥ 20 | " in text
-    assert "import of `penstock`: " in text
+    assert "import of `millstream`: " in text

@@ -13,10 +13,10 @@ import pytest
 
 from builders.batches import batch
 from builders.requests import framed, request_frame
-from penstock.testing.real_broker import RealBroker
-from penstock.wire.framing import read_response_header
-from penstock.wire.messages import read_response
-from penstock.wire.produce import parse_produce_response, write_produce_request
+from millstream.testing.real_broker import RealBroker
+from millstream.wire.framing import read_response_header
+from millstream.wire.messages import read_response
+from millstream.wire.produce import parse_produce_response, write_produce_request
 
 TIMEOUT_S = 60.0
 IDLE_PEERS = 5_000

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from builders.command import Command
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
 
 
 @pytest.fixture
-def penstock(broker: RealBroker) -> Command:
+def millstream(broker: RealBroker) -> Command:
     return Command(broker.bootstrap)
 
 

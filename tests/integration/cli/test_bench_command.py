@@ -1,4 +1,4 @@
-"""`penstock bench` against a real broker."""
+"""`millstream bench` against a real broker."""
 
 import signal
 
@@ -17,47 +17,47 @@ from builders.command import TIMEOUT_S, Command
     ],
 )
 def test_a_load_is_measured_and_its_topic_is_removed(
-    penstock: Command, arguments: tuple[str, ...], latency: set[str]
+    millstream: Command, arguments: tuple[str, ...], latency: set[str]
 ) -> None:
-    (document,) = penstock.succeed("bench", *arguments, "--size", "50", "--json").documents
+    (document,) = millstream.succeed("bench", *arguments, "--size", "50", "--json").documents
     assert document["messages"] == int(arguments[2])
     assert document["bytes"] == 50 * document["messages"]
     assert document["seconds"] > 0
     assert document["latency_ms"].keys() == latency
     for row in document["latency_ms"].values():
         assert 0 < row["p50"] <= row["p90"] <= row["p99"] <= row["p99.9"] <= row["max"]
-    (page,) = penstock.succeed("topic", "list", "--all", "--json").documents
-    assert not [row for row in page["topics"] if row["name"].startswith("penstock-bench-")]
+    (page,) = millstream.succeed("topic", "list", "--all", "--json").documents
+    assert not [row for row in page["topics"] if row["name"].startswith("millstream-bench-")]
 
 
-def test_people_get_a_line_and_a_table(penstock: Command) -> None:
-    lines = penstock.succeed("bench", "produce", "--count", "100", "--size", "1KiB").output.decode().splitlines()
+def test_people_get_a_line_and_a_table(millstream: Command) -> None:
+    lines = millstream.succeed("bench", "produce", "--count", "100", "--size", "1KiB").output.decode().splitlines()
     assert lines[0].startswith("100 messages of 1024 B in ")
     assert lines[2].split() == ["ms", "mean", "p50", "p90", "p99", "p99.9", "max"]
 
 
-def test_a_topic_that_is_named_is_used_and_left(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    penstock.succeed("bench", "produce", "--count", "100", "--topic", topic)
-    (document,) = penstock.succeed("bench", "consume", "--topic", topic, "--json").documents
+def test_a_topic_that_is_named_is_used_and_left(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    millstream.succeed("bench", "produce", "--count", "100", "--topic", topic)
+    (document,) = millstream.succeed("bench", "consume", "--topic", topic, "--json").documents
     assert document["messages"] == 100
-    assert len(penstock.succeed("get", topic).lines) == 100
+    assert len(millstream.succeed("get", topic).lines) == 100
 
 
 def test_what_is_read_is_told_by_its_own_size_and_not_by_the_one_that_would_be_written(
-    penstock: Command, topic: str
+    millstream: Command, topic: str
 ) -> None:
-    penstock.succeed("put", topic, "three", "words", "there")
-    lines = penstock.succeed("bench", "consume", "--topic", topic).output.decode().splitlines()
+    millstream.succeed("put", topic, "three", "words", "there")
+    lines = millstream.succeed("bench", "consume", "--topic", topic).output.decode().splitlines()
     assert lines[0].startswith("3 messages of 5 B in ")
 
 
-def test_after_ctrl_c_the_topic_is_removed(penstock: Command) -> None:
+def test_after_ctrl_c_the_topic_is_removed(millstream: Command) -> None:
     def bench_topics() -> list[str]:
-        (page,) = penstock.succeed("topic", "list", "--all", "--json").documents
-        return [row["name"] for row in page["topics"] if row["name"].startswith("penstock-bench-")]
+        (page,) = millstream.succeed("topic", "list", "--all", "--json").documents
+        return [row["name"] for row in page["topics"] if row["name"].startswith("millstream-bench-")]
 
-    with penstock.running("bench", "produce", "--count", "1000000000") as bench:
+    with millstream.running("bench", "produce", "--count", "1000000000") as bench:
         while not bench_topics():
             assert bench.poll() is None
         bench.send_signal(signal.SIGINT)
@@ -75,13 +75,13 @@ def test_after_ctrl_c_the_topic_is_removed(penstock: Command) -> None:
         (("latency", "--acks", "2"), "--acks"),
     ],
 )
-def test_a_load_that_cannot_be_is_refused(penstock: Command, arguments: tuple[str, ...], named: str) -> None:
-    ended = penstock.run("bench", *arguments)
+def test_a_load_that_cannot_be_is_refused(millstream: Command, arguments: tuple[str, ...], named: str) -> None:
+    ended = millstream.run("bench", *arguments)
     assert ended.code == 2
     assert named in ended.errors
 
 
-def test_a_named_topic_that_is_not_there_is_told(penstock: Command, topic: str) -> None:
-    ended = penstock.run("bench", "consume", "--topic", topic)
+def test_a_named_topic_that_is_not_there_is_told(millstream: Command, topic: str) -> None:
+    ended = millstream.run("bench", "consume", "--topic", topic)
     assert ended.code == 1
     assert topic in ended.errors

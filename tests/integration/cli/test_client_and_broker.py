@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from builders.writing_client import WritingClient
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.producing._sharing import partition_for
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.producing._sharing import partition_for
+from millstream.testing.real_broker import RealBroker
 
 PATIENCE_S = 90.0
 
@@ -65,10 +65,10 @@ def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
             await client.create_topic("small", settings={"max.message.bytes": "1000"})
             places = await client.put("small", [b"x" * 300] * 10)
             assert [place.offset for place in places] == list(range(10))
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await client.put("small", [b"x" * 2000])
             assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await client.put("small", [b"x"], timestamps_ms=2**61)
             assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 

@@ -1,4 +1,4 @@
-"""`penstock config`, `cluster` and `sql` against a real broker."""
+"""`millstream config`, `cluster` and `sql` against a real broker."""
 
 import json
 from pathlib import Path
@@ -6,58 +6,60 @@ from pathlib import Path
 import pytest
 
 from builders.command import Command
-from penstock import __version__
+from millstream import __version__
 
 
-def test_settings_are_changed_shown_and_put_back(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    said = penstock.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
+def test_settings_are_changed_shown_and_put_back(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    said = millstream.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
     assert said.splitlines()[0] == f"Set retention.ms = 7200000 for topic {topic}.".encode()
-    (rows,) = penstock.succeed("config", "list", "topic", topic, "--json").documents
+    (rows,) = millstream.succeed("config", "list", "topic", topic, "--json").documents
     own = {row["name"]: row["value"] for row in rows if row["own"]}
     assert own == {"retention.ms": "7200000", "max.message.bytes": "2097152"}
-    penstock.succeed("config", "unset", "topic", topic, "retention.ms", "max.message.bytes")
-    (rows,) = penstock.succeed("config", "list", "topic", topic, "--json").documents
+    millstream.succeed("config", "unset", "topic", topic, "retention.ms", "max.message.bytes")
+    (rows,) = millstream.succeed("config", "list", "topic", topic, "--json").documents
     assert [row for row in rows if row["own"]] == []
 
 
-def test_a_setting_is_explained(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--setting", "cleanup.policy=compact")
-    lines = penstock.succeed("config", "describe", "topic", topic, "cleanup.policy").lines
+def test_a_setting_is_explained(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--setting", "cleanup.policy=compact")
+    lines = millstream.succeed("config", "describe", "topic", topic, "cleanup.policy").lines
     assert lines[0] == b"cleanup.policy = compact"
     assert lines[1] == b"    list, topic"
     assert len(lines) > 2
 
 
 def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_a_command_that_lists_them(
-    penstock: Command, topic: str
+    millstream: Command, topic: str
 ) -> None:
-    ended = penstock.run("topic", "create", topic, "--set", "retentoin.ms=1")
+    ended = millstream.run("topic", "create", topic, "--set", "retentoin.ms=1")
     assert ended.code == 1
     assert "retentoin.ms: there is no such topic setting; did you mean retention.ms?\n" in ended.errors
-    ended = penstock.run("topic", "create", topic, "--set", "foo=1", "--json")
+    ended = millstream.run("topic", "create", topic, "--set", "foo=1", "--json")
     refused = json.loads(ended.errors)
     assert refused["message"] == f"creating topic '{topic}': foo: there is no such topic setting"
-    assert b"retention.ms = " in penstock.succeed(*refused["hint"].split("`")[1].split()[1:]).output
-    penstock.succeed("topic", "create", topic)
-    ended = penstock.run("config", "describe", "topic", topic, "retentoin.ms")
+    assert b"retention.ms = " in millstream.succeed(*refused["hint"].split("`")[1].split()[1:]).output
+    millstream.succeed("topic", "create", topic)
+    ended = millstream.run("config", "describe", "topic", topic, "retentoin.ms")
     assert "did you mean retention.ms" in ended.errors
-    assert f"`penstock config describe topic {topic}`" in ended.errors
+    assert f"`millstream config describe topic {topic}`" in ended.errors
 
 
-def test_settings_of_a_topic_that_is_not_there_are_refused_with_the_nearest_name(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
+def test_settings_of_a_topic_that_is_not_there_are_refused_with_the_nearest_name(
+    millstream: Command, topic: str
+) -> None:
+    millstream.succeed("topic", "create", topic)
     for command in (("list",), ("describe",), ("set", "retention.ms=1"), ("unset", "retention.ms")):
-        ended = penstock.run("config", command[0], "topic", f"{topic}x", *command[1:])
+        ended = millstream.run("config", command[0], "topic", f"{topic}x", *command[1:])
         assert ended.code == 1
         assert f"did you mean {topic}" in ended.errors
 
 
-def test_a_setting_can_be_tried(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    penstock.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
+def test_a_setting_can_be_tried(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    millstream.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
     assert b"retention.ms" not in b"".join(
-        line for line in penstock.succeed("config", "list", "topic", topic).lines if b"topic" in line.split()
+        line for line in millstream.succeed("config", "list", "topic", topic).lines if b"topic" in line.split()
     )
 
 
@@ -72,26 +74,26 @@ def test_a_setting_can_be_tried(penstock: Command, topic: str) -> None:
     ],
 )
 def test_what_the_broker_refuses_is_told_with_what_to_do(
-    penstock: Command, topic: str, arguments: tuple[str, ...], named: str
+    millstream: Command, topic: str, arguments: tuple[str, ...], named: str
 ) -> None:
-    penstock.succeed("topic", "create", topic)
-    ended = penstock.run("config", *(each.format(topic=topic) for each in arguments))
+    millstream.succeed("topic", "create", topic)
+    ended = millstream.run("config", *(each.format(topic=topic) for each in arguments))
     assert ended.code == 1
     assert named in ended.errors
-    assert "penstock " in ended.errors.splitlines()[1]
+    assert "millstream " in ended.errors.splitlines()[1]
 
 
-def test_settings_of_a_broker_are_shown(penstock: Command) -> None:
-    (rows,) = penstock.succeed("config", "list", "broker", "1", "--all", "--json").documents
+def test_settings_of_a_broker_are_shown(millstream: Command) -> None:
+    (rows,) = millstream.succeed("config", "list", "broker", "1", "--all", "--json").documents
     assert len(rows) > 10
     assert {"name", "value", "type", "source", "own", "read_only", "secret", "documentation"} == rows[0].keys()
 
 
-def test_the_cluster_is_shown_as_a_whole(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "3")
-    penstock.succeed("put", topic, "x" * 1000)
-    penstock.succeed("tail", topic, "--group", f"of-{topic}", "--from", "beginning", "--limit", "1")
-    (facts,) = penstock.succeed("cluster", "info", "--json").documents
+def test_the_cluster_is_shown_as_a_whole(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "3")
+    millstream.succeed("put", topic, "x" * 1000)
+    millstream.succeed("tail", topic, "--group", f"of-{topic}", "--from", "beginning", "--limit", "1")
+    (facts,) = millstream.succeed("cluster", "info", "--json").documents
     (broker,) = facts["brokers"]
     assert (broker["version"], broker["controller"]) == (__version__, True)
     assert facts["topics"] >= 1
@@ -99,91 +101,93 @@ def test_the_cluster_is_shown_as_a_whole(penstock: Command, topic: str) -> None:
     assert facts["internal_topics"] == 1
     assert facts["bytes"] > 1000
     assert facts["groups"] >= 1
-    text = penstock.succeed("cluster", "info").output.decode()
+    text = millstream.succeed("cluster", "info").output.decode()
     assert text.startswith(f"Cluster {facts['cluster_id']}\n")
 
 
-def test_the_catalog_answers_in_rows_or_json(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "3")
+def test_the_catalog_answers_in_rows_or_json(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "3")
     statement = f"SELECT name, partitions FROM topics WHERE name = '{topic}'"
-    (document,) = penstock.succeed("sql", statement, "--json").documents
+    (document,) = millstream.succeed("sql", statement, "--json").documents
     assert document == {"columns": ["name", "partitions"], "rows": [[topic, 3]], "truncated": False}
-    lines = penstock.succeed("sql", statement).output.decode().splitlines()
+    lines = millstream.succeed("sql", statement).output.decode().splitlines()
     assert lines[0].split() == ["name", "partitions"]
     assert lines[2].split() == [topic, "3"]
 
 
-def test_a_statement_comes_from_a_file_or_standard_input(penstock: Command, tmp_path: Path) -> None:
+def test_a_statement_comes_from_a_file_or_standard_input(millstream: Command, tmp_path: Path) -> None:
     file = tmp_path / "question.sql"
     file.write_text("SELECT 7 AS seven")
     expected = {"columns": ["seven"], "rows": [[7]], "truncated": False}
-    assert penstock.succeed("sql", "--file", str(file), "--json").documents == [expected]
-    assert penstock.succeed("sql", "--file", "-", "--json", given=b"SELECT 7 AS seven").documents == [expected]
+    assert millstream.succeed("sql", "--file", str(file), "--json").documents == [expected]
+    assert millstream.succeed("sql", "--file", "-", "--json", given=b"SELECT 7 AS seven").documents == [expected]
 
 
-def test_the_tables_are_listed_with_their_columns(penstock: Command) -> None:
-    (rows,) = penstock.succeed("sql", "--tables", "--json").documents
+def test_the_tables_are_listed_with_their_columns(millstream: Command) -> None:
+    (rows,) = millstream.succeed("sql", "--tables", "--json").documents
     tables = {row["table"]: row["columns"] for row in rows}
     assert {"brokers", "topics", "partitions", "producers"} <= tables.keys()
     assert "name" in tables["topics"]
-    assert b"topics" in penstock.succeed("sql", "--tables").output
+    assert b"topics" in millstream.succeed("sql", "--tables").output
 
 
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
         ("SELEC 1", "syntax error"),
-        ("SELECT * FROM shelves", "penstock sql --tables"),
+        ("SELECT * FROM shelves", "millstream sql --tables"),
         ("DELETE FROM topics", "use SELECT"),
     ],
 )
-def test_a_statement_that_cannot_be_run_says_why(penstock: Command, statement: str, named: str) -> None:
-    ended = penstock.run("sql", statement)
+def test_a_statement_that_cannot_be_run_says_why(millstream: Command, statement: str, named: str) -> None:
+    ended = millstream.run("sql", statement)
     assert ended.code == 1
     assert named in ended.errors
-    failure = json.loads(penstock.run("sql", statement, "--json").errors)
+    failure = json.loads(millstream.run("sql", statement, "--json").errors)
     assert failure["error"] == "INVALID_REQUEST"
 
 
-def test_more_rows_than_asked_for_are_told_of(penstock: Command) -> None:
+def test_more_rows_than_asked_for_are_told_of(millstream: Command) -> None:
     statement = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) SELECT i FROM n"
-    ended = penstock.run("sql", statement, "--limit", "10")
+    ended = millstream.run("sql", statement, "--limit", "10")
     assert (ended.code, len(ended.lines)) == (0, 12)
     assert "--limit" in ended.errors
-    (document,) = penstock.succeed("sql", statement, "--limit", "10", "--json").documents
+    (document,) = millstream.succeed("sql", statement, "--limit", "10", "--json").documents
     assert document["truncated"] is True
 
 
-def test_a_context_leads_commands_to_their_broker(penstock: Command, tmp_path: Path) -> None:
-    bootstrap = penstock.environment.pop("PENSTOCK_BOOTSTRAP")
-    penstock.environment["PENSTOCK_CLIENT_CONFIG"] = str(tmp_path / "contexts.toml")
-    penstock.succeed("context", "set", "here", "--bootstrap", bootstrap)
-    penstock.succeed("context", "set", "nowhere", "--bootstrap", "127.0.0.1:1")
-    penstock.succeed("cluster", "info")
-    assert penstock.run("cluster", "info", "--context", "nowhere").code == 5
-    penstock.environment["PENSTOCK_CONTEXT"] = "nowhere"
-    assert penstock.run("cluster", "info").code == 5
-    penstock.succeed("cluster", "info", "--context", "here")
+def test_a_context_leads_commands_to_their_broker(millstream: Command, tmp_path: Path) -> None:
+    bootstrap = millstream.environment.pop("MILLSTREAM_BOOTSTRAP")
+    millstream.environment["MILLSTREAM_CLIENT_CONFIG"] = str(tmp_path / "contexts.toml")
+    millstream.succeed("context", "set", "here", "--bootstrap", bootstrap)
+    millstream.succeed("context", "set", "nowhere", "--bootstrap", "127.0.0.1:1")
+    millstream.succeed("cluster", "info")
+    assert millstream.run("cluster", "info", "--context", "nowhere").code == 5
+    millstream.environment["MILLSTREAM_CONTEXT"] = "nowhere"
+    assert millstream.run("cluster", "info").code == 5
+    millstream.succeed("cluster", "info", "--context", "here")
 
 
-def test_what_runs_where_is_shown_with_the_leaders_of_topics(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--partitions", "2")
-    (told,) = penstock.succeed("cluster", "services", topic, "--json").documents
+def test_what_runs_where_is_shown_with_the_leaders_of_topics(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--partitions", "2")
+    (told,) = millstream.succeed("cluster", "services", topic, "--json").documents
     kinds = {row["kind"]: row for row in told["services"]}
     assert {"kafka", "catalog"} <= kinds.keys()
     node = kinds["kafka"]["node_id"]
     assert told["leaders"] == [{"topic": topic, "partition": number, "leader": node, "epoch": 0} for number in range(2)]
-    lines = penstock.succeed("cluster", "services").lines
+    lines = millstream.succeed("cluster", "services").lines
     assert any(line.split()[:1] == [b"kafka"] for line in lines)
-    assert topic.encode() in penstock.succeed("cluster", "services", topic).output
+    assert topic.encode() in millstream.succeed("cluster", "services", topic).output
 
 
-def test_a_single_broker_says_that_there_are_no_backups(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    (told,) = penstock.succeed("cluster", "backups", topic, "--json").documents
+def test_a_single_broker_says_that_there_are_no_backups(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    (told,) = millstream.succeed("cluster", "backups", topic, "--json").documents
     (row,) = told["partitions"]
     assert (row["topic"], row["partition"], row["followers"]) == (topic, 0, [])
-    assert b"This cluster has one broker, so no partition has a backup." in penstock.succeed("cluster", "backups").lines
-    ended = penstock.run("cluster", "backups", f"{topic}-missing")
+    assert (
+        b"This cluster has one broker, so no partition has a backup." in millstream.succeed("cluster", "backups").lines
+    )
+    ended = millstream.run("cluster", "backups", f"{topic}-missing")
     assert ended.code == 1
     assert "there is no such topic" in ended.errors

@@ -10,33 +10,35 @@ import pytest
 
 from builders.command import TIMEOUT_S, Command
 from builders.writing_client import WritingClient
-from penstock import __version__
-from penstock.sdk.producing._sharing import partition_for
-from penstock.testing.real_broker import RealBroker
+from millstream import __version__
+from millstream.sdk.producing._sharing import partition_for
+from millstream.testing.real_broker import RealBroker
 
 
-def test_what_is_put_is_got(penstock: Command, topic: str) -> None:
-    assert penstock.succeed("put", topic, "hello").output == f"Stored in {topic}, partition 0, at offset 0.\n".encode()
+def test_what_is_put_is_got(millstream: Command, topic: str) -> None:
+    assert (
+        millstream.succeed("put", topic, "hello").output == f"Stored in {topic}, partition 0, at offset 0.\n".encode()
+    )
     said = f"Stored 3 messages in {topic}, partition 0, at offsets 1 to 3.\n"
-    assert penstock.succeed("put", topic, "a", "b", "ü").output.decode() == said
-    assert penstock.succeed("get", topic).lines == [b"hello", b"a", b"b", "ü".encode()]
+    assert millstream.succeed("put", topic, "a", "b", "ü").output.decode() == said
+    assert millstream.succeed("get", topic).lines == [b"hello", b"a", b"b", "ü".encode()]
 
 
-def test_each_line_of_standard_input_is_a_message(penstock: Command, topic: str) -> None:
+def test_each_line_of_standard_input_is_a_message(millstream: Command, topic: str) -> None:
     lines = [b"", b"\xff\xfe", b"x" * 100_000, b"last"]
-    places = penstock.succeed("put", topic, "--json", given=b"\n".join(lines)).documents
+    places = millstream.succeed("put", topic, "--json", given=b"\n".join(lines)).documents
     assert [place["offset"] for place in places] == [0, 1, 2, 3]
-    assert penstock.succeed("get", topic).output == b"\n".join(lines) + b"\n"
+    assert millstream.succeed("get", topic).output == b"\n".join(lines) + b"\n"
 
 
-def test_many_lines_arrive_in_order(penstock: Command, topic: str) -> None:
+def test_many_lines_arrive_in_order(millstream: Command, topic: str) -> None:
     lines = [b"line %d" % number for number in range(50_000)]
-    penstock.succeed("put", topic, "--compression", "lz4", given=b"\n".join(lines) + b"\n")
-    assert penstock.succeed("get", topic).lines == lines
+    millstream.succeed("put", topic, "--compression", "lz4", given=b"\n".join(lines) + b"\n")
+    assert millstream.succeed("get", topic).lines == lines
 
 
-def test_what_is_typed_is_sent_before_the_next_line_comes(penstock: Command, topic: str) -> None:
-    with penstock.running("put", topic, "--json") as put:
+def test_what_is_typed_is_sent_before_the_next_line_comes(millstream: Command, topic: str) -> None:
+    with millstream.running("put", topic, "--json") as put:
         assert put.stdin is not None
         assert put.stdout is not None
         for number in range(3):
@@ -47,54 +49,54 @@ def test_what_is_typed_is_sent_before_the_next_line_comes(penstock: Command, top
         assert put.wait(TIMEOUT_S) == 0
 
 
-def test_keys_headers_and_times_are_shown(penstock: Command, topic: str) -> None:
-    penstock.succeed("put", topic, "value", "--key", "key", "--header", "a=1", "--header", "b=x=y")
-    (document,) = penstock.succeed("get", topic, "--json").documents
+def test_keys_headers_and_times_are_shown(millstream: Command, topic: str) -> None:
+    millstream.succeed("put", topic, "value", "--key", "key", "--header", "a=1", "--header", "b=x=y")
+    (document,) = millstream.succeed("get", topic, "--json").documents
     assert (document["key"], document["value"]) == ("key", "value")
     assert document["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": "x=y"}]
-    line = penstock.succeed("get", topic, "--verbose").output
+    line = millstream.succeed("get", topic, "--verbose").output
     assert b"0:0  key  value a=1 b=x=y" in line
 
 
 def test_what_has_an_id_in_its_header_is_stored_once_and_the_first_place_told_again(
-    penstock: Command, topic: str
+    millstream: Command, topic: str
 ) -> None:
-    message = ("put", topic, "paid", "--header", "penstock.id=order-17", "--json")
-    places = [penstock.succeed(*message).documents for _ in range(2)]
+    message = ("put", topic, "paid", "--header", "millstream.id=order-17", "--json")
+    places = [millstream.succeed(*message).documents for _ in range(2)]
     assert places[0] == places[1] == [{"topic": topic, "partition": 0, "offset": 0}]
-    (document,) = penstock.succeed("get", topic, "--json").documents
-    assert document["headers"] == [{"name": "penstock.id", "value": "order-17"}]
-    refused = penstock.run("put", topic, "paid", "--header", "penstock.id=~order-17")
+    (document,) = millstream.succeed("get", topic, "--json").documents
+    assert document["headers"] == [{"name": "millstream.id", "value": "order-17"}]
+    refused = millstream.run("put", topic, "paid", "--header", "millstream.id=~order-17")
     assert (refused.code, refused.output) == (1, b"")
     assert refused.errors.startswith(
-        "penstock: message id b'~order-17': only ids that a producer has made begin with ~"
+        "millstream: message id b'~order-17': only ids that a producer has made begin with ~"
     )
 
 
-def test_keys_before_a_separator_decide_the_partition(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--partitions", "4")
+def test_keys_before_a_separator_decide_the_partition(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--partitions", "4")
     lines = b"".join(b"key-%d:value:%d\n" % (number, number) for number in range(20))
-    penstock.succeed("put", topic, "--key-separator", ":", given=lines)
-    documents = penstock.succeed("get", topic, "--json").documents
+    millstream.succeed("put", topic, "--key-separator", ":", given=lines)
+    documents = millstream.succeed("get", topic, "--json").documents
     assert len(documents) == 20
     for document in documents:
         assert document["partition"] == partition_for(document["key"].encode(), 4)
         assert document["value"] == "value:" + document["key"].removeprefix("key-")
 
 
-def test_a_line_without_the_separator_is_named(penstock: Command, topic: str) -> None:
-    ended = penstock.run("put", topic, "--key-separator", ":", given=b"k:v\nnothing\n")
+def test_a_line_without_the_separator_is_named(millstream: Command, topic: str) -> None:
+    ended = millstream.run("put", topic, "--key-separator", ":", given=b"k:v\nnothing\n")
     assert ended.code == 2
     assert "standard input, line 2: there is no ':'" in ended.errors
     assert "1 message was stored" in ended.errors
 
 
-def test_a_partition_can_be_chosen_for_writing_and_reading(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "3")
-    penstock.succeed("put", topic, "two", "--partition", "2")
-    assert penstock.succeed("get", topic, "--partition", "2").lines == [b"two"]
-    assert penstock.succeed("get", topic, "--partition", "1").lines == []
-    ended = penstock.run("get", topic, "--partition", "7")
+def test_a_partition_can_be_chosen_for_writing_and_reading(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "3")
+    millstream.succeed("put", topic, "two", "--partition", "2")
+    assert millstream.succeed("get", topic, "--partition", "2").lines == [b"two"]
+    assert millstream.succeed("get", topic, "--partition", "1").lines == []
+    ended = millstream.run("get", topic, "--partition", "7")
     assert ended.code == 1
     assert "has no partition 7; it has 0 to 2" in ended.errors
 
@@ -122,29 +124,29 @@ def timed(broker: RealBroker) -> str:
         (("--from", "100"), ""),
     ],
 )
-def test_a_part_of_a_topic_is_read(penstock: Command, timed: str, flags: tuple[str, ...], expected: str) -> None:
-    ended = penstock.succeed("get", timed, *flags)
+def test_a_part_of_a_topic_is_read(millstream: Command, timed: str, flags: tuple[str, ...], expected: str) -> None:
+    ended = millstream.succeed("get", timed, *flags)
     assert b"".join(ended.lines).decode() == expected
 
 
 @pytest.mark.parametrize("partitions", ["1", "3"])
 def test_following_shows_messages_as_they_come_and_ctrl_c_ends_it_quietly(
-    penstock: Command, topic: str, partitions: str
+    millstream: Command, topic: str, partitions: str
 ) -> None:
-    penstock.succeed("topic", "create", topic, "--partitions", partitions)
-    with penstock.running("get", topic, "--follow") as get:
+    millstream.succeed("topic", "create", topic, "--partitions", partitions)
+    with millstream.running("get", topic, "--follow") as get:
         assert get.stdout is not None
         for number in range(3):
-            penstock.succeed("put", topic, f"message {number}")
+            millstream.succeed("put", topic, f"message {number}")
             assert get.stdout.readline() == b"message %d\n" % number
         get.send_signal(signal.SIGINT)
         output, errors = get.communicate(timeout=TIMEOUT_S)
         assert (get.returncode, output, errors) == (130, b"", b"")
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(penstock: Command, topic: str) -> None:
-    penstock.succeed("put", topic, given=b"0123456789\n" * 50_000)
-    with penstock.running("get", topic) as get:
+def test_a_reader_that_goes_away_ends_the_command_quietly(millstream: Command, topic: str) -> None:
+    millstream.succeed("put", topic, given=b"0123456789\n" * 50_000)
+    with millstream.running("get", topic) as get:
         assert get.stdout is not None
         assert get.stderr is not None
         assert get.stdout.readline() == b"0123456789\n"
@@ -153,20 +155,20 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(penstock: Command, top
         assert get.wait(TIMEOUT_S) == 141
 
 
-def test_topics_are_created_listed_and_deleted(penstock: Command, topic: str) -> None:
-    (created,) = penstock.succeed(
+def test_topics_are_created_listed_and_deleted(millstream: Command, topic: str) -> None:
+    (created,) = millstream.succeed(
         "topic", "create", topic, "--partitions", "2", "--set", "retention.ms=3600000", "--json"
     ).documents
     assert (created["name"], created["partitions"]) == (topic, 2)
-    penstock.succeed("put", topic, "a", "b", "c")
-    (page,) = penstock.succeed("topic", "list", "--all", "--json").documents
+    millstream.succeed("put", topic, "a", "b", "c")
+    (page,) = millstream.succeed("topic", "list", "--all", "--json").documents
     (row,) = [document for document in page["topics"] if document["name"] == topic]
     assert (row["id"], row["partitions"], row["messages"]) == (created["id"], 2, 3)
-    assert topic.encode() in penstock.succeed("topic", "list").output
-    assert penstock.run("topic", "delete", topic).code == 2
-    assert topic.encode() in penstock.succeed("topic", "list").output
-    assert penstock.succeed("topic", "delete", topic, "--yes").output == f"Deleted topic {topic}.\n".encode()
-    assert topic.encode() not in penstock.succeed("topic", "list").output
+    assert topic.encode() in millstream.succeed("topic", "list").output
+    assert millstream.run("topic", "delete", topic).code == 2
+    assert topic.encode() in millstream.succeed("topic", "list").output
+    assert millstream.succeed("topic", "delete", topic, "--yes").output == f"Deleted topic {topic}.\n".encode()
+    assert topic.encode() not in millstream.succeed("topic", "list").output
 
 
 @pytest.mark.parametrize(
@@ -180,29 +182,29 @@ def test_topics_are_created_listed_and_deleted(penstock: Command, topic: str) ->
     ],
 )
 @pytest.mark.usefixtures("timed")
-def test_a_refusal_is_explained_and_exits_with_1(penstock: Command, arguments: tuple[str, ...], error: str) -> None:
-    ended = penstock.run(*arguments, "--json")
+def test_a_refusal_is_explained_and_exits_with_1(millstream: Command, arguments: tuple[str, ...], error: str) -> None:
+    ended = millstream.run(*arguments, "--json")
     assert ended.code == 1
     assert json.loads(ended.errors)["error"] == error
     assert "Traceback" not in ended.errors
 
 
-def test_a_refusal_names_what_it_concerns_once(penstock: Command) -> None:
-    ended = penstock.run("topic", "create", "a", "--replication-factor", "3")
-    assert ended.errors.startswith("penstock: topic 'a': replication factor 3 is not possible with one broker\n")
+def test_a_refusal_names_what_it_concerns_once(millstream: Command) -> None:
+    ended = millstream.run("topic", "create", "a", "--replication-factor", "3")
+    assert ended.errors.startswith("millstream: topic 'a': replication factor 3 is not possible with one broker\n")
 
 
 @pytest.mark.parametrize("arguments", [("topic", "create", "u.alice"), ("put", "u.alice", "hi")])
 def test_a_reserved_name_is_refused_with_the_same_words_everywhere(
-    penstock: Command, arguments: tuple[str, ...]
+    millstream: Command, arguments: tuple[str, ...]
 ) -> None:
-    ended = penstock.run(*arguments)
+    ended = millstream.run(*arguments)
     assert ended.code == 1
-    assert ended.errors == "penstock: bad topic name 'u.alice': names that begin with '__' or 'u.' are reserved\n"
+    assert ended.errors == "millstream: bad topic name 'u.alice': names that begin with '__' or 'u.' are reserved\n"
 
 
-def test_a_message_that_is_too_large_is_refused_with_what_to_do(penstock: Command, topic: str) -> None:
-    ended = penstock.run("put", topic, given=b"x" * 3_000_000)
+def test_a_message_that_is_too_large_is_refused_with_what_to_do(millstream: Command, topic: str) -> None:
+    ended = millstream.run("put", topic, given=b"x" * 3_000_000)
     assert ended.code == 1
     assert "max.message.bytes" in ended.errors
 
@@ -210,21 +212,21 @@ def test_a_message_that_is_too_large_is_refused_with_what_to_do(penstock: Comman
 @pytest.mark.parametrize(
     ("acks", "said"), [("all", "Stored 2 messages in"), ("1", "Stored"), ("0", "Sent 2 messages to")]
 )
-def test_weaker_acknowledgements_can_be_asked_for(penstock: Command, topic: str, acks: str, said: str) -> None:
-    assert penstock.succeed("put", topic, "a", "b", "--acks", acks).output.decode().startswith(said)
-    assert penstock.succeed("get", topic).lines == [b"a", b"b"]
+def test_weaker_acknowledgements_can_be_asked_for(millstream: Command, topic: str, acks: str, said: str) -> None:
+    assert millstream.succeed("put", topic, "a", "b", "--acks", acks).output.decode().startswith(said)
+    assert millstream.succeed("get", topic).lines == [b"a", b"b"]
 
 
-def test_info_tells_what_the_broker_says_of_itself(penstock: Command) -> None:
-    (document,) = penstock.succeed("info", "--json").documents
+def test_info_tells_what_the_broker_says_of_itself(millstream: Command) -> None:
+    (document,) = millstream.succeed("info", "--json").documents
     assert document["broker"]["version"] == __version__
     assert abs(document["broker"]["drift_ms"]) < 60_000
-    assert document["local"]["penstock"] == __version__
-    assert b"record codec" in penstock.succeed("info").output
+    assert document["local"]["millstream"] == __version__
+    assert b"record codec" in millstream.succeed("info").output
 
 
-def test_a_name_that_is_no_text_is_refused_without_a_traceback(penstock: Command) -> None:
-    ended = penstock.run("put", os.fsdecode(b"\xff"), "message")
+def test_a_name_that_is_no_text_is_refused_without_a_traceback(millstream: Command) -> None:
+    ended = millstream.run("put", os.fsdecode(b"\xff"), "message")
     assert ended.code == 1
     assert "bad topic name" in ended.errors
     assert "Traceback" not in ended.errors
@@ -232,8 +234,8 @@ def test_a_name_that_is_no_text_is_refused_without_a_traceback(penstock: Command
 
 def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
-        penstock = Command(broker.bootstrap)
-        with penstock.running("put", "t", "--json") as put:
+        millstream = Command(broker.bootstrap)
+        with millstream.running("put", "t", "--json") as put:
             assert put.stdin is not None
             assert put.stdout is not None
             for number in range(3):
@@ -244,11 +246,11 @@ def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
                 broker.start()
             put.stdin.close()
             assert put.wait(TIMEOUT_S) == 0
-        assert penstock.succeed("get", "t").lines == [b"line 0", b"line 1", b"line 2"]
+        assert millstream.succeed("get", "t").lines == [b"line 0", b"line 1", b"line 2"]
 
 
-def test_an_output_that_cannot_be_written_is_named(penstock: Command, timed: str) -> None:
-    with open("/dev/full", "wb") as full, penstock.running("get", timed, output=full) as get:
+def test_an_output_that_cannot_be_written_is_named(millstream: Command, timed: str) -> None:
+    with open("/dev/full", "wb") as full, millstream.running("get", timed, output=full) as get:
         assert get.stderr is not None
-        assert get.stderr.read() == b"penstock: No space left on device\n"
+        assert get.stderr.read() == b"millstream: No space left on device\n"
         assert get.wait(TIMEOUT_S) == 1

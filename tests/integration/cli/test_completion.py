@@ -12,19 +12,19 @@ from builders.command import TIMEOUT_S, Command
 NOBODY = "127.0.0.1:1"
 
 
-def in_bash(penstock: Command, *words: str) -> list[str]:
+def in_bash(millstream: Command, *words: str) -> list[str]:
     """What bash would offer behind these words, the last of which is being typed."""
     typed = " ".join(f"'{word}'" for word in words)
     script = f"""
-        source <(penstock completion bash)
-        COMP_WORDS=(penstock {typed}) COMP_CWORD={len(words)}
-        _penstock_completion penstock
+        source <(millstream completion bash)
+        COMP_WORDS=(millstream {typed}) COMP_CWORD={len(words)}
+        _millstream_completion millstream
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(
         ["bash", "-c", script],
-        env=penstock.environment | {"PATH": path},
+        env=millstream.environment | {"PATH": path},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -34,38 +34,38 @@ def in_bash(penstock: Command, *words: str) -> list[str]:
     return [line for line in ended.stdout.splitlines() if line]
 
 
-def test_bash_completes_commands_and_options(penstock: Command) -> None:
-    assert in_bash(penstock, "top") == ["topic"]
-    assert set(in_bash(penstock, "topic", "")) == {"create", "list", "describe", "alter", "delete", "empty"}
-    assert "--key-separator" in in_bash(penstock, "put", "--key")
+def test_bash_completes_commands_and_options(millstream: Command) -> None:
+    assert in_bash(millstream, "top") == ["topic"]
+    assert set(in_bash(millstream, "topic", "")) == {"create", "list", "describe", "alter", "delete", "empty"}
+    assert "--key-separator" in in_bash(millstream, "put", "--key")
 
 
 @pytest.mark.parametrize(
     "command", [("get",), ("put",), ("tail",), ("dump",), ("topic", "describe"), ("topic", "delete")]
 )
-def test_bash_completes_topics_from_the_broker(penstock: Command, topic: str, command: tuple[str, ...]) -> None:
-    penstock.succeed("topic", "create", topic)
-    assert in_bash(penstock, *command, topic[:-2]) == [topic]
-    assert in_bash(penstock, *command, "--bootstrap", NOBODY, topic[:-2]) == []
+def test_bash_completes_topics_from_the_broker(millstream: Command, topic: str, command: tuple[str, ...]) -> None:
+    millstream.succeed("topic", "create", topic)
+    assert in_bash(millstream, *command, topic[:-2]) == [topic]
+    assert in_bash(millstream, *command, "--bootstrap", NOBODY, topic[:-2]) == []
 
 
 @pytest.mark.parametrize(
     ("shell", "question"),
     [
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "penstock get {topic}"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "penstock get {topic}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "millstream get {topic}"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "millstream get {topic}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
     ],
 )
 def test_other_shells_get_their_answers_too(
-    penstock: Command, topic: str, shell: str, question: dict[str, str]
+    millstream: Command, topic: str, shell: str, question: dict[str, str]
 ) -> None:
-    script = penstock.succeed("completion", shell).output.decode()
-    assert f"_PENSTOCK_COMPLETE=complete_{shell}" in script
-    penstock.succeed("topic", "create", topic)
+    script = millstream.succeed("completion", shell).output.decode()
+    assert f"_MILLSTREAM_COMPLETE=complete_{shell}" in script
+    millstream.succeed("topic", "create", topic)
     asked = {name: text.format(topic=topic[:-2]) for name, text in question.items()}
     ended = subprocess.run(
-        penstock.line(),
-        env=penstock.environment | asked | {"_PENSTOCK_COMPLETE": f"complete_{shell}"},
+        millstream.line(),
+        env=millstream.environment | asked | {"_MILLSTREAM_COMPLETE": f"complete_{shell}"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -73,7 +73,7 @@ def test_other_shells_get_their_answers_too(
     assert topic in ended.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused(penstock: Command) -> None:
-    ended = penstock.run("completion", "tcsh")
+def test_a_shell_that_is_not_known_is_refused(millstream: Command) -> None:
+    ended = millstream.run("completion", "tcsh")
     assert ended.code == 2
     assert "tcsh" in ended.errors

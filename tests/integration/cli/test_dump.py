@@ -1,4 +1,4 @@
-"""`penstock dump`, over the wire and from the files of a real broker."""
+"""`millstream dump`, over the wire and from the files of a real broker."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders.command import TIMEOUT_S, Command
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 SMALL_SEGMENTS = ("--segment-bytes", "16KiB")
 
@@ -18,19 +18,19 @@ def contents(data: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in data.rglob("*") if path.is_file()}
 
 
-def test_files_say_the_same_as_the_broker(broker: RealBroker, penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "2")
-    penstock.succeed("put", topic, "--key-separator", ":", "--null-value", "-", given=b"a:1\nb:x]y\\z\na:-\nc:\xff\n")
-    online = penstock.succeed("dump", topic)
+def test_files_say_the_same_as_the_broker(broker: RealBroker, millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "2")
+    millstream.succeed("put", topic, "--key-separator", ":", "--null-value", "-", given=b"a:1\nb:x]y\\z\na:-\nc:\xff\n")
+    online = millstream.succeed("dump", topic)
     assert [line.rsplit(b" ", 1)[1] for line in sorted(online.lines)].count(b"[delete]") == 1
     data = str(broker.data_dir)
-    assert penstock.succeed("dump", topic, "--offline", data).output == online.output
+    assert millstream.succeed("dump", topic, "--offline", data).output == online.output
     for flags in (("--json",), ("--batches", "--partition", "1")):
-        assert penstock.succeed("dump", topic, *flags).output == (
-            penstock.succeed("dump", topic, "--offline", data, *flags).output
+        assert millstream.succeed("dump", topic, *flags).output == (
+            millstream.succeed("dump", topic, "--offline", data, *flags).output
         )
-    (there,) = penstock.succeed("dump", topic, "--verify", "--json").documents
-    (here,) = penstock.succeed("dump", topic, "--offline", data, "--verify", "--json").documents
+    (there,) = millstream.succeed("dump", topic, "--verify", "--json").documents
+    (here,) = millstream.succeed("dump", topic, "--offline", data, "--verify", "--json").documents
     assert sum(row["messages"] for row in there["partitions"]) == 4
     for row in here["partitions"]:
         assert row.pop("segments") in (0, 1)
@@ -39,13 +39,13 @@ def test_files_say_the_same_as_the_broker(broker: RealBroker, penstock: Command,
 
 def test_beside_a_busy_broker_nothing_seems_wrong_and_nothing_is_changed(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
-        penstock = Command(broker.bootstrap)
-        penstock.succeed("topic", "create", "busy", "-p", "2")
-        with penstock.running("bench", "produce", "-c", "100000000", "--batch", "20", "--topic", "busy") as load:
-            while len(penstock.succeed("get", "busy", "--count", "5000").lines) < 5000:
+        millstream = Command(broker.bootstrap)
+        millstream.succeed("topic", "create", "busy", "-p", "2")
+        with millstream.running("bench", "produce", "-c", "100000000", "--batch", "20", "--topic", "busy") as load:
+            while len(millstream.succeed("get", "busy", "--count", "5000").lines) < 5000:
                 pass
             for _ in range(3):
-                ended = penstock.succeed("dump", "--offline", str(broker.data_dir), "--verify")
+                ended = millstream.succeed("dump", "--offline", str(broker.data_dir), "--verify")
                 assert all(line.endswith(b"nothing wrong") for line in ended.lines)
             load.send_signal(signal.SIGINT)
             assert load.wait(TIMEOUT_S) == 130
@@ -53,20 +53,20 @@ def test_beside_a_busy_broker_nothing_seems_wrong_and_nothing_is_changed(tmp_pat
 
 def test_a_log_that_is_being_compacted_is_whole_at_every_moment(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", extra_args=("--cleaner-interval-ms", "50ms")) as broker:
-        penstock = Command(broker.bootstrap)
+        millstream = Command(broker.bootstrap)
         settings = ("--setting", "segment.bytes=16KiB", "--setting", "min.cleanable.dirty.ratio=0")
-        penstock.succeed("topic", "create", "states", "--compact", *settings)
+        millstream.succeed("topic", "create", "states", "--compact", *settings)
         lines = b"".join(b"key-%d:%d\n" % (number % 7, number) for number in range(6_000))
-        penstock.succeed("put", "states", "--key-separator", ":", given=lines)
+        millstream.succeed("put", "states", "--key-separator", ":", given=lines)
         data = str(broker.data_dir)
         while True:
-            (document,) = penstock.succeed("dump", "states", "--offline", data, "--verify", "--json").documents
+            (document,) = millstream.succeed("dump", "states", "--offline", data, "--verify", "--json").documents
             (row,) = document["partitions"]
             assert (row["problems"], row["next_offset"]) == ([], 6_000)
             if row["messages"] < 5_000:
                 break
         broker.stop()
-        kept = {line.split(b"] [")[5]: line for line in penstock.succeed("dump", "states", "--offline", data).lines}
+        kept = {line.split(b"] [")[5]: line for line in millstream.succeed("dump", "states", "--offline", data).lines}
         assert [kept[b"key-%d" % (number % 7)].split(b"] [")[6] for number in range(5_993, 6_000)] == [
             b"%d" % number for number in range(5_993, 6_000)
         ]
@@ -75,14 +75,14 @@ def test_a_log_that_is_being_compacted_is_whole_at_every_moment(tmp_path: Path) 
 @pytest.mark.parametrize("stop", ["stop", "kill"])
 def test_the_files_of_a_broker_that_is_gone_are_read_and_not_touched(tmp_path: Path, stop: str) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
-        penstock = Command(broker.bootstrap)
-        penstock.succeed("put", "logs", given=b"".join(b"line %d\n" % number for number in range(5_000)))
-        penstock.succeed("put", "other", "one")
+        millstream = Command(broker.bootstrap)
+        millstream.succeed("put", "logs", given=b"".join(b"line %d\n" % number for number in range(5_000)))
+        millstream.succeed("put", "other", "one")
         getattr(broker, stop)()
         before = contents(broker.data_dir)
-        ended = penstock.succeed("dump", "logs", "--offline", str(broker.data_dir))
+        ended = millstream.succeed("dump", "logs", "--offline", str(broker.data_dir))
         assert [line.split(b"] [")[6] for line in ended.lines] == [b"line %d" % number for number in range(5_000)]
-        verified = penstock.succeed("dump", "--offline", str(broker.data_dir), "--verify").output.decode()
+        verified = millstream.succeed("dump", "--offline", str(broker.data_dir), "--verify").output.decode()
         assert "logs-0: offsets 0 to 4999" in verified
         assert "other-0: offsets 0 to 0" in verified
         assert contents(broker.data_dir) == before
@@ -90,35 +90,35 @@ def test_the_files_of_a_broker_that_is_gone_are_read_and_not_touched(tmp_path: P
 
 def test_without_a_catalog_topics_have_ids_for_names(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
-        penstock = Command(broker.bootstrap)
-        (created,) = penstock.succeed("topic", "create", "logs", "--json").documents
-        penstock.succeed("put", "logs", "one")
+        millstream = Command(broker.bootstrap)
+        (created,) = millstream.succeed("topic", "create", "logs", "--json").documents
+        millstream.succeed("put", "logs", "one")
         broker.stop()
         catalog = broker.data_dir / "catalog.sqlite"
         with sqlite3.connect(catalog) as rows:
             assert rows.execute("SELECT name FROM topics").fetchall() == [("logs",)]
         for damage in (lambda: catalog.write_bytes(b"rubbish" * 1000), catalog.unlink):
             damage()
-            (line,) = penstock.succeed("dump", "--offline", str(broker.data_dir)).lines
+            (line,) = millstream.succeed("dump", "--offline", str(broker.data_dir)).lines
             assert created["id"].encode() in line
 
 
 def test_a_turned_byte_is_found_and_told_as_json_too(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
-        penstock = Command(broker.bootstrap)
+        millstream = Command(broker.bootstrap)
         for value in ("one", "two", "three"):
-            penstock.succeed("put", "logs", value)
+            millstream.succeed("put", "logs", value)
         broker.stop()
         (segment,) = broker.data_dir.glob("*-0/*.log")
         damaged = bytearray(segment.read_bytes())
         damaged[damaged.index(b"two")] ^= 1
         segment.write_bytes(damaged)
-        ended = penstock.run("dump", "--offline", str(segment))
+        ended = millstream.run("dump", "--offline", str(segment))
         assert ended.code == 7
         assert [line.split(b"] [")[6] for line in ended.lines] == [b"one", b"three"]
         assert f"{segment}, byte " in ended.errors
         assert "the batch of offsets 1 to 1: the batch's CRC-32C is" in ended.errors
-        ended = penstock.run("dump", "--offline", str(broker.data_dir), "--verify", "--json")
+        ended = millstream.run("dump", "--offline", str(broker.data_dir), "--verify", "--json")
         assert ended.code == 7
         (problem,) = json.loads(ended.output)["problems"]
         assert problem["place"].startswith(str(segment))
@@ -126,14 +126,14 @@ def test_a_turned_byte_is_found_and_told_as_json_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offline", [False, True])
 def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(
-    broker: RealBroker, penstock: Command, topic: str, offline: bool
+    broker: RealBroker, millstream: Command, topic: str, offline: bool
 ) -> None:
-    penstock.succeed("topic", "create", topic)
+    millstream.succeed("topic", "create", topic)
     flags = ("--offline", str(broker.data_dir)) if offline else ()
-    ended = penstock.run("dump", topic + "x", *flags)
+    ended = millstream.run("dump", topic + "x", *flags)
     assert ended.code == 1
     assert f"did you mean {topic}" in ended.errors
-    ended = penstock.run("dump", topic, "--partition", "9", *flags)
+    ended = millstream.run("dump", topic, "--partition", "9", *flags)
     assert (ended.code, ended.output) == (1, b"")
     assert "partition 9" in ended.errors
-    assert penstock.succeed("dump", topic, *flags).output == b""
+    assert millstream.succeed("dump", topic, *flags).output == b""

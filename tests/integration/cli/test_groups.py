@@ -1,4 +1,4 @@
-"""`penstock group` and `penstock tail` against a real broker."""
+"""`millstream group` and `millstream tail` against a real broker."""
 
 import json
 import select
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from builders.command import TIMEOUT_S, Command
 from builders.terminal import Terminal
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def group(topic: str) -> str:
 
 
 @pytest.fixture
-def filled(penstock: Command, topic: str) -> str:
+def filled(millstream: Command, topic: str) -> str:
     """A topic of two partitions with ten messages each."""
-    penstock.succeed("topic", "create", topic, "-p", "2")
+    millstream.succeed("topic", "create", topic, "-p", "2")
     for partition in ("0", "1"):
-        penstock.succeed("put", topic, *(f"{partition}-{number}" for number in range(10)), "--partition", partition)
+        millstream.succeed("put", topic, *(f"{partition}-{number}" for number in range(10)), "--partition", partition)
     return topic
 
 
@@ -55,39 +55,39 @@ def consuming(broker: RealBroker, group: str, topic: str, protocol: str) -> Iter
 
 
 def test_what_others_have_called_a_group_is_not_obeyed_by_the_terminal(
-    broker: RealBroker, penstock: Command, filled: str
+    broker: RealBroker, millstream: Command, filled: str
 ) -> None:
     hostile, escaped = "esc\x1b[31mRED\x1b]0;t\x07[red]", r"esc\x1b[31mRED\x1b]0;t\x07[red]"
     for name in (hostile, "g" * 30_000):
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
         consumer.commit(offsets=[TopicPartition(filled, 0, 3)], asynchronous=False)
         consumer.close()
-    listed = penstock.succeed("group", "list").output.decode()
+    listed = millstream.succeed("group", "list").output.decode()
     assert escaped in listed
     assert "\x1b" not in listed
     assert max(map(len, listed.splitlines())) < 500
-    told = penstock.succeed("group", "describe", hostile).output.decode()
+    told = millstream.succeed("group", "describe", hostile).output.decode()
     assert told.startswith(f"{escaped}: empty")
-    documents = penstock.succeed("group", "list", "--json").documents[0]
+    documents = millstream.succeed("group", "list", "--json").documents[0]
     assert {hostile, "g" * 30_000} <= {row["group"] for row in documents}
 
 
-def described(penstock: Command, group: str) -> Any:
-    (document,) = penstock.succeed("group", "describe", group, "--json").documents
+def described(millstream: Command, group: str) -> Any:
+    (document,) = millstream.succeed("group", "describe", group, "--json").documents
     return document
 
 
-def committed(penstock: Command, group: str) -> dict[int, int]:
-    return {row["partition"]: row["committed"] for row in described(penstock, group)["partitions"]}
+def committed(millstream: Command, group: str) -> dict[int, int]:
+    return {row["partition"]: row["committed"] for row in described(millstream, group)["partitions"]}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_either_kind_is_described_with_its_members_and_lag(
-    broker: RealBroker, penstock: Command, filled: str, group: str, protocol: str
+    broker: RealBroker, millstream: Command, filled: str, group: str, protocol: str
 ) -> None:
     with consuming(broker, group, filled, protocol):
-        penstock.succeed("put", filled, "more", "--partition", "1")
-        document = described(penstock, group)
+        millstream.succeed("put", filled, "more", "--partition", "1")
+        document = described(millstream, group)
         assert (document["group"], document["kind"], document["state"]) == (group, protocol, "Stable")
         (member,) = document["members"]
         assert (member["client_id"], member["topics"], len(member["partitions"])) == ("billing", [filled], 2)
@@ -95,32 +95,32 @@ def test_a_group_of_either_kind_is_described_with_its_members_and_lag(
         assert rows[0] == (0, 10, 10, 0)
         assert rows[1][:2] == (1, 10)
         assert {row["member_id"] for row in document["partitions"]} == {member["member_id"]}
-        listed = penstock.succeed("group", "list", "--state", "Stable", "--json").documents[0]
+        listed = millstream.succeed("group", "list", "--state", "Stable", "--json").documents[0]
         assert group in [row["group"] for row in listed]
-        text = penstock.succeed("group", "describe", group).output.decode()
+        text = millstream.succeed("group", "describe", group).output.decode()
         assert text.startswith(f"{group}: stable, 1 member\n")
         assert "billing" in text
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_is_not_moved_or_deleted_under_its_members(
-    broker: RealBroker, penstock: Command, filled: str, group: str, protocol: str
+    broker: RealBroker, millstream: Command, filled: str, group: str, protocol: str
 ) -> None:
     with consuming(broker, group, filled, protocol):
         for command in (("reset", group, "--to", "beginning", "--yes"), ("delete", group, "--yes")):
-            ended = penstock.run("group", *command)
+            ended = millstream.run("group", *command)
             assert ended.code == 1
             assert "Stop its consumers" in ended.errors
-        preview = penstock.succeed("group", "reset", group, "--to", "beginning", "--dry-run").output.decode()
+        preview = millstream.succeed("group", "reset", group, "--to", "beginning", "--dry-run").output.decode()
         assert "Now it would be refused" in preview
         assert "20 messages will be read again" in preview
-        assert committed(penstock, group) == {0: 10, 1: 10}
+        assert committed(millstream, group) == {0: 10, 1: 10}
 
 
 @pytest.fixture
-def finished(penstock: Command, filled: str, group: str) -> str:
+def finished(millstream: Command, filled: str, group: str) -> str:
     """A group that has read everything and gone."""
-    penstock.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "20")
+    millstream.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "20")
     return group
 
 
@@ -138,57 +138,57 @@ def finished(penstock: Command, filled: str, group: str) -> str:
     ],
 )
 def test_a_group_is_moved_to_where_it_is_told(
-    penstock: Command, filled: str, finished: str, flags: tuple[str, ...], expected: dict[int, int]
+    millstream: Command, filled: str, finished: str, flags: tuple[str, ...], expected: dict[int, int]
 ) -> None:
     chosen = [flag.format(topic=filled) for flag in flags]
-    (dry,) = penstock.succeed("group", "reset", finished, *chosen, "--dry-run", "--json").documents
-    assert committed(penstock, finished) == {0: 10, 1: 10}
-    (done,) = penstock.succeed("group", "reset", finished, *chosen, "--yes", "--json").documents
+    (dry,) = millstream.succeed("group", "reset", finished, *chosen, "--dry-run", "--json").documents
+    assert committed(millstream, finished) == {0: 10, 1: 10}
+    (done,) = millstream.succeed("group", "reset", finished, *chosen, "--yes", "--json").documents
     assert (dry["reset"], done["reset"]) == (False, True)
     assert dry["partitions"] == done["partitions"]
     assert done["again"] == 20 - sum(expected.values())
-    assert committed(penstock, finished) == expected
+    assert committed(millstream, finished) == expected
 
 
-def test_a_new_group_can_be_placed_before_it_reads(penstock: Command, filled: str, group: str) -> None:
-    assert penstock.run("group", "reset", group, "--to", "3", "--yes").code == 1
-    penstock.succeed("group", "reset", group, "--to", "8", "--topic", filled, "--yes")
-    lines = penstock.succeed("tail", filled, "--group", group, "--limit", "4").lines
+def test_a_new_group_can_be_placed_before_it_reads(millstream: Command, filled: str, group: str) -> None:
+    assert millstream.run("group", "reset", group, "--to", "3", "--yes").code == 1
+    millstream.succeed("group", "reset", group, "--to", "8", "--topic", filled, "--yes")
+    lines = millstream.succeed("tail", filled, "--group", group, "--limit", "4").lines
     assert sorted(lines) == [b"0-8", b"0-9", b"1-8", b"1-9"]
 
 
-def test_a_reset_shows_what_it_does_and_asks(penstock: Command, finished: str) -> None:
-    with Terminal(penstock, "group", "reset", finished, "--to", "-2") as terminal:
+def test_a_reset_shows_what_it_does_and_asks(millstream: Command, finished: str) -> None:
+    with Terminal(millstream, "group", "reset", finished, "--to", "-2") as terminal:
         terminal.expect("4 messages will be read again, 0 skipped.")
         terminal.expect("Reset it?")
         terminal.type("n\n")
         assert terminal.ended() == 1
-    assert committed(penstock, finished) == {0: 10, 1: 10}
-    ended = penstock.run("group", "reset", finished, "--to", "-2")
+    assert committed(millstream, finished) == {0: 10, 1: 10}
+    ended = millstream.run("group", "reset", finished, "--to", "-2")
     assert (ended.code, "add --yes" in ended.errors) == (2, True)
 
 
-def test_a_group_is_deleted_with_what_it_committed(penstock: Command, finished: str) -> None:
-    assert penstock.succeed("group", "delete", finished, "--yes").output == f"Deleted group {finished}.\n".encode()
-    ended = penstock.run("group", "describe", finished, "--json")
+def test_a_group_is_deleted_with_what_it_committed(millstream: Command, finished: str) -> None:
+    assert millstream.succeed("group", "delete", finished, "--yes").output == f"Deleted group {finished}.\n".encode()
+    ended = millstream.run("group", "describe", finished, "--json")
     assert ended.code == 1
     assert json.loads(ended.errors)["error"] == "GROUP_ID_NOT_FOUND"
 
 
-def test_a_group_whose_topic_is_gone_can_still_be_described(penstock: Command, filled: str, group: str) -> None:
-    penstock.succeed("topic", "create", f"{filled}-2")
-    penstock.succeed("put", f"{filled}-2", "x")
-    penstock.succeed("tail", filled, f"{filled}-2", "--group", group, "--from", "beginning", "--limit", "21")
-    penstock.succeed("topic", "delete", f"{filled}-2", "--yes")
-    assert committed(penstock, group) == {0: 10, 1: 10}
+def test_a_group_whose_topic_is_gone_can_still_be_described(millstream: Command, filled: str, group: str) -> None:
+    millstream.succeed("topic", "create", f"{filled}-2")
+    millstream.succeed("put", f"{filled}-2", "x")
+    millstream.succeed("tail", filled, f"{filled}-2", "--group", group, "--from", "beginning", "--limit", "21")
+    millstream.succeed("topic", "delete", f"{filled}-2", "--yes")
+    assert committed(millstream, group) == {0: 10, 1: 10}
 
 
-def test_tail_shows_what_arrives_from_now_on(penstock: Command, filled: str) -> None:
-    with penstock.running("tail", filled, "--json") as tail:
+def test_tail_shows_what_arrives_from_now_on(millstream: Command, filled: str) -> None:
+    with millstream.running("tail", filled, "--json") as tail:
         assert tail.stdout is not None
         # Whatever is written before it listens it does not show, so it is written until it does.
         while not _readable(tail):
-            penstock.succeed("put", filled, "live")
+            millstream.succeed("put", filled, "live")
         assert json.loads(tail.stdout.readline())["value"] == "live"
 
 
@@ -197,29 +197,29 @@ def _readable(process: "subprocess.Popen[bytes]") -> bool:
     return bool(select.select([process.stdout], [], [], 0.2)[0])
 
 
-def test_tail_reads_from_a_place_in_some_partitions_up_to_a_limit(penstock: Command, filled: str) -> None:
-    lines = penstock.succeed("tail", filled, "--from", "7", "--partition", "1", "--limit", "2").lines
+def test_tail_reads_from_a_place_in_some_partitions_up_to_a_limit(millstream: Command, filled: str) -> None:
+    lines = millstream.succeed("tail", filled, "--from", "7", "--partition", "1", "--limit", "2").lines
     assert lines == [b"1-7", b"1-8"]
 
 
-def test_tail_follows_several_topics_at_once(penstock: Command, filled: str) -> None:
-    penstock.succeed("put", f"{filled}-b", "b")
-    documents = penstock.succeed(
+def test_tail_follows_several_topics_at_once(millstream: Command, filled: str) -> None:
+    millstream.succeed("put", f"{filled}-b", "b")
+    documents = millstream.succeed(
         "tail", filled, f"{filled}-b", "--from", "beginning", "--limit", "21", "--json"
     ).documents
     assert {document["topic"] for document in documents} == {filled, f"{filled}-b"}
     assert len(documents) == 21
 
 
-def test_a_limit_commits_what_was_printed_and_no_more(penstock: Command, filled: str, group: str) -> None:
+def test_a_limit_commits_what_was_printed_and_no_more(millstream: Command, filled: str, group: str) -> None:
     seen: list[bytes] = []
     for _ in range(4):
-        seen += penstock.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "5").lines
+        seen += millstream.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "5").lines
     assert sorted(seen) == sorted(b"%d-%d" % (p, n) for p in range(2) for n in range(10))
 
 
-def test_ctrl_c_commits_and_leaves(penstock: Command, filled: str, group: str) -> None:
-    with penstock.running("tail", filled, "--group", group, "--from", "beginning") as tail:
+def test_ctrl_c_commits_and_leaves(millstream: Command, filled: str, group: str) -> None:
+    with millstream.running("tail", filled, "--group", group, "--from", "beginning") as tail:
         assert tail.stdout is not None
         for _ in range(20):
             tail.stdout.readline()
@@ -227,33 +227,33 @@ def test_ctrl_c_commits_and_leaves(penstock: Command, filled: str, group: str) -
         assert tail.wait(TIMEOUT_S) == 130
         assert tail.stderr is not None
         assert tail.stderr.read() == b""
-    document = described(penstock, group)
+    document = described(millstream, group)
     assert (document["members"], document["lag"]) == ([], 0)
-    assert committed(penstock, group) == {0: 10, 1: 10}
+    assert committed(millstream, group) == {0: 10, 1: 10}
 
 
-def test_two_tails_of_a_group_share_the_partitions(penstock: Command, filled: str, group: str) -> None:
+def test_two_tails_of_a_group_share_the_partitions(millstream: Command, filled: str, group: str) -> None:
     flags = ("tail", filled, "--group", group, "--from", "beginning", "--json")
-    with penstock.running(*flags) as first, penstock.running(*flags) as second:
-        while not _is_shared(penstock, group):
+    with millstream.running(*flags) as first, millstream.running(*flags) as second:
+        while not _is_shared(millstream, group):
             pass
         for tail in (first, second):
             tail.send_signal(signal.SIGINT)
             assert tail.wait(TIMEOUT_S) == 130
         outputs = [tail.communicate(timeout=TIMEOUT_S)[0] for tail in (first, second)]
     seen = {json.loads(line)["value"] for output in outputs for line in output.splitlines()}
-    lag = described(penstock, group)["lag"]
+    lag = described(millstream, group)["lag"]
     assert len(seen) + lag >= 20
 
 
-def _is_shared(penstock: Command, group: str) -> bool:
-    ended = penstock.run("group", "describe", group, "--json")
+def _is_shared(millstream: Command, group: str) -> bool:
+    ended = millstream.run("group", "describe", group, "--json")
     members = ended.documents[0]["members"] if ended.code == 0 else ()
     return [len(member["partitions"]) for member in members] == [1, 1]
 
 
-def test_a_topic_that_is_not_there_is_told_with_the_nearest(penstock: Command, filled: str) -> None:
+def test_a_topic_that_is_not_there_is_told_with_the_nearest(millstream: Command, filled: str) -> None:
     for flags in ((), ("--group", "g")):
-        ended = penstock.run("tail", f"{filled}x", *flags)
+        ended = millstream.run("tail", f"{filled}x", *flags)
         assert ended.code == 1
         assert f"did you mean {filled}" in ended.errors

@@ -1,4 +1,4 @@
-"""Where `penstock put` takes messages from, against a real broker."""
+"""Where `millstream put` takes messages from, against a real broker."""
 
 import json
 import os
@@ -11,53 +11,53 @@ from builders.command import TIMEOUT_S, Command
 from builders.terminal import Terminal
 
 
-def test_lines_of_files_are_messages(penstock: Command, topic: str, tmp_path: Path) -> None:
+def test_lines_of_files_are_messages(millstream: Command, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1\n2\n")
     (tmp_path / "b").write_bytes(b"3")
-    said = penstock.succeed("put", topic, "--file", str(tmp_path / "a"), "--file", "-", given=b"x\n").output
+    said = millstream.succeed("put", topic, "--file", str(tmp_path / "a"), "--file", "-", given=b"x\n").output
     assert said.decode() == f"Stored 3 messages in {topic}, partition 0, at offsets 0 to 2.\n"
-    penstock.succeed("put", topic, "--file", str(tmp_path / "b"))
-    assert penstock.succeed("get", topic).lines == [b"1", b"2", b"x", b"3"]
+    millstream.succeed("put", topic, "--file", str(tmp_path / "b"))
+    assert millstream.succeed("get", topic).lines == [b"1", b"2", b"x", b"3"]
 
 
-def test_bytes_go_in_and_out_as_they_are(penstock: Command, topic: str, tmp_path: Path) -> None:
+def test_bytes_go_in_and_out_as_they_are(millstream: Command, topic: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 100
     (tmp_path / "picture").write_bytes(data)
-    penstock.succeed("put", topic, "--file", str(tmp_path / "picture"), "--whole")
-    penstock.succeed("put", topic, "--whole", given=b"\n\n")
-    assert penstock.succeed("get", topic, "--raw").output == data + b"\n\n"
+    millstream.succeed("put", topic, "--file", str(tmp_path / "picture"), "--whole")
+    millstream.succeed("put", topic, "--whole", given=b"\n\n")
+    assert millstream.succeed("get", topic, "--raw").output == data + b"\n\n"
 
 
-def test_what_get_prints_as_json_can_be_put_again(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "3", "--setting", "retention.ms=none")
+def test_what_get_prints_as_json_can_be_put_again(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "3", "--setting", "retention.ms=none")
     lines = [
         {"value": "a", "key": "k", "headers": {"h": "1"}, "partition": 2, "timestamp": 1000},
         {"value_base64": "/wA=", "partition": 1},
         {"value": None, "key": "k", "partition": 0},
     ]
     given = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    places = penstock.succeed("put", topic, "--json-lines", "--json", given=given).documents
+    places = millstream.succeed("put", topic, "--json-lines", "--json", given=given).documents
     assert [place["partition"] for place in places] == [2, 1, 0]
-    read = penstock.succeed("get", topic, "--json")
+    read = millstream.succeed("get", topic, "--json")
     copy = f"{topic}-copy"
-    penstock.succeed("topic", "create", copy, "-p", "3", "--setting", "retention.ms=none")
-    penstock.succeed("put", copy, "--json-lines", given=read.output)
-    again = penstock.succeed("get", copy, "--json").documents
+    millstream.succeed("topic", "create", copy, "-p", "3", "--setting", "retention.ms=none")
+    millstream.succeed("put", copy, "--json-lines", given=read.output)
+    again = millstream.succeed("get", copy, "--json").documents
     assert [{**row, "topic": topic} for row in again] == read.documents
     assert again[2]["timestamp"] == 1000
 
 
-def test_tombstones_are_written(penstock: Command, topic: str) -> None:
-    penstock.succeed("put", topic, "--tombstone", "--key", "gone")
-    penstock.succeed("put", topic, "--key-separator", ":", "--null-value", "NULL", given=b"k:NULL\nk:v\n")
-    rows = [(row["key"], row["value"]) for row in penstock.succeed("get", topic, "--json").documents]
+def test_tombstones_are_written(millstream: Command, topic: str) -> None:
+    millstream.succeed("put", topic, "--tombstone", "--key", "gone")
+    millstream.succeed("put", topic, "--key-separator", ":", "--null-value", "NULL", given=b"k:NULL\nk:v\n")
+    rows = [(row["key"], row["value"]) for row in millstream.succeed("get", topic, "--json").documents]
     assert rows == [("gone", None), ("k", None), ("k", "v")]
 
 
-def test_a_time_can_be_given(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--setting", "retention.ms=none")
-    penstock.succeed("put", topic, "old", "--timestamp", "2001-02-03T04:05:06Z")
-    (row,) = penstock.succeed("get", topic, "--json").documents
+def test_a_time_can_be_given(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--setting", "retention.ms=none")
+    millstream.succeed("put", topic, "old", "--timestamp", "2001-02-03T04:05:06Z")
+    (row,) = millstream.succeed("get", topic, "--json").documents
     assert row["timestamp"] == 981_173_106_000
 
 
@@ -70,53 +70,53 @@ def test_a_time_can_be_given(penstock: Command, topic: str) -> None:
     ],
 )
 def test_a_bad_line_is_named_with_how_many_were_stored_before(
-    penstock: Command, topic: str, flags: tuple[str, ...], given: bytes, problem: str
+    millstream: Command, topic: str, flags: tuple[str, ...], given: bytes, problem: str
 ) -> None:
-    ended = penstock.run("put", topic, *flags, given=given)
+    ended = millstream.run("put", topic, *flags, given=given)
     assert ended.code == 2
     assert problem in ended.errors
     assert "1 message was stored" in ended.errors
-    assert len(penstock.succeed("get", topic).lines) == 1
+    assert len(millstream.succeed("get", topic).lines) == 1
 
 
-def test_a_message_the_broker_refuses_is_named_with_how_many_were_stored(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--setting", "max.message.bytes=1000")
-    ended = penstock.run("put", topic, given=b"small\n" + b"x" * 2000 + b"\n" + b"small\n")
+def test_a_message_the_broker_refuses_is_named_with_how_many_were_stored(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--setting", "max.message.bytes=1000")
+    ended = millstream.run("put", topic, given=b"small\n" + b"x" * 2000 + b"\n" + b"small\n")
     assert ended.code == 1
     assert "the first it concerns is line 2 of standard input" in ended.errors
     assert "was stored" in ended.errors
-    assert penstock.succeed("get", topic).lines[:1] == [b"small"]
+    assert millstream.succeed("get", topic).lines[:1] == [b"small"]
 
 
-def test_several_partitions_are_told_apart(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "6")
+def test_several_partitions_are_told_apart(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "6")
     lines = b"".join(b'{"value": "v", "partition": %d}\n' % number for number in (0, 0, 3))
-    said = penstock.succeed("put", topic, "--json-lines", given=lines).output.decode()
+    said = millstream.succeed("put", topic, "--json-lines", given=lines).output.decode()
     assert said == (
         f"Stored 3 messages in {topic}: 2 in partition 0, at offsets 0 to 1; 1 in partition 3, at offset 0.\n"
     )
     lines = b"".join(b'{"value": "v", "partition": %d}\n' % number for number in range(6))
-    said = penstock.succeed("put", topic, "--json-lines", given=lines).output.decode()
+    said = millstream.succeed("put", topic, "--json-lines", given=lines).output.decode()
     assert said == f"Stored 6 messages in {topic}, in 6 partitions.\n"
-    ended = penstock.run("put", topic, "--json-lines", given=b'{"value": "v", "partition": 99}\n')
+    ended = millstream.run("put", topic, "--json-lines", given=b'{"value": "v", "partition": 99}\n')
     assert ended.code == 1
     assert "has no partition 99" in ended.errors
 
 
-def test_messages_are_chosen_by_key_and_header(penstock: Command, topic: str) -> None:
-    penstock.succeed("put", topic, "1", "--key", "a", "--header", "x=1")
-    penstock.succeed("put", topic, "2", "--key", "a", "--header", "x=2")
-    penstock.succeed("put", topic, "3", "--key", "b")
-    assert penstock.succeed("get", topic, "--key", "a").lines == [b"1", b"2"]
-    assert penstock.succeed("get", topic, "--header", "x").lines == [b"1", b"2"]
-    assert penstock.succeed("get", topic, "--header", "x=2", "--key", "a").lines == [b"2"]
-    assert penstock.succeed("get", topic, "--key", "a", "--count", "1").lines == [b"1"]
+def test_messages_are_chosen_by_key_and_header(millstream: Command, topic: str) -> None:
+    millstream.succeed("put", topic, "1", "--key", "a", "--header", "x=1")
+    millstream.succeed("put", topic, "2", "--key", "a", "--header", "x=2")
+    millstream.succeed("put", topic, "3", "--key", "b")
+    assert millstream.succeed("get", topic, "--key", "a").lines == [b"1", b"2"]
+    assert millstream.succeed("get", topic, "--header", "x").lines == [b"1", b"2"]
+    assert millstream.succeed("get", topic, "--header", "x=2", "--key", "a").lines == [b"2"]
+    assert millstream.succeed("get", topic, "--key", "a", "--count", "1").lines == [b"1"]
 
 
-def test_much_takes_little_memory(penstock: Command, topic: str) -> None:
+def test_much_takes_little_memory(millstream: Command, topic: str) -> None:
     """As objects, all of these lines would take twice what is allowed here."""
     line = b"x" * 99 + b"\n"
-    with penstock.running("put", topic, "--compression", "lz4") as put:
+    with millstream.running("put", topic, "--compression", "lz4") as put:
         assert put.stdin is not None
         for _ in range(60):
             put.stdin.write(line * 10_000)
@@ -134,10 +134,10 @@ def test_much_takes_little_memory(penstock: Command, topic: str) -> None:
     assert peak_kib < 90 * 1024
 
 
-def test_progress_is_shown_on_a_terminal(penstock: Command, topic: str, tmp_path: Path) -> None:
+def test_progress_is_shown_on_a_terminal(millstream: Command, topic: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with Terminal(penstock, "put", topic, "--file", str(pipe)) as terminal:
+    with Terminal(millstream, "put", topic, "--file", str(pipe)) as terminal:
         with pipe.open("wb", buffering=0) as feed:
             while topic not in terminal.text:
                 feed.write(b"line\n")
@@ -146,15 +146,15 @@ def test_progress_is_shown_on_a_terminal(penstock: Command, topic: str, tmp_path
         assert terminal.ended() == 0
 
 
-def test_ctrl_c_ends_it_with_an_account_of_what_was_stored(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    with penstock.running("put", topic) as put:
+def test_ctrl_c_ends_it_with_an_account_of_what_was_stored(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    with millstream.running("put", topic) as put:
         assert put.stdin is not None
         assert put.stdout is not None
         for count in (1, 2):
             put.stdin.write(b"line\n")
             put.stdin.flush()
-            while len(penstock.succeed("get", topic).lines) < count:
+            while len(millstream.succeed("get", topic).lines) < count:
                 assert put.poll() is None
         put.send_signal(signal.SIGINT)
         # The second line is there, so the first was accounted for; the second may not be yet.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders.command import Command
-from penstock.testing.real_broker import BrokerFailedError, RealBroker
+from millstream.testing.real_broker import BrokerFailedError, RealBroker
 
 
 def is_alive(pid: int) -> bool:
@@ -57,7 +57,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Pat
 
 def test_settings_can_be_given_as_flags_and_environment(tmp_path: Path) -> None:
     broker = RealBroker(
-        tmp_path / "data", flush="os", extra_args=["--node-id", "5"], env={"PENSTOCK_AUTO_CREATE": "false"}
+        tmp_path / "data", flush="os", extra_args=["--node-id", "5"], env={"MILLSTREAM_AUTO_CREATE": "false"}
     )
     with broker:
         ended = Command(broker.bootstrap).run("put", "t", "message")

@@ -1,4 +1,4 @@
-"""`penstock topic` against a real broker."""
+"""`millstream topic` against a real broker."""
 
 import json
 import re
@@ -7,38 +7,38 @@ import pytest
 
 from builders.command import Command
 from builders.terminal import Terminal
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
-def names(penstock: Command, *flags: str) -> tuple[list[str], str | None]:
-    (page,) = penstock.succeed("topic", "list", "--json", *flags).documents
+def names(millstream: Command, *flags: str) -> tuple[list[str], str | None]:
+    (page,) = millstream.succeed("topic", "list", "--json", *flags).documents
     return [row["name"] for row in page["topics"]], page["after"]
 
 
 def test_topics_are_listed_by_pages(tmp_path_factory: pytest.TempPathFactory) -> None:
     with RealBroker(tmp_path_factory.mktemp("pages") / "data") as broker:
-        penstock = Command(broker.bootstrap)
-        assert b"There are no topics yet" in penstock.succeed("topic", "list").output
+        millstream = Command(broker.bootstrap)
+        assert b"There are no topics yet" in millstream.succeed("topic", "list").output
         every = ["a", "a-1", "a.1", "b", "c"]
         for name in every:
-            penstock.succeed("topic", "create", name)
-        assert names(penstock) == (every, None)
-        assert names(penstock, "--limit", "2") == (every[:2], every[1])
-        assert names(penstock, "--limit", "2", "--after", every[1]) == (every[2:4], every[3])
-        assert names(penstock, "--limit", "2", "--after", every[3]) == (every[4:], None)
-        assert names(penstock, "--limit", "2", "--all") == (every, None)
-        assert penstock.succeed("topic", "list", "--after", "c").output == b"There are no topics behind c.\n"
-        ended = penstock.run("topic", "list", "--limit", "2")
+            millstream.succeed("topic", "create", name)
+        assert names(millstream) == (every, None)
+        assert names(millstream, "--limit", "2") == (every[:2], every[1])
+        assert names(millstream, "--limit", "2", "--after", every[1]) == (every[2:4], every[3])
+        assert names(millstream, "--limit", "2", "--after", every[3]) == (every[4:], None)
+        assert names(millstream, "--limit", "2", "--all") == (every, None)
+        assert millstream.succeed("topic", "list", "--after", "c").output == b"There are no topics behind c.\n"
+        ended = millstream.run("topic", "list", "--limit", "2")
         assert (ended.code, ended.errors) == (
             0,
             "There are more: --after a-1 shows the next page, --all shows all.\n",
         )
 
 
-def test_a_topic_is_described(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "2", "--setting", "retention.ms=2d", "--compact")
-    penstock.succeed("put", topic, "a", "b", "--key", "k", "--partition", "1")
-    (document,) = penstock.succeed("topic", "describe", topic, "--json").documents
+def test_a_topic_is_described(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "2", "--setting", "retention.ms=2d", "--compact")
+    millstream.succeed("put", topic, "a", "b", "--key", "k", "--partition", "1")
+    (document,) = millstream.succeed("topic", "describe", topic, "--json").documents
     assert (document["name"], document["internal"]) == (topic, False)
     first, second = document["partitions"]
     assert (first["first_offset"], first["next_offset"], first["bytes"]) == (0, 0, 0)
@@ -48,16 +48,16 @@ def test_a_topic_is_described(penstock: Command, topic: str) -> None:
     settings = {row["name"]: row["value"] for row in document["settings"]}
     assert (settings["retention.ms"], settings["cleanup.policy"]) == ("172800000", "compact")
     assert "compression.type" not in settings
-    (everything,) = penstock.succeed("topic", "describe", topic, "--json", "--all-settings").documents
+    (everything,) = millstream.succeed("topic", "describe", topic, "--json", "--all-settings").documents
     assert "compression.type" in {row["name"] for row in everything["settings"]}
-    text = penstock.succeed("topic", "describe", topic).output.decode()
+    text = millstream.succeed("topic", "describe", topic).output.decode()
     assert text.startswith(f"{topic}: 2 partitions, id ")
     assert re.search(r"^cleanup.policy +compact +topic *$", text, flags=re.MULTILINE)
 
 
-def test_a_topic_is_altered(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--setting", "retention.ms=2d")
-    said = penstock.succeed(
+def test_a_topic_is_altered(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--setting", "retention.ms=2d")
+    said = millstream.succeed(
         "topic", "alter", topic, "--setting", "max.message.bytes=2MB", "--unset", "retention.ms", "--partitions", "3"
     ).output.decode()
     assert said.splitlines()[:3] == [
@@ -65,12 +65,12 @@ def test_a_topic_is_altered(penstock: Command, topic: str) -> None:
         "retention.ms is at its default again.",
         f"Topic {topic} has 3 partitions now.",
     ]
-    (document,) = penstock.succeed("topic", "describe", topic, "--json").documents
+    (document,) = millstream.succeed("topic", "describe", topic, "--json").documents
     own = {row["name"]: row["value"] for row in document["settings"] if row["source"] == "topic"}
     assert own == {"max.message.bytes": "2000000"}
     assert len(document["partitions"]) == 3
-    penstock.succeed("put", topic, "a", "--partition", "2")
-    (changed,) = penstock.succeed("topic", "alter", topic, "--partitions", "4", "--json").documents
+    millstream.succeed("put", topic, "a", "--partition", "2")
+    (changed,) = millstream.succeed("topic", "alter", topic, "--partitions", "4", "--json").documents
     assert changed == {"name": topic, "set": {}, "unset": [], "partitions": 4}
 
 
@@ -87,29 +87,29 @@ def test_a_topic_is_altered(penstock: Command, topic: str) -> None:
     ],
 )
 def test_a_change_that_cannot_be_made_is_refused(
-    penstock: Command, topic: str, flags: tuple[str, ...], code: int, error: str
+    millstream: Command, topic: str, flags: tuple[str, ...], code: int, error: str
 ) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "2")
-    ended = penstock.run("topic", "alter", topic, *flags, "--json")
+    millstream.succeed("topic", "create", topic, "-p", "2")
+    ended = millstream.run("topic", "alter", topic, *flags, "--json")
     assert (ended.code, json.loads(ended.errors)["error"]) == (code, error)
 
 
 @pytest.mark.parametrize("command", ["describe", "alter", "delete", "empty"])
-def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(penstock: Command, topic: str, command: str) -> None:
-    penstock.succeed("topic", "create", topic)
+def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(millstream: Command, topic: str, command: str) -> None:
+    millstream.succeed("topic", "create", topic)
     flags = {"alter": ("--compact",), "delete": ("--yes",), "empty": ("--yes",)}.get(command, ())
-    ended = penstock.run("topic", command, topic + "x", *flags)
+    ended = millstream.run("topic", command, topic + "x", *flags)
     assert ended.code == 1
     assert f"there is no topic '{topic}x'; did you mean {topic}" in ended.errors
 
 
-def test_what_is_deleted_is_asked_about_on_a_terminal(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic)
-    with Terminal(penstock, "topic", "delete", topic) as terminal:
+def test_what_is_deleted_is_asked_about_on_a_terminal(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic)
+    with Terminal(millstream, "topic", "delete", topic) as terminal:
         terminal.expect(f"Delete {topic} with all messages? [y/N]: ")
         terminal.type("n\n")
         assert terminal.ended() == 1
-    with Terminal(penstock, "topic", "delete", topic) as terminal:
+    with Terminal(millstream, "topic", "delete", topic) as terminal:
         terminal.expect("[y/N]: ")
         terminal.type("y\n")
         terminal.expect(f"Deleted topic {topic}.")
@@ -117,44 +117,44 @@ def test_what_is_deleted_is_asked_about_on_a_terminal(penstock: Command, topic: 
 
 
 @pytest.mark.parametrize("columns", [20, 200])
-def test_a_table_fits_its_terminal(penstock: Command, topic: str, columns: int) -> None:
-    penstock.succeed("topic", "create", topic)
-    with Terminal(penstock, "topic", "list", "--all", columns=columns) as terminal:
+def test_a_table_fits_its_terminal(millstream: Command, topic: str, columns: int) -> None:
+    millstream.succeed("topic", "create", topic)
+    with Terminal(millstream, "topic", "list", "--all", columns=columns) as terminal:
         assert terminal.ended() == 0
         lines = terminal.text.splitlines()
     assert max(map(len, lines)) <= columns
     assert (topic in terminal.text) == (columns == 200)
 
 
-def test_a_topic_is_emptied_and_goes_on_with_its_numbering(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "-p", "2")
-    penstock.succeed("put", topic, "a", "b", "--partition", "0")
-    penstock.succeed("put", topic, "c", "--partition", "1")
-    assert penstock.run("topic", "empty", topic).code == 2
-    with Terminal(penstock, "topic", "empty", topic) as terminal:
+def test_a_topic_is_emptied_and_goes_on_with_its_numbering(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "-p", "2")
+    millstream.succeed("put", topic, "a", "b", "--partition", "0")
+    millstream.succeed("put", topic, "c", "--partition", "1")
+    assert millstream.run("topic", "empty", topic).code == 2
+    with Terminal(millstream, "topic", "empty", topic) as terminal:
         terminal.expect(f"Delete the 3 messages of {topic}? [y/N]: ")
         terminal.type("n\n")
         assert terminal.ended() == 1
-    assert len(penstock.succeed("get", topic).lines) == 3
-    (emptied,) = penstock.succeed("topic", "empty", topic, "--yes", "--json").documents
+    assert len(millstream.succeed("get", topic).lines) == 3
+    (emptied,) = millstream.succeed("topic", "empty", topic, "--yes", "--json").documents
     assert emptied == {
         "name": topic,
         "deleted": 3,
         "partitions": [{"partition": 0, "first_offset": 2}, {"partition": 1, "first_offset": 1}],
     }
-    assert penstock.succeed("get", topic).lines == []
-    assert penstock.succeed("topic", "empty", topic).output.decode() == f"Topic {topic} is empty already.\n"
-    said = penstock.succeed("put", topic, "d", "--partition", "0").output.decode()
+    assert millstream.succeed("get", topic).lines == []
+    assert millstream.succeed("topic", "empty", topic).output.decode() == f"Topic {topic} is empty already.\n"
+    said = millstream.succeed("put", topic, "d", "--partition", "0").output.decode()
     assert said == f"Stored in {topic}, partition 0, at offset 2.\n"
 
 
-def test_a_topic_that_is_only_compacted_is_not_emptied_and_it_is_said_why(penstock: Command, topic: str) -> None:
-    penstock.succeed("topic", "create", topic, "--compact")
-    penstock.succeed("put", topic, "v", "--key", "k")
-    ended = penstock.run("topic", "empty", topic, "--yes")
+def test_a_topic_that_is_only_compacted_is_not_emptied_and_it_is_said_why(millstream: Command, topic: str) -> None:
+    millstream.succeed("topic", "create", topic, "--compact")
+    millstream.succeed("put", topic, "v", "--key", "k")
+    ended = millstream.run("topic", "empty", topic, "--yes")
     assert ended.code == 1
-    assert f"`penstock topic alter {topic} --setting cleanup.policy=compact,delete` allows it" in ended.errors
-    penstock.succeed("topic", "alter", topic, "--setting", "cleanup.policy=compact,delete")
+    assert f"`millstream topic alter {topic} --setting cleanup.policy=compact,delete` allows it" in ended.errors
+    millstream.succeed("topic", "alter", topic, "--setting", "cleanup.policy=compact,delete")
     assert (
-        penstock.succeed("topic", "empty", topic, "--yes").output.decode() == f"Deleted 1 message of topic {topic}.\n"
+        millstream.succeed("topic", "empty", topic, "--yes").output.decode() == f"Deleted 1 message of topic {topic}.\n"
     )

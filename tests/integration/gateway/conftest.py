@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ import grpc
 import pytest
 
 from builders.gateways import WAIT_S, ask, gateway, put, values
-from penstock.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.process.control import SOCKET_NAME, Control, NewCluster, Request
-from penstock.testing.real_broker import RealBroker
+from millstream.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.control import SOCKET_NAME, Control, NewCluster, Request
+from millstream.testing.real_broker import RealBroker
 
 FILE_BYTES_MAX = 30_000
 """Enough for a supervisor's small files, and too little for a broker's catalog."""
@@ -37,13 +37,13 @@ def await_supervisor(broker: RealBroker) -> None:
     asyncio.run(Control(broker.data_dir / SOCKET_NAME, WAIT_S).ask(Request("list")))
 
 
-def penstock(broker: RealBroker, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "penstock.cli", "cluster", *arguments, "--data", str(broker.data_dir)]
+def millstream(broker: RealBroker, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "millstream.cli", "cluster", *arguments, "--data", str(broker.data_dir)]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 def listed(broker: RealBroker) -> list[dict[str, Any]]:
-    document: list[dict[str, Any]] = json.loads(penstock(broker, "list", "--json").stdout)
+    document: list[dict[str, Any]] = json.loads(millstream(broker, "list", "--json").stdout)
     return document
 
 
@@ -90,11 +90,11 @@ def test_brokers_with_a_catalog_each_are_asked_one_by_one(tmp_path: Path) -> Non
 def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         await_supervisor(broker)
-        made = penstock(broker, "create", "orders", "--brokers", "1", "--retention", "3d")
+        made = millstream(broker, "create", "orders", "--brokers", "1", "--retention", "3d")
         assert made.returncode == 0, made.stderr
         address = made.stdout.removeprefix("Made cluster orders with 1 broker: ").strip()
-        assert penstock(broker, "create", "idle", "--brokers", "1", "--log-directory", "disk").returncode == 0
-        assert penstock(broker, "stop", "idle").stdout == "Stopped cluster idle.\n"
+        assert millstream(broker, "create", "idle", "--brokers", "1", "--log-directory", "disk").returncode == 0
+        assert millstream(broker, "stop", "idle").stdout == "Stopped cluster idle.\n"
         broker.kill()
         broker.start()
         await_supervisor(broker)
@@ -103,9 +103,9 @@ def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_pat
         assert (idle["is_stopped"], idle["brokers"][0]["is_running"]) == (True, False)
         assert f"{orders['brokers'][0]['host']}:{orders['brokers'][0]['port']}" == address
         assert orders["retention_ms"] == 3 * 24 * 3_600_000
-        assert penstock(broker, "start", "idle").returncode == 0
+        assert millstream(broker, "start", "idle").returncode == 0
         assert are_up(broker)
-        assert penstock(broker, "delete", "idle", "--yes").stdout == "Deleted cluster idle.\n"
+        assert millstream(broker, "delete", "idle", "--yes").stdout == "Deleted cluster idle.\n"
         assert within(tmp_path / "data" / "clusters") == ["orders"]
         assert broker.stop() == 0
         said = broker.log_text()
@@ -131,7 +131,7 @@ def test_a_broker_whose_port_is_taken_says_so_until_it_is_free(tmp_path: Path) -
             assert not told()["running"]
             assert told()["problem"].startswith("broker 1 of orders ended with 4: ")
             assert str(port) in told()["problem"]
-            assert "started again: broker 1 of orders ended with 4" in penstock(broker, "list").stdout
+            assert "started again: broker 1 of orders ended with 4" in millstream(broker, "list").stdout
             with grpc.insecure_channel(f"127.0.0.1:{broker.grpc_port}") as channel:
                 stub: Any = cluster_pb2_grpc.ClusterServiceStub(channel)
                 (orders,) = stub.ListClusters(cluster_pb2.ListClustersRequest(), timeout=WAIT_S).made
@@ -157,7 +157,7 @@ def test_a_cluster_whose_brokers_do_not_come_up_leaves_nothing_and_says_why(tmp_
         await_supervisor(broker)
         before = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, before[1]))
-        refused = penstock(broker, "create", "orders", "--json")
+        refused = millstream(broker, "create", "orders", "--json")
         assert refused.returncode == 1
         told = json.loads(refused.stderr)
         assert told["error"] == "CLUSTER_NOT_STARTED"
@@ -165,7 +165,7 @@ def test_a_cluster_whose_brokers_do_not_come_up_leaves_nothing_and_says_why(tmp_
         assert within(tmp_path / "data" / "clusters") == []
         assert listed(broker) == []
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, before)
-        assert penstock(broker, "create", "orders", "--brokers", "1").returncode == 0
+        assert millstream(broker, "create", "orders", "--brokers", "1").returncode == 0
 
 
 def test_a_second_gateway_learns_of_clusters_at_the_control_socket(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
             writer.close()
 
     async def refused(request: Request) -> ErrorCode:
-        with pytest.raises(PenstockError) as problem:
+        with pytest.raises(MillstreamError) as problem:
             await Control(path).ask(request)
         return problem.value.code
 
@@ -223,7 +223,7 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
         broker.stop()
         assert not path.exists()
         assert asyncio.run(refused(Request("list"))) is ErrorCode.NO_SUPERVISOR
-        nobody = penstock(broker, "list")
+        nobody = millstream(broker, "list")
         assert nobody.returncode == 1
         assert "no supervisor answers at" in nobody.stderr
 

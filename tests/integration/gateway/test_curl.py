@@ -4,7 +4,7 @@ import json
 import subprocess
 from typing import Any
 
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
 def curl(broker: RealBroker, *arguments: str, data: bytes | None = None) -> Any:

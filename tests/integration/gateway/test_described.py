@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from builders.gateways import WAIT_S, gateway
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 HERE = Path(__file__).parent
 EXAMPLES = 5

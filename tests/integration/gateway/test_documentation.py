@@ -60,7 +60,7 @@ def test_every_operation_names_the_right_it_needs_and_its_failures(web: httpx.Cl
     document = web.get("/openapi.json").json()
     for path in document["paths"].values():
         for operation in path.values():
-            assert operation["x-penstock-right"] not in ("", "nothing")
+            assert operation["x-millstream-right"] not in ("", "nothing")
             assert {"422", "503", "default"} <= set(operation["responses"])
 
 

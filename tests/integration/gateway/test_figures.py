@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.gateways import RealGateway, ask, gateway, put
-from penstock.gateway.grpc.v1 import events_pb2, messages_pb2
-from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
-from penstock.testing.real_broker import RealBroker
+from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
+from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
+from millstream.testing.real_broker import RealBroker
 
 Figures = dict[tuple[str, ...], float]
 
@@ -27,7 +27,7 @@ def figures(running: RealGateway) -> Figures:
     """Every sample by its name and the values of its labels."""
     text = ask(f"{running.url}/metrics").body.decode()
     return {
-        (sample.name.removeprefix("penstock_gateway_"), *sample.labels.values()): sample.value
+        (sample.name.removeprefix("millstream_gateway_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from builders.raw_http import answered, connected, everything, post
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 LIMITS = {
-    "PENSTOCK_GATEWAY_HEAD_MS": "300",
-    "PENSTOCK_GATEWAY_BODY_MS": "300",
-    "PENSTOCK_GATEWAY_TAKE_MS": "300",
-    "PENSTOCK_GATEWAY_BODY_BYTES_MAX": "1MiB",
-    "PENSTOCK_GATEWAY_CONNECTIONS_MAX": "50",
+    "MILLSTREAM_GATEWAY_HEAD_MS": "300",
+    "MILLSTREAM_GATEWAY_BODY_MS": "300",
+    "MILLSTREAM_GATEWAY_TAKE_MS": "300",
+    "MILLSTREAM_GATEWAY_BODY_BYTES_MAX": "1MiB",
+    "MILLSTREAM_GATEWAY_CONNECTIONS_MAX": "50",
 }
 
 
@@ -122,7 +122,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
                 other.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 _, figures = answered(other)
                 lines = dict(line.rsplit(b" ", 1) for line in figures.splitlines() if not line.startswith(b"#"))
-                if int(lines[b"penstock_gateway_connections"]) == 1:
+                if int(lines[b"millstream_gateway_connections"]) == 1:
                     break
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from builders.gateways import RealGateway, ask, gateway, put
 from builders.raw_http import answered, connected, everything, post
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 LIMITS = ("--head-ms", "300", "--body-ms", "300", "--take-ms", "300", "--body-bytes-max", "1MiB")
 MEMORY_BYTES_MAX = 64 * 2**20
@@ -185,7 +185,7 @@ def test_answers_that_are_never_taken_are_given_up(running: RealGateway, answers
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         lazy.connect(("127.0.0.1", running.http_port))
         lazy.sendall(request(target) * (answers - 1) + request(target, b"Connection: close"))
-        while b"\npenstock_gateway_connections 1\n" not in ask(f"{running.url}/metrics").body:
+        while b"\nmillstream_gateway_connections 1\n" not in ask(f"{running.url}/metrics").body:
             time.sleep(0.01)
 
 

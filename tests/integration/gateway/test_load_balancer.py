@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from builders.gateways import WAIT_S, RealGateway, ask, gateway, put
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8")
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
@@ -70,7 +70,7 @@ def _await_answer(url: str, process: "subprocess.Popen[bytes]") -> None:
 
 def requests_of(each: RealGateway) -> float:
     figures = ask(f"{each.url}/metrics").body
-    return sum(map(int, re.findall(rb"^penstock_gateway_requests_total{.*} (\d+)", figures, flags=re.MULTILINE)))
+    return sum(map(int, re.findall(rb"^millstream_gateway_requests_total{.*} (\d+)", figures, flags=re.MULTILINE)))
 
 
 def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_order(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from builders.gateways import WAIT_S, RealGateway, ask, gateway, put
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 POLLS = 10_000
 TOPICS = [f"topic-{number}" for number in range(10)]
@@ -86,7 +86,7 @@ async def until_waiting(running: RealGateway, count: int) -> None:
     """Come back when so many requests are under way, beside the one that asks."""
     while True:
         text = (await asyncio.to_thread(ask, f"{running.url}/metrics")).body.decode()
-        if int(text.partition("\npenstock_gateway_requests_under_way ")[2].split("\n")[0]) > count:
+        if int(text.partition("\nmillstream_gateway_requests_under_way ")[2].split("\n")[0]) > count:
             return
         await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""`penstock gateway` as an operator meets it: stopped under load, started before its broker, left by its broker."""
+"""`millstream gateway` as an operator meets it: stopped under load, started before its broker, left by its broker."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.gateways import WAIT_S, RealGateway, ask, gateway, put, values
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8").partition("## Metrics")[2]
 
@@ -43,10 +43,10 @@ def test_load_balancers_are_told_how_a_gateway_is(tmp_path: Path) -> None:
         assert ask(f"{running.url}/health").json["status"] == "ok"
         assert ask(f"{running.url}/ready", method="HEAD").body == b""
         assert ask(f"{running.url}/ready", {}).status == 405
-        assert metrics(running)["penstock_gateway_ready"] == 1
+        assert metrics(running)["millstream_gateway_ready"] == 1
         text = ask(f"{running.url}/metrics").body.decode()
         named = set(re.findall(r"^# TYPE (\w+) ", text, flags=re.MULTILINE))
-        assert named == set(re.findall(r"`((?:penstock|process)_\w+)`", DOCUMENTED))
+        assert named == set(re.findall(r"`((?:millstream|process)_\w+)`", DOCUMENTED))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -55,7 +55,7 @@ def test_long_polls_end_early_and_empty_when_a_gateway_is_stopped(tmp_path: Path
         put(running.url, "orders", "one")
         with ThreadPoolExecutor(20) as pool:
             polls = [pool.submit(ask, f"{running.url}/events?topic=orders&offset=1&wait=60") for _ in range(20)]
-            until(lambda: metrics(running)["penstock_gateway_requests_under_way"] >= 21)
+            until(lambda: metrics(running)["millstream_gateway_requests_under_way"] >= 21)
             running.process.send_signal(number)
             answers = [poll.result(WAIT_S) for poll in polls]
         assert {answer.status for answer in answers} == {200}
@@ -113,7 +113,7 @@ def test_a_gateway_gives_load_balancers_time_to_notice(tmp_path: Path) -> None:
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
         with ThreadPoolExecutor(1) as pool:
             poll = pool.submit(ask, f"{running.url}/events?topic=orders&offset=1&wait=60")
-            until(lambda: metrics(running)["penstock_gateway_polls_waiting"] == 1)
+            until(lambda: metrics(running)["millstream_gateway_polls_waiting"] == 1)
             put(running.url, "orders", "two")
             assert [event["value"] for event in poll.result(WAIT_S).json["events"]] == ["two"]
         until(lambda: _ended_by_another_signal(running))
@@ -134,7 +134,7 @@ def test_a_request_that_does_not_end_is_cut_off_in_the_end(tmp_path: Path) -> No
         connection.putrequest("POST", "/events")
         connection.putheader("Content-Length", "1000")
         connection.endheaders(b"{")
-        until(lambda: metrics(running)["penstock_gateway_requests_under_way"] == 2)
+        until(lambda: metrics(running)["millstream_gateway_requests_under_way"] == 2)
         assert running.stop() == 0
         with pytest.raises((http.client.HTTPException, OSError)):
             connection.getresponse()
@@ -161,17 +161,17 @@ def test_a_gateway_without_its_broker_says_so_and_recovers_by_itself(tmp_path: P
 
 
 def test_wrong_settings_of_a_gateway_are_refused_with_where_they_stand() -> None:
-    command = [sys.executable, "-m", "penstock.cli", "gateway", "--http-port", "many", "--cluster", "nothing"]
-    environment = {"PENSTOCK_GATEWAY_HTTP_PROT": "1"}
+    command = [sys.executable, "-m", "millstream.cli", "gateway", "--http-port", "many", "--cluster", "nothing"]
+    environment = {"MILLSTREAM_GATEWAY_HTTP_PROT": "1"}
     refused = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment)
     assert refused.returncode == 2
     assert "http_port = 'many' (--http-port): expected a whole number" in refused.stderr
     assert "cluster = 'nothing' (--cluster): expected name=value" in refused.stderr
-    assert "PENSTOCK_GATEWAY_HTTP_PROT; did you mean PENSTOCK_GATEWAY_HTTP_PORT?" in refused.stderr
+    assert "MILLSTREAM_GATEWAY_HTTP_PROT; did you mean MILLSTREAM_GATEWAY_HTTP_PORT?" in refused.stderr
 
 
 def test_a_gateway_that_others_can_reach_warns(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock.cli", "gateway", "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "millstream.cli", "gateway", "--host", "0.0.0.0"]
     ports = ["--http-port", "0", "--grpc-port", "off"]
     with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

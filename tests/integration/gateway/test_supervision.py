@@ -1,4 +1,4 @@
-"""The gateway that `penstock serve` runs: started again when it dies, and gone when its broker is."""
+"""The gateway that `millstream serve` runs: started again when it dies, and gone when its broker is."""
 
 import asyncio
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from builders.gateways import WAIT_S, ask, put, values
-from penstock.sdk.aio.client import connect_async
-from penstock.testing.real_broker import RealBroker
+from millstream.sdk.aio.client import connect_async
+from millstream.testing.real_broker import RealBroker
 
 
 def children(pid: int) -> list[int]:
@@ -108,12 +108,13 @@ def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "sys.modules['starlette'] = None\n"
-        "from penstock.cli.main import main\n"
-        "sys.argv = ['penstock', 'gateway', '--http-port', '0']\n"
+        "from millstream.cli.main import main\n"
+        "sys.argv = ['millstream', 'gateway', '--http-port', '0']\n"
         "main()\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == 8
     assert ended.stderr.splitlines() == [
-        "penstock: the web API and gRPC are not installed (starlette); get them with: pip install 'penstock[gateway]'"
+        "millstream: the web API and gRPC are not installed (starlette); "
+        "get them with: pip install 'millstream[gateway]'"
     ]

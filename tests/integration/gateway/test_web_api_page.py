@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "web-api.md").read_text(encoding="utf-8")
 

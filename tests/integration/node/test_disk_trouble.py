@@ -11,9 +11,9 @@ import pytest
 
 from builders.command import Command
 from builders.writing_client import WritingClient
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.batch import encode_batch
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.batch import encode_batch
+from millstream.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
 SMALL_SEGMENTS = ("--segment-bytes", "16KiB")
@@ -43,7 +43,7 @@ async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
     async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         try:
             await client.produce("logs", 0, encode_batch([value], timestamps=1_700_000_000_000))
-        except PenstockError as refused:
+        except MillstreamError as refused:
             return refused.code
     return None
 
@@ -115,7 +115,7 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
         assert health(broker) == ("ok", 0)
         damage(victim)
         for _ in range(2):
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 asyncio.run(read_through(broker))
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
         assert health(broker) == ("degraded", 1)

@@ -1,4 +1,4 @@
-"""`penstock serve` as an operator meets it: the real command, real ports, real signals."""
+"""`millstream serve` as an operator meets it: the real command, real ports, real signals."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.writing_client import WritingClient
-from penstock.process.exits import (
+from millstream.process.exits import (
     EXIT_ADDRESS,
     EXIT_BY_SECOND_SIGNAL,
     EXIT_CLEAN,
     EXIT_DATA_IN_USE,
     EXIT_SETTINGS,
 )
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
 NO_GATEWAY = ("--http-port", "off", "--grpc-port", "off")
@@ -41,13 +41,13 @@ def page(broker: RealBroker, path: str) -> tuple[int, str]:
 
 def until_connections(broker: RealBroker, count: int) -> None:
     """Come back when the broker has so many connections; the test's timeout bounds it."""
-    while f"\npenstock_connections {count}\n" not in page(broker, "/metrics")[1]:
+    while f"\nmillstream_connections {count}\n" not in page(broker, "/metrics")[1]:
         pass
 
 
 def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, for starts that are refused."""
-    command = [sys.executable, "-m", "penstock.cli", "serve", *arguments]
+    command = [sys.executable, "-m", "millstream.cli", "serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment or None)
 
 
@@ -71,16 +71,16 @@ def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
         assert (status, health["status"], health["partitions"]) == (200, "ok", 1)
         assert page(broker, "/nothing")[0] == 404
         metrics = page(broker, "/metrics")[1]
-    documented = set(re.findall(r"`((?:penstock|process)_\w+)`", METRICS_DOCUMENTED))
+    documented = set(re.findall(r"`((?:millstream|process)_\w+)`", METRICS_DOCUMENTED))
     assert set(re.findall(r"^# TYPE (\w+) ", metrics, flags=re.MULTILINE)) == documented
     families = {family.name: family for family in text_string_to_metric_families(metrics)}
     value = {name: family.samples[0].value for name, family in families.items()}
-    assert value["penstock_ready"] == 1
-    assert value["penstock_partitions"] == 1
-    assert value["penstock_log_messages"] == 2
-    assert value["penstock_log_bytes"] > 0
-    assert value["penstock_connections_accepted"] >= 1
-    assert value["penstock_requests"] >= 2
+    assert value["millstream_ready"] == 1
+    assert value["millstream_partitions"] == 1
+    assert value["millstream_log_messages"] == 2
+    assert value["millstream_log_bytes"] > 0
+    assert value["millstream_connections_accepted"] >= 1
+    assert value["millstream_requests"] >= 2
     assert value["process_resident_memory_bytes"] > 0
 
 
@@ -116,7 +116,7 @@ def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
     """A process that gets a signal, does not end by it, and then does `then`."""
     program = (
         "import asyncio, os, signal\n"
-        "from penstock.process.signals import watch_signals\n"
+        "from millstream.process.signals import watch_signals\n"
         "async def hang():\n"
         "    stopping = asyncio.Event()\n"
         f"    watch_signals(stopping{watch})\n"
@@ -180,7 +180,7 @@ def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None
 
 def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
     ports = " ".join(("--kafka-port", "0", "--operator-port", "off", *NO_GATEWAY))
-    line = f"exec {sys.executable} -m penstock.cli serve --data {tmp_path / 'data'} {ports} >&-"
+    line = f"exec {sys.executable} -m millstream.cli serve --data {tmp_path / 'data'} {ports} >&-"
     with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stderr is not None
         try:
@@ -213,7 +213,7 @@ def test_several_data_directories_are_served_and_must_come_together(tmp_path: Pa
     assert [path for path in (tmp_path / "two").iterdir() if path.is_dir()]
     alone = serve("--data", str(tmp_path / "one"), "--kafka-port", "0", "--operator-port", "off")
     assert alone.returncode != EXIT_CLEAN
-    assert alone.stderr.startswith("penstock: ")
+    assert alone.stderr.startswith("millstream: ")
 
 
 @pytest.mark.parametrize(("flag", "other"), [("--kafka-port", "--operator-port"), ("--operator-port", "--kafka-port")])
@@ -240,17 +240,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused_with_where_they_stand(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("kafka_prot = 1\n")
-    refused = serve("--config", str(config), "--flush", "never", PENSTOCK_NODE="7")
+    refused = serve("--config", str(config), "--flush", "never", MILLSTREAM_NODE="7")
     assert refused.returncode == EXIT_SETTINGS
     assert "flush = 'never' (--flush): expected one of always, interval, os" in refused.stderr
     assert f"there is no setting 'kafka_prot' (file {config}); did you mean kafka_port?" in refused.stderr
-    assert "PENSTOCK_NODE; did you mean PENSTOCK_NODE_ID?" in refused.stderr
+    assert "MILLSTREAM_NODE; did you mean MILLSTREAM_NODE_ID?" in refused.stderr
 
 
 def test_file_environment_and_flags_reach_the_broker(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('log_format = "json"\nnode_id = 5\ndefault_partitions = 9\n')
-    environment = {"PENSTOCK_CONFIG": str(config), "PENSTOCK_DEFAULT_PARTITIONS": "3"}
+    environment = {"MILLSTREAM_CONFIG": str(config), "MILLSTREAM_DEFAULT_PARTITIONS": "3"}
 
     async def look(broker: RealBroker) -> tuple[list[int], int]:
         async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:

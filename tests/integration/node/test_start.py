@@ -16,7 +16,7 @@ MODULES_MAX = 497
 broker is ready. A start that needs more raises it and says why: the last one names the machine, for readers there."""
 PROGRAM = """
 import atexit, gc, json, sys
-from penstock.cli.main import main
+from millstream.cli.main import main
 atexit.register(lambda: json.dump({"modules": sorted(sys.modules), "collects": gc.isenabled()}, sys.stderr))
 main()
 """

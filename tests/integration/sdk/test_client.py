@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock.sdk.admin_answers import ResourceKind
+import millstream
+from millstream.sdk.admin_answers import ResourceKind
 
 Done = Callable[[Any], Any]
 Body = Callable[[Any, Done], object]
 
 
 def with_blocking(bootstrap: str, body: Body, **settings: Any) -> None:
-    with penstock.connect(bootstrap, **settings) as client:
+    with millstream.connect(bootstrap, **settings) as client:
         body(client, lambda result: result)
 
 
 def with_async(bootstrap: str, body: Body, **settings: Any) -> None:
     with asyncio.Runner() as runner:
 
-        async def connect() -> penstock.AsyncClient:
-            return await penstock.connect_async(bootstrap, **settings)
+        async def connect() -> millstream.AsyncClient:
+            return await millstream.connect_async(bootstrap, **settings)
 
         client = runner.run(connect())
 
@@ -41,7 +41,7 @@ both = pytest.mark.parametrize("world", [with_blocking, with_async])
 
 
 @both
-def test_topics_are_made_described_and_deleted(world: Any, penstock_bootstrap: str) -> None:
+def test_topics_are_made_described_and_deleted(world: Any, millstream_bootstrap: str) -> None:
     name = f"made-{world.__name__}"
 
     def body(client: Any, done: Done) -> None:
@@ -51,20 +51,20 @@ def test_topics_are_made_described_and_deleted(world: Any, penstock_bootstrap: s
         assert (view.topic_id, len(view.partitions)) == (topic_id, 3)
         assert name in [topic.name for topic in done(client.list_topics())]
         assert name in done(client.metadata([name])).topics
-        places = {penstock.TopicPartition(name, 0): "latest", penstock.TopicPartition(name, 1): timedelta(hours=-1)}
+        places = {millstream.TopicPartition(name, 0): "latest", millstream.TopicPartition(name, 1): timedelta(hours=-1)}
         found = done(client.offsets(places))
         assert [each.offset for each in found.values()] == [0, -1]
         assert done(client.offsets({(name, 0): "latest", (name, 1): timedelta(hours=-1)})) == found
         done(client.delete_topic(name))
-        with pytest.raises(penstock.PenstockError) as refused:
+        with pytest.raises(millstream.MillstreamError) as refused:
             done(client.describe_topic(name))
-        assert refused.value.code is penstock.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused.value.code is millstream.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    world(penstock_bootstrap, body)
+    world(millstream_bootstrap, body)
 
 
 @both
-def test_a_client_administers_and_looks_after_groups(world: Any, penstock_bootstrap: str) -> None:
+def test_a_client_administers_and_looks_after_groups(world: Any, millstream_bootstrap: str) -> None:
     name = f"admin-{world.__name__}"
 
     def body(client: Any, done: Done) -> None:
@@ -73,11 +73,11 @@ def test_a_client_administers_and_looks_after_groups(world: Any, penstock_bootst
         for kind in (ResourceKind.TOPIC, "topic"):
             (setting,) = done(client.admin.describe_settings(kind, name, ["retention.ms"]))
             assert setting.value == "5000"
-        with pytest.raises(penstock.PenstockError, match="expected 'topic', 'broker' or 'group'"):
+        with pytest.raises(millstream.MillstreamError, match="expected 'topic', 'broker' or 'group'"):
             done(client.admin.describe_settings("user", name))
         assert repr(client.admin).endswith(", open>")
         done(client.admin.create_partitions(name, 2))
-        where = penstock.TopicPartition(name, 1)
+        where = millstream.TopicPartition(name, 1)
         assert done(client.admin.delete_records({where: 0})) == {where: 0}
         assert done(client.admin.describe_cluster()).cluster_id == done(client.info()).broker.cluster_id
         assert done(client.admin.query("select count(*) from brokers")).rows == ((1,),)
@@ -90,15 +90,15 @@ def test_a_client_administers_and_looks_after_groups(world: Any, penstock_bootst
         done(client.groups.delete_offsets(name, [where]))
         done(client.groups.delete(name))
 
-    world(penstock_bootstrap, body)
+    world(millstream_bootstrap, body)
 
 
 @both
 @pytest.mark.parametrize("bootstrap", ["", "host:port", "127.0.0.1:0"])
 def test_a_bad_seed_list_is_refused_before_anything_is_tried(world: Any, bootstrap: str) -> None:
-    with pytest.raises(penstock.PenstockError) as refused:
+    with pytest.raises(millstream.MillstreamError) as refused:
         world(bootstrap, lambda client, done: None)
-    assert refused.value.code is penstock.ErrorCode.INVALID_SETTING
+    assert refused.value.code is millstream.ErrorCode.INVALID_SETTING
 
 
 NO_NAMES = pytest.mark.parametrize("name", [5, b"bytes", "x" * 250, "\ud800"], ids=repr)
@@ -107,15 +107,15 @@ NO_NAMES = pytest.mark.parametrize("name", [5, b"bytes", "x" * 250, "\ud800"], i
 @both
 @NO_NAMES
 def test_a_client_id_that_no_broker_could_be_told_is_refused_at_once(world: Any, name: Any) -> None:
-    with pytest.raises(penstock.PenstockError, match="INVALID_SETTING: client_id="):
+    with pytest.raises(millstream.MillstreamError, match="INVALID_SETTING: client_id="):
         world("127.0.0.1:9", lambda client, done: None, client_id=name)
 
 
 @NO_NAMES
-def test_a_producer_group_that_no_broker_could_be_told_is_refused_at_once(name: Any, penstock_bootstrap: str) -> None:
+def test_a_producer_group_that_no_broker_could_be_told_is_refused_at_once(name: Any, millstream_bootstrap: str) -> None:
     with (
-        penstock.connect(penstock_bootstrap) as client,
-        pytest.raises(penstock.PenstockError, match="INVALID_SETTING: group="),
+        millstream.connect(millstream_bootstrap) as client,
+        pytest.raises(millstream.MillstreamError, match="INVALID_SETTING: group="),
     ):
         client.producer(group=name)
 
@@ -125,46 +125,49 @@ def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> No
     with socket.socket() as silent:  # Bound, so that nobody else gets the port, but not listening.
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(penstock.PenstockError, match=f"{address} cannot be reached") as refused:
+        with pytest.raises(millstream.MillstreamError, match=f"{address} cannot be reached") as refused:
             world(address, lambda client, done: None, timeout=0.5)
-    assert refused.value.code is penstock.ErrorCode.NETWORK_EXCEPTION
+    assert refused.value.code is millstream.ErrorCode.NETWORK_EXCEPTION
 
 
 @both
-def test_after_its_end_a_client_says_that_it_is_closed(world: Any, penstock_bootstrap: str) -> None:
+def test_after_its_end_a_client_says_that_it_is_closed(world: Any, millstream_bootstrap: str) -> None:
     seen = []
-    world(penstock_bootstrap, lambda client, done: seen.append(client))
+    world(millstream_bootstrap, lambda client, done: seen.append(client))
     (client,) = seen
     assert client.closed
     for operation in (client.info, client.admin.describe_cluster, client.groups.list):
-        with pytest.raises(penstock.PenstockError, match="this client is closed") as refused:
+        with pytest.raises(millstream.MillstreamError, match="this client is closed") as refused:
             asyncio.run(operation())
-        assert refused.value.code is penstock.ErrorCode.CLIENT_CLOSED
+        assert refused.value.code is millstream.ErrorCode.CLIENT_CLOSED
 
 
-def test_an_async_client_belongs_to_its_event_loop(penstock_bootstrap: str) -> None:
-    async def connect() -> penstock.AsyncClient:
-        return await penstock.connect_async(penstock_bootstrap)
+def test_an_async_client_belongs_to_its_event_loop(millstream_bootstrap: str) -> None:
+    async def connect() -> millstream.AsyncClient:
+        return await millstream.connect_async(millstream_bootstrap)
 
-    async def use(client: penstock.AsyncClient) -> None:
+    async def use(client: millstream.AsyncClient) -> None:
         await client.info()
 
     with asyncio.Runner() as runner:
         client = runner.run(connect())
-        with asyncio.Runner() as other, pytest.raises(penstock.PenstockError, match="another event loop") as refused:
+        with (
+            asyncio.Runner() as other,
+            pytest.raises(millstream.MillstreamError, match="another event loop") as refused,
+        ):
             other.run(use(client))
-        assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+        assert refused.value.code is millstream.ErrorCode.CLIENT_MISUSED
         runner.run(client.close())
 
 
-def test_importing_penstock_imports_hardly_anything() -> None:
-    program = "import sys; before = set(sys.modules); import penstock; print(sorted(set(sys.modules) - before))"
+def test_importing_millstream_imports_hardly_anything() -> None:
+    program = "import sys; before = set(sys.modules); import millstream; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['penstock']"
+    assert done.stdout.strip() == "['millstream']"
 
 
 def test_every_public_name_can_be_had() -> None:
-    for name in dir(penstock):
-        assert getattr(penstock, name) is not None
+    for name in dir(millstream):
+        assert getattr(millstream, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = penstock.nothing_like_it
+        _ = millstream.nothing_like_it

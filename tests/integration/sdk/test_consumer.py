@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-import penstock
-from penstock.sdk.consuming.health import Doing
-from penstock.testing.embedded import EmbeddedBroker
+import millstream
+from millstream.sdk.consuming.health import Doing
+from millstream.testing.embedded import EmbeddedBroker
 
 LONG_S = 60.0
 
@@ -21,29 +21,29 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
-    with penstock.connect(broker.bootstrap) as client:
+def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
+    with millstream.connect(broker.bootstrap) as client:
         yield client
 
 
 @pytest.fixture
-def topic(client: penstock.Client) -> str:
+def topic(client: millstream.Client) -> str:
     name = f"orders-{uuid4()}"
     client.create_topic(name, partitions=2)
     return name
 
 
-def fill(client: penstock.Client, topic: str, count: int = 1000) -> list[bytes]:
+def fill(client: millstream.Client, topic: str, count: int = 1000) -> list[bytes]:
     values = [b"%d" % number for number in range(count)]
     with client.producer() as producer:
         producer.put_many(topic, values)
     return values
 
 
-def test_every_form_hands_out_the_same_messages(client: penstock.Client, topic: str) -> None:
+def test_every_form_hands_out_the_same_messages(client: millstream.Client, topic: str) -> None:
     values = sorted(fill(client, topic))
 
-    def consumer() -> penstock.Consumer:
+    def consumer() -> millstream.Consumer:
         return client.consumer(topic, start="beginning", stop="latest")
 
     assert sorted(message.value for message in consumer()) == values
@@ -57,7 +57,7 @@ def test_every_form_hands_out_the_same_messages(client: penstock.Client, topic: 
     assert sorted(found) == values
 
 
-def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: penstock.Client, topic: str) -> None:
+def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: millstream.Client, topic: str) -> None:
     empty = client.consumer(topic, start="beginning", stop="latest").arrow_table()
     assert (empty.num_rows, empty.column_names[:3]) == (0, ["topic", "partition", "offset"])
     with client.producer() as producer:
@@ -66,11 +66,11 @@ def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: penstock.
     table = client.consumer(topic, start="beginning", stop="latest").arrow_table()
     assert sorted(table["value"].to_pylist()) == [b"0", b"1", b"2"]
     assert table.schema == empty.schema
-    with pytest.raises(penstock.PenstockError, match="stop="):
+    with pytest.raises(millstream.MillstreamError, match="stop="):
         client.consumer(topic).arrow_table()
 
 
-def test_arrow_has_the_place_of_every_message(client: penstock.Client, topic: str) -> None:
+def test_arrow_has_the_place_of_every_message(client: millstream.Client, topic: str) -> None:
     fill(client, topic, 10)
     (batch,) = client.consumer(topic, start="beginning", stop="latest").arrow()
     assert batch.schema.names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -78,7 +78,7 @@ def test_arrow_has_the_place_of_every_message(client: penstock.Client, topic: st
     assert batch.column("offset").to_pylist() == list(range(10))
 
 
-def test_the_loop_of_a_group_can_be_left_and_entered_again(client: penstock.Client, topic: str) -> None:
+def test_the_loop_of_a_group_can_be_left_and_entered_again(client: millstream.Client, topic: str) -> None:
     values = fill(client, topic)
     found: list[bytes] = []
     with client.consumer(topic, group=f"g-{topic}", start="beginning") as consumer:
@@ -92,7 +92,9 @@ def test_the_loop_of_a_group_can_be_left_and_entered_again(client: penstock.Clie
     assert sum(row.offset for row in committed.values()) == len(values)
 
 
-def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client: penstock.Client, topic: str) -> None:
+def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(
+    client: millstream.Client, topic: str
+) -> None:
     values = fill(client, topic)
     seen: list[bytes] = []
     has_all, enough, shared = threading.Event(), threading.Event(), threading.Event()
@@ -108,10 +110,10 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client
                 if enough.is_set():
                     return
 
-    def assigned(_places: Sequence[penstock.TopicPartition]) -> None:
+    def assigned(_places: Sequence[millstream.TopicPartition]) -> None:
         has_all.set()
 
-    def revoked(_places: Sequence[penstock.TopicPartition]) -> None:
+    def revoked(_places: Sequence[millstream.TopicPartition]) -> None:
         shared.set()
 
     thread = threading.Thread(target=work)
@@ -131,11 +133,11 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(client
     assert not thread.is_alive()
 
 
-def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: penstock.Client, topic: str) -> None:
+def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: millstream.Client, topic: str) -> None:
     values = fill(client, topic)
     go_on, hangs = threading.Event(), threading.Event()
 
-    def hang(_places: Sequence[penstock.TopicPartition]) -> None:
+    def hang(_places: Sequence[millstream.TopicPartition]) -> None:
         hangs.set()
         go_on.wait(LONG_S)
 
@@ -159,13 +161,13 @@ def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: penst
 
 
 def test_a_function_that_always_takes_too_long_does_not_keep_a_consumer_from_reading(
-    client: penstock.Client, topic: str, caplog: pytest.LogCaptureFixture
+    client: millstream.Client, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = fill(client, topic)
     group = f"g-{topic}"
-    calls: list[Sequence[penstock.TopicPartition]] = []
+    calls: list[Sequence[millstream.TopicPartition]] = []
 
-    def until_given_up(places: Sequence[penstock.TopicPartition]) -> None:
+    def until_given_up(places: Sequence[millstream.TopicPartition]) -> None:
         calls.append(places)
         while client.groups.describe(group).members:
             pass
@@ -180,7 +182,7 @@ def test_a_function_that_always_takes_too_long_does_not_keep_a_consumer_from_rea
     assert "on_assigned is left out this once" in caplog.text
 
 
-def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: penstock.Client, topic: str) -> None:
+def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: millstream.Client, topic: str) -> None:
     asked = threading.Event()
 
     def notice(health: object) -> None:
@@ -191,9 +193,9 @@ def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: pe
         thread = threading.Thread(target=consumer.poll, args=(LONG_S,))
         thread.start()
         assert asked.wait(LONG_S)
-        with pytest.raises(penstock.PenstockError) as refused:
+        with pytest.raises(millstream.MillstreamError) as refused:
             consumer.poll()
-        assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+        assert refused.value.code is millstream.ErrorCode.CLIENT_MISUSED
         fill(client, topic, 1)
         thread.join(LONG_S)
         assert consumer.health().doing is Doing.IN_HANDLER

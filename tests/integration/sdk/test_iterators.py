@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import millstream
 
 ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(2_000)]
@@ -16,7 +16,7 @@ VALUES = [b"%d" % number for number in range(2_000)]
 
 def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
     values: list[bytes] = []
-    with penstock.connect(bootstrap) as client, client.iterators(topic, group=topic, max_messages=300) as iterators:
+    with millstream.connect(bootstrap) as client, client.iterators(topic, group=topic, max_messages=300) as iterators:
         for batch in iterators:
             values += [message.value for message in batch.messages]
             if len(values) >= count:
@@ -28,7 +28,7 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
     async def read() -> list[bytes]:
         values: list[bytes] = []
         async with (
-            penstock.connect_async(bootstrap) as client,
+            millstream.connect_async(bootstrap) as client,
             client.iterators(topic, group=topic, max_messages=300) as iterators,
         ):
             async for batch in iterators:
@@ -42,26 +42,26 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("read", [read_blocking, read_async])
 def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
-    read: Callable[[str, str, int], list[bytes]], penstock_bootstrap: str
+    read: Callable[[str, str, int], list[bytes]], millstream_bootstrap: str
 ) -> None:
     topic = f"iterated-{read.__name__}"
-    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+    with millstream.connect(millstream_bootstrap) as client, client.producer() as producer:
         producer.put_many(topic, values=VALUES[:1_500]).result()
-        assert read(penstock_bootstrap, topic, 1_500) == VALUES[:1_500]
+        assert read(millstream_bootstrap, topic, 1_500) == VALUES[:1_500]
         producer.put_many(topic, values=VALUES[1_500:]).result()
-        assert read(penstock_bootstrap, topic, 500) == VALUES[1_500:]
-        where = penstock.TopicPartition(topic, 0)
+        assert read(millstream_bootstrap, topic, 500) == VALUES[1_500:]
+        where = millstream.TopicPartition(topic, 0)
         assert client.groups.offsets(topic)[where].offset == len(VALUES)
 
 
-def test_one_client_commits_what_another_has_handed_on(penstock_bootstrap: str) -> None:
+def test_one_client_commits_what_another_has_handed_on(millstream_bootstrap: str) -> None:
     topic, names = "handed", ("handed", "a")
-    with penstock.connect(penstock_bootstrap) as here, penstock.connect(penstock_bootstrap) as there:
+    with millstream.connect(millstream_bootstrap) as here, millstream.connect(millstream_bootstrap) as there:
         with here.producer() as producer:
             producer.put_many(topic, values=VALUES[:10]).result()
         with here.iterator_calls() as calls:
             calls.join(*names)
-            with suppress(penstock.PenstockError):
+            with suppress(millstream.MillstreamError):
                 calls.get(*names, topic, 0)  # It may take a moment until the partition is the client's.
             while not calls.beat(*names).owned:
                 pass
@@ -74,11 +74,11 @@ def test_one_client_commits_what_another_has_handed_on(penstock_bootstrap: str) 
             calls.leave(*names)
 
 
-def test_the_example_of_the_page_runs(penstock_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "iterators.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert example
-    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+    with millstream.connect(millstream_bootstrap) as client, client.producer() as producer:
         producer.put_many("iterated-orders", values=[b"first", b"last"]).result()
-    exec(example[1].replace("localhost:9092", penstock_bootstrap).replace('"orders"', '"iterated-orders"'), {})
+    exec(example[1].replace("localhost:9092", millstream_bootstrap).replace('"orders"', '"iterated-orders"'), {})
     assert capsys.readouterr().out == "0 0 b'first'\n0 1 b'last'\n"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import penstock
+import millstream
 from builders.local_files import Places, Row, rows, rows_of
-from penstock.model.file_part import FilePlace
-from penstock.model.names import TopicPartition
-from penstock.sdk.consuming import nearby, unpacking
-from penstock.storage.local_part import LocalPart
-from penstock.testing.embedded import EmbeddedBroker
+from millstream.model.file_part import FilePlace
+from millstream.model.names import TopicPartition
+from millstream.sdk.consuming import nearby, unpacking
+from millstream.storage.local_part import LocalPart
+from millstream.testing.embedded import EmbeddedBroker
 
 TOPIC = "orders"
 SETTINGS = {"segment.bytes": str(4 * 1024 * 1024), "max.message.bytes": str(8 * 1024 * 1024)}
@@ -28,15 +28,15 @@ Read = nearby._read
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(consumer_heartbeat_interval_ms=100) as broker, penstock.connect(broker.bootstrap) as client:
+    with EmbeddedBroker(consumer_heartbeat_interval_ms=100) as broker, millstream.connect(broker.bootstrap) as client:
         client.create_topic(TOPIC, partitions=PARTITIONS, settings=SETTINGS)
         fill(client, TOPIC)
         yield broker
 
 
 @pytest.fixture
-def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
-    with penstock.connect(broker.bootstrap) as client:
+def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
+    with millstream.connect(broker.bootstrap) as client:
         yield client
 
 
@@ -52,7 +52,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[FilePlace]:
     return Places(monkeypatch).read
 
 
-def fill(client: penstock.Client, topic: str) -> None:
+def fill(client: millstream.Client, topic: str) -> None:
     """Small batches, compressed ones, and one that is larger than what is read at once; several segments."""
     random = Random(1)
     for compression in ("none", "zstd", "gzip", "none"):
@@ -65,22 +65,22 @@ def fill(client: penstock.Client, topic: str) -> None:
         producer.put_many(topic, [b"x" * 1000] * 1000, partition=0).result()
 
 
-def consumer(client: penstock.Client, **options: Any) -> penstock.Consumer:
+def consumer(client: millstream.Client, **options: Any) -> millstream.Consumer:
     return client.consumer(TOPIC, **({"start": "beginning", "stop": "latest"} | options))
 
 
-def polled(reading: penstock.Consumer) -> list[Row]:
+def polled(reading: millstream.Consumer) -> list[Row]:
     found: list[Row] = []
     while messages := reading.poll(max_messages=700):
         found += rows(messages)
     return found
 
 
-def columns(reading: penstock.Consumer) -> list[Row]:
+def columns(reading: millstream.Consumer) -> list[Row]:
     return [row for batch in reading.arrow() for row in rows_of(batch)]
 
 
-def in_turns(reading: penstock.Consumer) -> list[Row]:
+def in_turns(reading: millstream.Consumer) -> list[Row]:
     """As messages and as columns, taking turns: what is read for one is nothing to the other."""
     found: list[Row] = []
     while messages := reading.poll(max_messages=300):
@@ -92,7 +92,7 @@ def in_turns(reading: penstock.Consumer) -> list[Row]:
 
 def from_async(broker: EmbeddedBroker, *, arrow: bool, **options: Any) -> list[Row]:
     async def read() -> list[Row]:
-        async with await penstock.connect_async(broker.bootstrap) as client:
+        async with await millstream.connect_async(broker.bootstrap) as client:
             reading = client.consumer(TOPIC, start="beginning", stop="latest", **options)
             if arrow:
                 return rows_of(await reading.arrow_table())
@@ -104,7 +104,7 @@ def from_async(broker: EmbeddedBroker, *, arrow: bool, **options: Any) -> list[R
 @pytest.fixture(scope="module")
 def sent(broker: EmbeddedBroker) -> list[list[Row]]:
     """What each partition has, as it is sent to those who read no files."""
-    with penstock.connect(broker.bootstrap) as client:
+    with millstream.connect(broker.bootstrap) as client:
         return by_partition(rows(consumer(client, local_files=False)))
 
 
@@ -113,12 +113,12 @@ def by_partition(found: list[Row]) -> list[list[Row]]:
     return [[row for row in found if row[0] == partition] for partition in range(PARTITIONS)]
 
 
-FORMS: list[Callable[[penstock.Consumer], list[Row]]] = [rows, polled, columns, in_turns]
+FORMS: list[Callable[[millstream.Consumer], list[Row]]] = [rows, polled, columns, in_turns]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_reads_from_files_what_would_have_been_sent(
-    client: penstock.Client, places: list[FilePlace], sent: list[list[Row]], form: Callable[..., list[Row]]
+    client: millstream.Client, places: list[FilePlace], sent: list[list[Row]], form: Callable[..., list[Row]]
 ) -> None:
     assert by_partition(form(consumer(client))) == sent
     assert len({place.inode for place in places}) > PARTITIONS
@@ -133,7 +133,7 @@ def test_coroutines_have_files_read_for_them(
 
 
 def test_who_wants_no_files_reads_none(
-    broker: EmbeddedBroker, client: penstock.Client, places: list[FilePlace], sent: list[list[Row]]
+    broker: EmbeddedBroker, client: millstream.Client, places: list[FilePlace], sent: list[list[Row]]
 ) -> None:
     assert by_partition(rows(consumer(client, local_files=False))) == sent
     assert by_partition(from_async(broker, arrow=True, local_files=False)) == sent
@@ -143,14 +143,14 @@ def test_who_wants_no_files_reads_none(
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (7, 8), (150, 2850), (3999, 4001), (4000, 4500), (990, 1010)])
 @pytest.mark.parametrize("form", [rows, columns])
 def test_a_range_is_read_to_its_last_message_and_no_further(
-    client: penstock.Client, sent: list[list[Row]], form: Callable[..., list[Row]], start: int, stop: int
+    client: millstream.Client, sent: list[list[Row]], form: Callable[..., list[Row]], start: int, stop: int
 ) -> None:
     reading = consumer(client, start=start, stop=stop, partitions=[0])
     assert form(reading) == sent[0][start:stop]
     assert reading.position(TOPIC, 0) == stop
 
 
-def test_nothing_is_read_behind_where_reading_ends(client: penstock.Client, places: list[FilePlace]) -> None:
+def test_nothing_is_read_behind_where_reading_ends(client: millstream.Client, places: list[FilePlace]) -> None:
     assert len(rows(consumer(client, stop=10, partitions=[1]))) == 10
     assert len(places) == 1
 
@@ -159,7 +159,7 @@ def test_nothing_is_read_behind_where_reading_ends(client: penstock.Client, plac
 @pytest.mark.parametrize("is_seen", [lambda path: False, lambda path: "-0/" not in path], ids=["none", "one"])
 def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
     broker: EmbeddedBroker,
-    client: penstock.Client,
+    client: millstream.Client,
     sent: list[list[Row]],
     monkeypatch: pytest.MonkeyPatch,
     is_seen: Callable[[str], bool],
@@ -181,7 +181,7 @@ def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
 
 @pytest.mark.parametrize("arrow", [False, True])
 def test_a_file_that_another_took_the_name_of_is_asked_for_again(
-    client: penstock.Client, sent: list[list[Row]], monkeypatch: pytest.MonkeyPatch, arrow: bool
+    client: millstream.Client, sent: list[list[Row]], monkeypatch: pytest.MonkeyPatch, arrow: bool
 ) -> None:
     misled: list[str] = []
 
@@ -200,7 +200,7 @@ def test_a_file_that_another_took_the_name_of_is_asked_for_again(
 
 
 def test_seeking_and_pausing_in_the_middle_of_a_file_lose_nothing(
-    client: penstock.Client, places: list[FilePlace], sent: list[list[Row]]
+    client: millstream.Client, places: list[FilePlace], sent: list[list[Row]]
 ) -> None:
     reading = consumer(client, stop=None)
     reading.pause((TOPIC, 1))
@@ -227,7 +227,7 @@ def test_no_file_of_a_paused_partition_is_read_ahead(
     monkeypatch.setattr(unpacking, "READ_BYTES", 1)
 
     async def read() -> int:
-        async with await penstock.connect_async(broker.bootstrap) as client:
+        async with await millstream.connect_async(broker.bootstrap) as client:
             reading = client.consumer(TOPIC, start="beginning")
             paused = (await reading.poll(max_messages=1))[0].partition
             await reading.pause((TOPIC, paused))
@@ -242,23 +242,23 @@ def test_no_file_of_a_paused_partition_is_read_ahead(
     assert len(ahead) <= 1 < len(places), "only what was begun before"
 
 
-def test_the_thread_that_reads_ahead_ends_when_the_consumer_is_closed(client: penstock.Client) -> None:
+def test_the_thread_that_reads_ahead_ends_when_the_consumer_is_closed(client: millstream.Client) -> None:
     before = threading.enumerate()
     with consumer(client) as reading:
         assert reading.poll_arrow() is not None
         new = [each for each in threading.enumerate() if each not in before]
-        (thread,) = (each for each in new if each.name == "penstock-reader")
+        (thread,) = (each for each in new if each.name == "millstream-reader")
     thread.join(10)
     assert not thread.is_alive()
 
 
-def test_members_of_a_group_share_files_and_skip_nothing(client: penstock.Client, sent: list[list[Row]]) -> None:
+def test_members_of_a_group_share_files_and_skip_nothing(client: millstream.Client, sent: list[list[Row]]) -> None:
     everything = {row[:2] for rows_of_one in sent for row in rows_of_one}
     found: set[tuple[int, int]] = set()
     first = consumer(client, stop=None, group="billing", auto_commit=0.05)
     found |= {row[:2] for row in rows(first.poll(max_messages=100))}
 
-    def read(reading: penstock.Consumer) -> None:
+    def read(reading: millstream.Consumer) -> None:
         with reading:
             while len(found) < len(everything):
                 found.update(row[:2] for row in rows(reading.poll(0.2, max_messages=100)))
@@ -278,7 +278,7 @@ def test_members_of_a_group_share_files_and_skip_nothing(client: penstock.Client
 
 @pytest.mark.parametrize("form", [rows, columns])
 def test_files_that_are_deleted_before_they_are_read_are_passed_over(
-    broker: EmbeddedBroker, client: penstock.Client, form: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, client: millstream.Client, form: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = f"short-lived-{form.__name__}"
     client.create_topic(topic, partitions=PARTITIONS, settings=SETTINGS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import millstream
 from builders.local_files import (
     FORMS,
     WAIT_S,
@@ -24,15 +24,15 @@ from builders.local_files import (
     polled,
     wait_until,
 )
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.partition.partitions import Partitions
-from penstock.storage import exchange
-from penstock.storage.disk import Disk
-from penstock.storage.local_part import LocalPart
-from penstock.storage.segment import SegmentState
-from penstock.testing.embedded import EmbeddedBroker
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.partition.partitions import Partitions
+from millstream.storage import exchange
+from millstream.storage.disk import Disk
+from millstream.storage.local_part import LocalPart
+from millstream.storage.segment import SegmentState
+from millstream.testing.embedded import EmbeddedBroker
+from millstream.testing.real_broker import RealBroker
 
 SEGMENT_BYTES = 512 * 1024
 SETTINGS = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -60,8 +60,8 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
-    with penstock.connect(broker.bootstrap) as client:
+def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
+    with millstream.connect(broker.bootstrap) as client:
         yield client
 
 
@@ -85,7 +85,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 class Written:
     """What was written into the one partition of a topic, by offset."""
 
-    def __init__(self, client: penstock.Client, topic: str, what: str = "first") -> None:
+    def __init__(self, client: millstream.Client, topic: str, what: str = "first") -> None:
         self.rows: list[Row] = []
         self._client = client
         self._topic = topic
@@ -157,7 +157,7 @@ def ahead(local_files: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_that_compaction_exchanges_before_they_are_read_are_read_anew(
-    broker: EmbeddedBroker, client: penstock.Client, places: Places, topic: str, form: Form
+    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form
 ) -> None:
     client.create_topic(topic, settings=COMPACTED)
     written = Written(client, topic)
@@ -180,7 +180,7 @@ def test_files_that_compaction_exchanges_before_they_are_read_are_read_anew(
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
     broker: EmbeddedBroker,
-    client: penstock.Client,
+    client: millstream.Client,
     places: Places,
     topic: str,
     form: Form,
@@ -218,22 +218,22 @@ def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
 # Messages that go.
 
 
-def by_deletion(client: penstock.Client, topic: str) -> None:
+def by_deletion(client: millstream.Client, topic: str) -> None:
     """The partition begins in the middle of a file then, and of a batch."""
     client.admin.delete_records({TopicPartition(topic, 0): COUNT - 777})
 
 
-def by_retention(client: penstock.Client, topic: str) -> None:
+def by_retention(client: millstream.Client, topic: str) -> None:
     client.admin.alter_settings("topic", topic, {"retention.bytes": str(2 * SEGMENT_BYTES)})
 
 
-Removal = Callable[[penstock.Client, str], None]
+Removal = Callable[[millstream.Client, str], None]
 
 
 @contextmanager
 def cut(
     broker: EmbeddedBroker,
-    client: penstock.Client,
+    client: millstream.Client,
     places: Places,
     topic: str,
     form: Form,
@@ -269,7 +269,7 @@ def is_cut(broker: EmbeddedBroker, topic: str) -> bool:
 @pytest.mark.parametrize("form", SOME_FORMS)
 def test_who_was_told_of_files_that_are_gone_goes_on_where_the_log_begins(
     broker: EmbeddedBroker,
-    client: penstock.Client,
+    client: millstream.Client,
     places: Places,
     topic: str,
     form: Form,
@@ -289,10 +289,10 @@ def test_who_was_told_of_files_that_are_gone_goes_on_where_the_log_begins(
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("remove", [by_deletion, by_retention])
 def test_who_wants_to_know_of_it_is_told_that_messages_are_gone(
-    broker: EmbeddedBroker, client: penstock.Client, places: Places, topic: str, remove: Removal, local_files: bool
+    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, remove: Removal, local_files: bool
 ) -> None:
     case = cut(broker, client, places, topic, polled, remove, local_files, out_of_range="error")
-    with case as (take, found, begin, written), pytest.raises(PenstockError) as raised:
+    with case as (take, found, begin, written), pytest.raises(MillstreamError) as raised:
         read_on(take, found)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert f"offset {len(found)} is no longer there; the first message that is has offset {begin}" in str(raised.value)
@@ -308,7 +308,7 @@ def test_who_wants_to_know_of_it_is_told_that_messages_are_gone(
 @pytest.mark.parametrize("form", SOME_FORMS)
 def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
     broker: EmbeddedBroker,
-    client: penstock.Client,
+    client: millstream.Client,
     places: Places,
     topic: str,
     form: Form,
@@ -326,7 +326,7 @@ def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
         if is_made_again:
             client.create_topic(topic, settings=SETTINGS)
             Written(client, topic, "again").put()
-        with pytest.raises(PenstockError) as raised:
+        with pytest.raises(MillstreamError) as raised:
             read_on(take, found)
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert found == old.rows[: len(found)]
@@ -337,7 +337,7 @@ def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("form", SOME_FORMS)
 def test_a_group_reads_all_of_a_topic_that_is_made_again_and_no_more_of_the_old_one(
-    broker: EmbeddedBroker, client: penstock.Client, places: Places, topic: str, form: Form, local_files: bool
+    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form, local_files: bool
 ) -> None:
     client.create_topic(topic, settings=SETTINGS)
     old = Written(client, topic)
@@ -374,7 +374,7 @@ def test_a_killed_broker_s_files_are_read_on_and_everything_acknowledged_comes_o
 ) -> None:
     with (
         RealBroker(tmp_path / "data", extra_args=("--segment-bytes", str(SEGMENT_BYTES))) as broker,
-        penstock.connect(broker.bootstrap) as client,
+        millstream.connect(broker.bootstrap) as client,
     ):
         client.create_topic("orders")
         written = Written(client, "orders")
@@ -404,7 +404,7 @@ def test_a_killed_broker_s_files_are_read_on_and_everything_acknowledged_comes_o
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_reader_follows_from_a_file_that_is_full_into_the_next(
-    broker: EmbeddedBroker, client: penstock.Client, places: Places, topic: str, form: Form
+    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form
 ) -> None:
     client.create_topic(topic, settings=SETTINGS)
     written = Written(client, topic)

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-import penstock
-from penstock.model.services import NO_PORT
+import millstream
+from millstream.model.services import NO_PORT
 
 
-def test_a_client_learns_what_runs_where_and_who_has_copies(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client:
+def test_a_client_learns_what_runs_where_and_who_has_copies(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("mapped", partitions=3)
         services = client.service_map(["mapped"])
         (kafka,) = services.of_kind("kafka")
-        assert f"{kafka.host}:{kafka.port}" == penstock_bootstrap
+        assert f"{kafka.host}:{kafka.port}" == millstream_bootstrap
         (catalog,) = services.of_kind("catalog")
         assert (catalog.node_id, catalog.port) == (kafka.node_id, NO_PORT)
         assert [(where.partition, at.node_id) for where, at in services.leaders.items()] == [
@@ -24,14 +24,14 @@ def test_a_client_learns_what_runs_where_and_who_has_copies(penstock_bootstrap: 
         backups = client.backup_map(["mapped"])
         assert "no partition has a backup" in backups.note
         assert [backup.followers for backup in backups.partitions.values()] == [(), (), ()]
-        with pytest.raises(penstock.PenstockError) as refused:
+        with pytest.raises(millstream.MillstreamError) as refused:
             client.backup_map(["missing"])
-        assert refused.value.code is penstock.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused.value.code is millstream.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_same_with_async(penstock_bootstrap: str) -> None:
+def test_the_same_with_async(millstream_bootstrap: str) -> None:
     async def run() -> None:
-        async with penstock.connect_async(penstock_bootstrap) as client:
+        async with millstream.connect_async(millstream_bootstrap) as client:
             assert (await client.service_map([])).of_kind("kafka")
             assert (await client.backup_map()).note
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.model.message_id import MadeId
-from penstock.testing.embedded import EmbeddedBroker
+import millstream
+from millstream.model.message_id import MadeId
+from millstream.testing.embedded import EmbeddedBroker
 
 LONG_S = 60.0
 TOPIC = "t"
@@ -18,24 +18,24 @@ TOPIC = "t"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path / "data") as started:
-        with penstock.connect(started.bootstrap) as client:
+        with millstream.connect(started.bootstrap) as client:
             client.create_topic(TOPIC, partitions=3)
         yield started
 
 
 @pytest.fixture
-def client(broker: EmbeddedBroker) -> Iterator[penstock.Client]:
-    with penstock.connect(broker.bootstrap) as connected:
+def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
+    with millstream.connect(broker.bootstrap) as connected:
         yield connected
 
 
-def count(client: penstock.Client) -> int:
-    places = {penstock.TopicPartition(TOPIC, number): "latest" for number in range(3)}
+def count(client: millstream.Client) -> int:
+    places = {millstream.TopicPartition(TOPIC, number): "latest" for number in range(3)}
     return sum(found.offset for found in client.offsets(places).values())
 
 
 def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_another_process_and_after_a_restart(
-    broker: EmbeddedBroker, client: penstock.Client
+    broker: EmbeddedBroker, client: millstream.Client
 ) -> None:
     with client.producer() as producer:
         receipts = [producer.put(TOPIC, b"%d" % number, key=b"k%d" % number) for number in range(20)]
@@ -47,8 +47,8 @@ def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_anot
         again = [producer.put(TOPIC, b"again", message_id=place.message_id) for place in places]
         assert [receipt.result(LONG_S) for receipt in again] == places
     program = (
-        "import penstock\n"
-        f"with penstock.connect({broker.bootstrap!r}) as client, client.producer() as producer:\n"
+        "import millstream\n"
+        f"with millstream.connect({broker.bootstrap!r}) as client, client.producer() as producer:\n"
         f"    print(producer.put({TOPIC!r}, b'x', message_id={places[7].message_id!r}).result(60))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
@@ -56,7 +56,7 @@ def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_anot
     assert count(client) == 20
 
 
-def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(client: penstock.Client) -> None:
+def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(client: millstream.Client) -> None:
     with client.producer() as producer:
         receipts = [producer.put(TOPIC, b"%d" % number, partition=0) for number in range(50)]
         receipts += producer.put_many(TOPIC, [b"%d" % number for number in range(50, 90)], partition=0)
@@ -71,7 +71,7 @@ def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(
 
 
 @pytest.mark.parametrize("own", ["order-17", b"\x00\xff", "x" * 255])
-def test_an_id_of_ones_own_is_stored_once_where_it_decides(own: str | bytes, client: penstock.Client) -> None:
+def test_an_id_of_ones_own_is_stored_once_where_it_decides(own: str | bytes, client: millstream.Client) -> None:
     with client.producer() as producer:
         first = producer.put(TOPIC, b"a", message_id=own)
         assert first.message_id == (own.encode() if isinstance(own, str) else own)
@@ -81,7 +81,7 @@ def test_an_id_of_ones_own_is_stored_once_where_it_decides(own: str | bytes, cli
     assert count(client) == 1
 
 
-def test_what_is_new_of_many_is_stored_and_what_is_known_answers_its_first_place(client: penstock.Client) -> None:
+def test_what_is_new_of_many_is_stored_and_what_is_known_answers_its_first_place(client: millstream.Client) -> None:
     with client.producer() as producer:
         ids = [b"id-%d" % number for number in range(50)]
         first = producer.put_many(TOPIC, ids[:30], message_ids=ids[:30]).result(LONG_S)
@@ -92,7 +92,7 @@ def test_what_is_new_of_many_is_stored_and_what_is_known_answers_its_first_place
     assert count(client) == 52
 
 
-def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(client: penstock.Client) -> None:
+def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(client: millstream.Client) -> None:
     with client.producer(linger=3600) as producer:
         receipts = [producer.put(TOPIC, b"%d" % number) for number in range(10)]
         ids = [receipt.message_id for receipt in receipts[::2]]
@@ -104,13 +104,13 @@ def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(cli
 
 
 def test_a_put_in_doubt_is_settled_by_its_id(broker: EmbeddedBroker) -> None:
-    with penstock.connect(broker.bootstrap) as client:
+    with millstream.connect(broker.bootstrap) as client:
         producer = client.producer(timeout=0.5)
         producer.put(TOPIC, b"first", partition=0).result(LONG_S)
         broker.pause()
         lost = [producer.put(TOPIC, b"lost", partition=0) for _ in range(2)]
         for receipt in lost:
-            assert isinstance(receipt.exception(LONG_S), penstock.OutcomeUnknownError)
+            assert isinstance(receipt.exception(LONG_S), millstream.OutcomeUnknownError)
         ids = [receipt.message_id for receipt in lost]
         broker.resume()
         with client.producer() as other:
@@ -120,12 +120,12 @@ def test_a_put_in_doubt_is_settled_by_its_id(broker: EmbeddedBroker) -> None:
         assert count(client) == 3
 
 
-def test_ids_that_cannot_be_are_refused_at_once(client: penstock.Client) -> None:
+def test_ids_that_cannot_be_are_refused_at_once(client: millstream.Client) -> None:
     with client.producer() as producer:
         for wrong in ("", "~mine", "x" * 256):
-            with pytest.raises(penstock.PenstockError, match="INVALID_MESSAGE_ID"):
+            with pytest.raises(millstream.MillstreamError, match="INVALID_MESSAGE_ID"):
                 producer.put(TOPIC, b"v", message_id=wrong)
-        with pytest.raises(penstock.PenstockError, match="belongs to partition 2"):
+        with pytest.raises(millstream.MillstreamError, match="belongs to partition 2"):
             producer.put(TOPIC, b"v", message_id="~1.0.2.0.0", partition=1)
-        with pytest.raises(ValueError, match=r"penstock\.id"):
-            producer.put(TOPIC, b"v", headers={"penstock.id": b"x"})
+        with pytest.raises(ValueError, match=r"millstream\.id"):
+            producer.put(TOPIC, b"v", headers={"millstream.id": b"x"})

@@ -9,25 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import penstock
-from penstock.testing import RealBroker
+import millstream
+from millstream.testing import RealBroker
 
 FORKING = """
 import gc, os, sys, warnings
-import penstock
+import millstream
 
 warnings.simplefilter("ignore", DeprecationWarning)  # Newer Pythons warn of every fork of a process with threads.
-client = penstock.connect(sys.argv[1])
+client = millstream.connect(sys.argv[1])
 client.create_topic("forked")
 sys.stdout.flush()
 child = os.fork()
 if child == 0:
     try:
         client.list_topics()
-    except penstock.PenstockError as error:
+    except millstream.MillstreamError as error:
         print(error.code.name)
     client.close()
-    with penstock.connect(sys.argv[1]) as own:
+    with millstream.connect(sys.argv[1]) as own:
         print([topic.name for topic in own.list_topics()])
     {end}
 assert os.waitpid(child, 0)[1] == 0
@@ -43,10 +43,10 @@ print("the parent goes on")
     ["sys.exit()", "os._exit(sys.stdout.flush() or 0)", "del client; gc.collect(); sys.exit()"],
     ids=["a usual end", "an end at once", "an end after everything was collected"],
 )
-def test_after_a_fork_the_client_is_the_parents_and_goes_on_there(end: str, penstock_process: RealBroker) -> None:
+def test_after_a_fork_the_client_is_the_parents_and_goes_on_there(end: str, millstream_process: RealBroker) -> None:
     program = FORKING.replace("{end}", end)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, penstock_process.bootstrap],
+        [sys.executable, "-W", "error", "-c", program, millstream_process.bootstrap],
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,15 +56,15 @@ def test_after_a_fork_the_client_is_the_parents_and_goes_on_there(end: str, pens
     assert done.stdout.splitlines() == ["CLIENT_MISUSED", "['forked']", "the parent goes on"]
 
 
-def test_a_process_that_never_closes_its_client_ends_all_the_same(penstock_bootstrap: str) -> None:
+def test_a_process_that_never_closes_its_client_ends_all_the_same(millstream_bootstrap: str) -> None:
     program = """
-        import sys, penstock
-        client = penstock.connect(sys.argv[1], on_clock_drift=print)
+        import sys, millstream
+        client = millstream.connect(sys.argv[1], on_clock_drift=print)
         client.list_topics()
         print("end")
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), penstock_bootstrap],
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), millstream_bootstrap],
         capture_output=True,
         text=True,
         timeout=120,
@@ -94,33 +94,33 @@ def run(program: str, *arguments: str) -> tuple[int, str, str]:
 
 
 def values(bootstrap: str, topic: str) -> list[bytes | None]:
-    with penstock.connect(bootstrap) as client:
+    with millstream.connect(bootstrap) as client:
         return [message.value for message in client.consumer(topic, start="beginning", stop="latest")]
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, penstock_bootstrap: str) -> None:
+def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, millstream_bootstrap: str) -> None:
     topic = f"ends-{list(ENDS).index(end)}"
     program = f"""
-        import gc, sys, penstock
-        client = penstock.connect(sys.argv[1])
+        import gc, sys, millstream
+        client = millstream.connect(sys.argv[1])
         producer = client.producer(linger=60)
         for number in range(1000):
             producer.put({topic!r}, str(number))
         {ENDS[end]}
     """
-    assert run(program, penstock_bootstrap) == (0, "", "")
-    assert values(penstock_bootstrap, topic) == [b"%d" % number for number in range(1000)]
+    assert run(program, millstream_bootstrap) == (0, "", "")
+    assert values(millstream_bootstrap, topic) == [b"%d" % number for number in range(1000)]
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription"])
 def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after_its_end(
-    kind: str, penstock_process: RealBroker
+    kind: str, millstream_process: RealBroker
 ) -> None:
     program = """
-        import os, sys, warnings, penstock
+        import os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
-        client = penstock.connect(sys.argv[1])
+        client = millstream.connect(sys.argv[1])
         client.producer().put_many("in-hand-" + sys.argv[2], [b"a", b"b", b"c"]).result(60)
         reader = getattr(client, sys.argv[2])("in-hand-" + sys.argv[2], start="beginning")
         messages = iter(reader)
@@ -130,7 +130,7 @@ def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after
             for ask in (lambda: reader.poll(timeout=0), lambda: next(messages), lambda: next(iter(reader))):
                 try:
                     print(ask())
-                except penstock.PenstockError as error:
+                except millstream.MillstreamError as error:
                     print(error.code.name)
             sys.exit()
         assert os.waitpid(child, 0)[1] == 0
@@ -138,12 +138,12 @@ def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after
         reader.close()
         try:
             print(reader.poll(timeout=0))
-        except penstock.PenstockError as error:
+        except millstream.MillstreamError as error:
             print(error.code.name)
         client.close()
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), penstock_process.bootstrap, kind],
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), millstream_process.bootstrap, kind],
         capture_output=True,
         text=True,
         timeout=120,
@@ -153,18 +153,18 @@ def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after
     assert done.stdout.splitlines() == ["b'a'", *["CLIENT_MISUSED"] * 3, "b'b'", "CLIENT_CLOSED"]
 
 
-def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(penstock_process: RealBroker) -> None:
+def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(millstream_process: RealBroker) -> None:
     program = """
-        import os, sys, warnings, penstock
+        import os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
-        client = penstock.connect(sys.argv[1])
+        client = millstream.connect(sys.argv[1])
         producer = client.producer(linger=60)
         producer.put("inherited", "before")
         child = os.fork()
         if child == 0:
             try:
                 producer.put("inherited", "in the child")
-            except penstock.PenstockError as error:
+            except millstream.MillstreamError as error:
                 print(error.code.name)
             producer.close()
             sys.exit()
@@ -172,15 +172,15 @@ def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(p
         producer.put("inherited", "after")
         client.close()
     """
-    assert run(program, penstock_process.bootstrap) == (0, "CLIENT_MISUSED\n", "")
-    assert values(penstock_process.bootstrap, "inherited") == [b"before", b"after"]
+    assert run(program, millstream_process.bootstrap) == (0, "CLIENT_MISUSED\n", "")
+    assert values(millstream_process.bootstrap, "inherited") == [b"before", b"after"]
 
 
-def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(penstock_process: RealBroker) -> None:
+def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(millstream_process: RealBroker) -> None:
     program = """
-        import asyncio, os, sys, warnings, penstock
+        import asyncio, os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
-        client = penstock.connect(sys.argv[1])
+        client = millstream.connect(sys.argv[1])
         producer = client.producer(linger=60)
         one, many = producer.put("awaited", "one"), producer.put_many("awaited", ["two", "three"])
         child = os.fork()
@@ -188,7 +188,7 @@ def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(penstock_pro
             for ask in (one.result, one.exception, many.result, lambda: asyncio.run(asyncio.wait_for(one, 60))):
                 try:
                     print(ask())
-                except penstock.PenstockError as error:
+                except millstream.MillstreamError as error:
                     print(error.code.name)
             sys.exit()
         assert os.waitpid(child, 0)[1] == 0
@@ -196,26 +196,26 @@ def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(penstock_pro
         client.close()
     """
     said = "CLIENT_MISUSED\n" * 4 + "0 None None\n"
-    assert run(program, penstock_process.bootstrap) == (0, said, "")
+    assert run(program, millstream_process.bootstrap) == (0, said, "")
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription"])
-def test_a_loop_that_is_going_on_is_handed_out_nothing_after_the_end(kind: str, penstock_bootstrap: str) -> None:
+def test_a_loop_that_is_going_on_is_handed_out_nothing_after_the_end(kind: str, millstream_bootstrap: str) -> None:
     topic = f"loop-{kind}"
-    with penstock.connect(penstock_bootstrap) as client:
+    with millstream.connect(millstream_bootstrap) as client:
         client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
         reader = getattr(client, kind)(topic, start="beginning")
         loop = iter(reader)
         assert next(loop).value == b"a"
         reader.close()
-        with pytest.raises(penstock.PenstockError) as refused:
+        with pytest.raises(millstream.MillstreamError) as refused:
             next(loop)
-        assert refused.value.code is penstock.ErrorCode.CLIENT_CLOSED
+        assert refused.value.code is millstream.ErrorCode.CLIENT_CLOSED
         assert "closed" in repr(reader)
 
 
-def test_many_threads_put_through_one_producer(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client, client.producer() as producer:
+def test_many_threads_put_through_one_producer(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client, client.producer() as producer:
 
         def work(thread: int) -> list[int]:
             receipts = [producer.put("from-threads", f"{thread} {number}") for number in range(300)]
@@ -227,8 +227,8 @@ def test_many_threads_put_through_one_producer(penstock_bootstrap: str) -> None:
     assert all(each == sorted(each) for each in offsets)
 
 
-def test_a_second_thread_at_a_consumer_is_told_so(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client:
+def test_a_second_thread_at_a_consumer_is_told_so(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("read-by-two")
         consumer = client.consumer("read-by-two", start="beginning")
         with ThreadPoolExecutor(1) as pool:
@@ -236,16 +236,16 @@ def test_a_second_thread_at_a_consumer_is_told_so(penstock_bootstrap: str) -> No
             while True:
                 try:
                     consumer.poll(0)
-                except penstock.PenstockError as error:
+                except millstream.MillstreamError as error:
                     refused = error
                     break
             client.close()
-            assert isinstance(first.exception(60), penstock.PenstockError)
-    assert refused.code is penstock.ErrorCode.CLIENT_MISUSED
+            assert isinstance(first.exception(60), millstream.MillstreamError)
+    assert refused.code is millstream.ErrorCode.CLIENT_MISUSED
 
 
-def test_many_threads_use_one_client_at_once(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client:
+def test_many_threads_use_one_client_at_once(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client:
 
         def work(number: int) -> tuple[str, int]:
             name = f"threads-{number}"
@@ -258,18 +258,18 @@ def test_many_threads_use_one_client_at_once(penstock_bootstrap: str) -> None:
         assert made.keys() <= {topic.name for topic in client.list_topics()}
 
 
-def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(penstock_bootstrap: str) -> None:
-    client = penstock.connect(penstock_bootstrap)
+def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(millstream_bootstrap: str) -> None:
+    client = millstream.connect(millstream_bootstrap)
     begun = threading.Barrier(5)
 
-    def work() -> penstock.ErrorCode:
+    def work() -> millstream.ErrorCode:
         begun.wait(60)
         while True:
             try:
                 client.producer()
                 client.producer().close()
                 repr(client)
-            except penstock.PenstockError as error:
+            except millstream.MillstreamError as error:
                 return error.code
 
     with ThreadPoolExecutor(4) as pool:
@@ -277,19 +277,19 @@ def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(
         begun.wait(60)
         client.list_topics()
         client.close()
-        assert {each.result(60) for each in working} == {penstock.ErrorCode.CLIENT_CLOSED}
+        assert {each.result(60) for each in working} == {millstream.ErrorCode.CLIENT_CLOSED}
 
 
-def test_closing_in_one_thread_ends_what_others_wait_for(penstock_bootstrap: str) -> None:
-    client = penstock.connect(penstock_bootstrap)
+def test_closing_in_one_thread_ends_what_others_wait_for(millstream_bootstrap: str) -> None:
+    client = millstream.connect(millstream_bootstrap)
     begun = threading.Barrier(5)
 
-    def work() -> penstock.ErrorCode:
+    def work() -> millstream.ErrorCode:
         begun.wait(60)
         while True:
             try:
                 client.list_topics()
-            except penstock.PenstockError as error:
+            except millstream.MillstreamError as error:
                 return error.code
 
     with ThreadPoolExecutor(4) as pool:
@@ -298,20 +298,20 @@ def test_closing_in_one_thread_ends_what_others_wait_for(penstock_bootstrap: str
         client.list_topics()
         client.close()
         codes = {each.result(60) for each in working}
-    assert codes <= {penstock.ErrorCode.CLIENT_CLOSED, penstock.ErrorCode.NETWORK_EXCEPTION}
+    assert codes <= {millstream.ErrorCode.CLIENT_CLOSED, millstream.ErrorCode.NETWORK_EXCEPTION}
 
 
-def test_a_callback_that_would_wait_for_its_own_thread_is_told_so(penstock_bootstrap: str) -> None:
-    clients: list[penstock.Client] = []
+def test_a_callback_that_would_wait_for_its_own_thread_is_told_so(millstream_bootstrap: str) -> None:
+    clients: list[millstream.Client] = []
     said: list[str] = []
 
     def heard(*_: object) -> None:
         try:
             clients[0].list_topics()
-        except penstock.PenstockError as error:
+        except millstream.MillstreamError as error:
             said.append(str(error))
 
-    with penstock.connect(penstock_bootstrap) as client:
+    with millstream.connect(millstream_bootstrap) as client:
         clients.append(client)
         client._call(heard)
     assert len(said) == 1
@@ -319,32 +319,32 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told_so(penstock_boots
 
 
 def test_a_callback_cannot_close_its_client_nor_spoil_it_and_what_it_is_refused_is_no_fate_of_a_message(
-    penstock_bootstrap: str,
+    millstream_bootstrap: str,
 ) -> None:
-    codes: list[penstock.ErrorCode] = []
+    codes: list[millstream.ErrorCode] = []
 
     def heard(_: object) -> None:
         for refused in (other.exception, client.close, lambda: client.consumer("called-back")):
             try:
                 refused()
-            except penstock.PenstockError as error:
+            except millstream.MillstreamError as error:
                 codes.append(error.code)
 
-    with penstock.connect(penstock_bootstrap) as client:
+    with millstream.connect(millstream_bootstrap) as client:
         slow = client.producer(linger=60)
         other = slow.put("called-back", "later")
         with client.producer() as producer:
             producer.put("called-back", "at once", on_done=heard)
-        assert codes == [penstock.ErrorCode.CLIENT_MISUSED] * 3
+        assert codes == [millstream.ErrorCode.CLIENT_MISUSED] * 3
         assert other.exception(60) is None
-        assert str(client) == f"<Client of {penstock_bootstrap}, open, with 1 producer>"
+        assert str(client) == f"<Client of {millstream_bootstrap}, open, with 1 producer>"
 
 
 def test_what_an_async_client_cannot_make_outside_its_event_loop_does_not_keep_it_from_closing(
-    penstock_bootstrap: str,
+    millstream_bootstrap: str,
 ) -> None:
     async def main() -> None:
-        client = await penstock.connect_async(penstock_bootstrap)
+        client = await millstream.connect_async(millstream_bootstrap)
         for make in (
             lambda: client.consumer("t"),
             lambda: client.subscription("t"),
@@ -352,9 +352,9 @@ def test_what_an_async_client_cannot_make_outside_its_event_loop_does_not_keep_i
             client.iterator_calls,
             lambda: client.numbered_writer("t"),
         ):
-            with pytest.raises(penstock.PenstockError) as refused:
+            with pytest.raises(millstream.MillstreamError) as refused:
                 await asyncio.to_thread(make)
-            assert refused.value.code is penstock.ErrorCode.CLIENT_MISUSED
+            assert refused.value.code is millstream.ErrorCode.CLIENT_MISUSED
         await client.close()
 
     asyncio.run(main())

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock.sdk.client import WireClient
-from penstock.sdk.fetching import Fetched
-from penstock.testing.embedded import EmbeddedBroker
-from penstock.testing.real_broker import RealBroker
+import millstream
+from millstream.sdk.client import WireClient
+from millstream.sdk.fetching import Fetched
+from millstream.testing.embedded import EmbeddedBroker
+from millstream.testing.real_broker import RealBroker
 
 LONG_S = 60.0
 
@@ -29,8 +29,8 @@ async def stored(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[i
             found += [(record.offset, record.value) for record in fetched.records]
 
 
-def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client, client.producer(group="shop") as producer:
+def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client, client.producer(group="shop") as producer:
         when = datetime(2020, 1, 1, tzinfo=UTC)
         receipt = producer.put("sync-orders", key="k", value="v", headers={"a": b"b"}, timestamp=when)
         place = receipt.result(timeout=LONG_S)
@@ -41,66 +41,66 @@ def test_a_message_is_put_and_its_receipt_blocks_until_it_is_stored(penstock_boo
         assert "0 bytes" in repr(producer)
         places = producer.put_many("sync-orders", [b"%d" % number for number in range(1000)]).result(LONG_S)
         assert list(places.offsets) == list(range(1, 1001))
-    assert len(asyncio.run(stored(penstock_bootstrap, "sync-orders"))) == 1001
-    with pytest.raises(penstock.PenstockError, match="CLIENT_CLOSED"):
+    assert len(asyncio.run(stored(millstream_bootstrap, "sync-orders"))) == 1001
+    with pytest.raises(millstream.MillstreamError, match="CLIENT_CLOSED"):
         producer.put("sync-orders", b"late")
 
 
-def test_a_receipt_takes_every_way_to_say_how_long_and_refuses_what_is_no_time(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client, client.producer(linger=LONG_S) as producer:
+def test_a_receipt_takes_every_way_to_say_how_long_and_refuses_what_is_no_time(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client, client.producer(linger=LONG_S) as producer:
         receipts = producer.put("timed-orders", "v"), producer.put_many("timed-orders", ["v"])
         for receipt in receipts:
             for wrong in (-1, float("nan"), "soon", datetime(2020, 1, 1)):  # noqa: DTZ001
-                with pytest.raises(penstock.PenstockError, match="INVALID_SETTING: timeout="):
+                with pytest.raises(millstream.MillstreamError, match="INVALID_SETTING: timeout="):
                     receipt.result(wrong)  # type: ignore[arg-type]
         for long in (timedelta(minutes=1), datetime.now(tz=UTC) + timedelta(minutes=1), LONG_S, 1e12):
             assert producer.put("timed-orders", "v").result(long).topic == "timed-orders"
 
 
 async def fail_within(bootstrap: str) -> None:
-    async with penstock.connect_async(bootstrap) as client, client.producer() as producer:
+    async with millstream.connect_async(bootstrap) as client, client.producer() as producer:
         producer.put("sync-orders", "v", partition=99)
         raise ValueError("the caller's own")
 
 
 def fail_within_blocking(bootstrap: str) -> None:
-    with penstock.connect(bootstrap) as client, client.producer() as producer:
+    with millstream.connect(bootstrap) as client, client.producer() as producer:
         producer.put("sync-orders", "v", partition=99)
         raise ValueError("the caller's own")
 
 
 @pytest.mark.parametrize("fail", [fail_within_blocking, lambda bootstrap: asyncio.run(fail_within(bootstrap))])
 def test_messages_that_failed_are_a_note_to_what_ended_the_block_and_do_not_hide_it(
-    fail: Callable[[str], None], penstock_bootstrap: str
+    fail: Callable[[str], None], millstream_bootstrap: str
 ) -> None:
-    with penstock.connect(penstock_bootstrap) as client:
+    with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("sync-orders", exist_ok=True)
     with pytest.raises(ValueError, match="the caller's own") as caught:
-        fail(penstock_bootstrap)
+        fail(millstream_bootstrap)
     assert "1 message was not confirmed" in caught.value.__notes__[0]
 
 
-def test_a_message_is_put_and_awaited(penstock_bootstrap: str) -> None:
+def test_a_message_is_put_and_awaited(millstream_bootstrap: str) -> None:
     async def run() -> None:
         async with (
-            penstock.connect_async(penstock_bootstrap) as client,
+            millstream.connect_async(millstream_bootstrap) as client,
             client.producer(linger=timedelta(seconds=30)) as producer,
         ):
             receipts = [producer.put("async-orders", b"%d" % number) for number in range(100)]
             assert [(await receipt).offset for receipt in receipts] == list(range(100))
-            done: list[penstock.Receipt] = []
+            done: list[millstream.Receipt] = []
             producer.put("async-orders", b"last", on_done=done.append)
             await producer.flush(timeout=LONG_S)
             assert done[0].result().offset == 100
             producer.put("async-orders", b"left to the close")
-        assert len(await stored(penstock_bootstrap, "async-orders")) == 102
+        assert len(await stored(millstream_bootstrap, "async-orders")) == 102
 
     asyncio.run(run())
 
 
-def test_a_receipt_of_a_producer_that_blocks_can_be_awaited_on_any_event_loop(penstock_bootstrap: str) -> None:
+def test_a_receipt_of_a_producer_that_blocks_can_be_awaited_on_any_event_loop(millstream_bootstrap: str) -> None:
     async def run() -> None:
-        client = await asyncio.to_thread(penstock.connect, penstock_bootstrap)
+        client = await asyncio.to_thread(millstream.connect, millstream_bootstrap)
         producer = await asyncio.to_thread(client.producer)
         receipts = [producer.put("elsewhere", b"%d" % number) for number in range(10)]
         places = await asyncio.gather(*receipts)
@@ -110,12 +110,14 @@ def test_a_receipt_of_a_producer_that_blocks_can_be_awaited_on_any_event_loop(pe
     asyncio.run(run())
 
 
-def test_many_threads_put_into_one_producer_that_holds_little_and_each_keeps_its_order(penstock_bootstrap: str) -> None:
+def test_many_threads_put_into_one_producer_that_holds_little_and_each_keeps_its_order(
+    millstream_bootstrap: str,
+) -> None:
     threads, each, max_bytes = 6, 3000, 50_000
     most = 0
-    with penstock.connect(penstock_bootstrap) as client:
+    with millstream.connect(millstream_bootstrap) as client:
         with client.producer(max_bytes=max_bytes, batch_count=100, linger=0) as producer:
-            receipts: dict[int, list[penstock.Receipt]] = {}
+            receipts: dict[int, list[millstream.Receipt]] = {}
 
             def work(number: int) -> None:
                 nonlocal most
@@ -129,7 +131,7 @@ def test_many_threads_put_into_one_producer_that_holds_little_and_each_keeps_its
                 worker.start()
             for worker in workers:
                 worker.join()
-        values = dict(asyncio.run(stored(penstock_bootstrap, "threads")))
+        values = dict(asyncio.run(stored(millstream_bootstrap, "threads")))
     assert most <= max_bytes
     assert len(values) == threads * each
     for number, mine in receipts.items():
@@ -141,7 +143,7 @@ def test_many_threads_put_into_one_producer_that_holds_little_and_each_keeps_its
 def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() -> None:
     with (
         EmbeddedBroker() as broker,
-        penstock.connect(broker.bootstrap) as client,
+        millstream.connect(broker.bootstrap) as client,
         client.producer(max_bytes=3_000, linger=3600, room_timeout=LONG_S) as patient,
         client.producer(max_bytes=3_000, linger=3600, room_timeout=0.05) as producer,
     ):
@@ -152,7 +154,7 @@ def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() 
             waiting = producer.put("narrow", b"v" * 2_000)
             with pytest.raises(TimeoutError, match="still on their way"):
                 waiting.result(timeout=0.01)
-            with pytest.raises(penstock.PenstockError, match="PRODUCER_FULL"):
+            with pytest.raises(millstream.MillstreamError, match="PRODUCER_FULL"):
                 producer.put("narrow", b"v" * 2_000)
         finally:
             broker.resume()
@@ -161,25 +163,25 @@ def test_a_put_without_room_waits_for_it_and_says_so_when_that_takes_too_long() 
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read_as_it_was_put(compression: str, penstock_bootstrap: str) -> None:
+def test_every_compression_is_read_as_it_was_put(compression: str, millstream_bootstrap: str) -> None:
     topic = f"packed-{compression}"
     values: list[Any] = [b"value %d" % number for number in range(500)]
-    with penstock.connect(penstock_bootstrap) as client, client.producer(compression=compression) as producer:
+    with millstream.connect(millstream_bootstrap) as client, client.producer(compression=compression) as producer:
         producer.put_many(topic, values, keys=[b"k"] * 500)
-    assert [value for _, value in asyncio.run(stored(penstock_bootstrap, topic))] == values
+    assert [value for _, value in asyncio.run(stored(millstream_bootstrap, topic))] == values
 
 
-def test_without_an_answer_ids_are_refused_and_asking_for_one_loses_nothing(penstock_bootstrap: str) -> None:
-    with penstock.connect(penstock_bootstrap) as client:
+def test_without_an_answer_ids_are_refused_and_asking_for_one_loses_nothing(millstream_bootstrap: str) -> None:
+    with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("unanswered", partitions=1)
         with client.producer(acks=0) as producer:
             for refused in (
                 lambda: producer.put("unanswered", "x", message_id="own"),
                 lambda: producer.put_many("unanswered", ["x"], message_ids=["own"]),
             ):
-                with pytest.raises(penstock.PenstockError) as error:
+                with pytest.raises(millstream.MillstreamError) as error:
                     refused()
-                assert error.value.code is penstock.ErrorCode.INVALID_REQUIRED_ACKS
+                assert error.value.code is millstream.ErrorCode.INVALID_REQUIRED_ACKS
             assert producer.put("unanswered", "asked").message_id
             producer.put("unanswered", "by hash", hash=7)
         consumer = client.consumer("unanswered", start="beginning", stop=2)
@@ -189,9 +191,9 @@ def test_without_an_answer_ids_are_refused_and_asking_for_one_loses_nothing(pens
 def test_every_receipt_is_truthful_when_the_broker_is_killed_and_started_again(tmp_path: Path) -> None:
     broker = RealBroker(tmp_path / "data")
     broker.start()
-    receipts: list[penstock.Receipt] = []
+    receipts: list[millstream.Receipt] = []
     try:
-        with penstock.connect(broker.bootstrap) as client:
+        with millstream.connect(broker.bootstrap) as client:
             producer = client.producer(batch_count=50, linger=0)
             for round_number in range(3):
                 receipts += [producer.put("t", b"%d-%d" % (round_number, at)) for at in range(2000)]

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import millstream
 
 ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(3_000)]
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    with penstock.connect(bootstrap) as client, client.producer(batch_count=100) as producer:
+    with millstream.connect(bootstrap) as client, client.producer(batch_count=100) as producer:
         producer.put_many(topic, values, partition=0).result()
 
 
 def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
     with (
-        penstock.connect(bootstrap) as client,
+        millstream.connect(bootstrap) as client,
         client.subscription(topic, start="beginning", group=topic, window_messages=500) as subscription,
     ):
         values = []
@@ -33,7 +33,7 @@ def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
     async def read() -> list[bytes]:
-        async with penstock.connect_async(bootstrap) as client:
+        async with millstream.connect_async(bootstrap) as client:
             options = {"start": "beginning", "group": topic, "window_messages": 500}
             async with client.subscription(topic, **options) as subscription:  # type: ignore[arg-type]
                 values: list[bytes] = []
@@ -48,19 +48,19 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("read", [read_blocking, read_async])
 def test_a_subscription_is_sent_what_is_written(
-    read: Callable[[str, str, int], list[bytes]], penstock_bootstrap: str
+    read: Callable[[str, str, int], list[bytes]], millstream_bootstrap: str
 ) -> None:
     topic = read.__name__
-    fill(penstock_bootstrap, topic, VALUES)
-    assert read(penstock_bootstrap, topic, len(VALUES)) == VALUES
-    fill(penstock_bootstrap, topic, [b"more"])
-    assert read(penstock_bootstrap, topic, 1) == [b"more"], "its group goes on where it was"
+    fill(millstream_bootstrap, topic, VALUES)
+    assert read(millstream_bootstrap, topic, len(VALUES)) == VALUES
+    fill(millstream_bootstrap, topic, [b"more"])
+    assert read(millstream_bootstrap, topic, 1) == [b"more"], "its group goes on where it was"
 
 
-def test_the_example_of_the_page_runs(penstock_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "push.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert example
-    fill(penstock_bootstrap, "orders", [b"first", b"last"])
-    exec(example[1].replace("localhost:9092", penstock_bootstrap), {})
+    fill(millstream_bootstrap, "orders", [b"first", b"last"])
+    exec(example[1].replace("localhost:9092", millstream_bootstrap), {})
     assert capsys.readouterr().out == "0 0 b'first'\n0 1 b'last'\n"

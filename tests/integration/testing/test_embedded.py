@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.testing import EmbeddedBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.testing import EmbeddedBroker
 
 TOPIC = "orders"
 LONG_S = 60.0
@@ -169,7 +169,7 @@ def test_settings_are_those_of_serve() -> None:
 
 def test_a_bad_setting_is_named_and_nothing_is_left_behind() -> None:
     threads = threading.active_count()
-    with pytest.raises(PenstockError, match="default_partitions") as raised, EmbeddedBroker(default_partitions=0):
+    with pytest.raises(MillstreamError, match="default_partitions") as raised, EmbeddedBroker(default_partitions=0):
         pass
     assert raised.value.code is ErrorCode.INVALID_SETTING
     assert threading.active_count() == threads

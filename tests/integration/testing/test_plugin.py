@@ -1,4 +1,4 @@
-"""The fixtures as somebody else's test suite gets them: by installing Penstock, and nothing more."""
+"""The fixtures as somebody else's test suite gets them: by installing Millstream, and nothing more."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ def example(beginning: str) -> str:
     return found
 
 
-def test_a_suite_that_knows_nothing_of_penstock_can_use_its_fixtures(tmp_path: Path) -> None:
+def test_a_suite_that_knows_nothing_of_millstream_can_use_its_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(example("from datetime import timedelta"))
-    with_process = "def test_process(penstock_process):\n    assert penstock_process.is_running\n"
+    with_process = "def test_process(millstream_process):\n    assert millstream_process.is_running\n"
     (tmp_path / "test_more.py").write_text(with_process)
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", str(tmp_path)],
@@ -29,12 +29,14 @@ def test_a_suite_that_knows_nothing_of_penstock_can_use_its_fixtures(tmp_path: P
 
 
 def test_brokers_with_settings_are_made_as_the_page_says(tmp_path: Path) -> None:
-    program = example("from penstock.testing import EmbeddedBroker").replace("some-data", str(tmp_path / "data"))
+    program = example("from millstream.testing import EmbeddedBroker").replace("some-data", str(tmp_path / "data"))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert [line.split(":")[0] for line in run.stdout.splitlines()] == ["127.0.0.1", "127.0.0.1"]
 
 
 def test_the_plugin_costs_a_run_that_does_not_use_it_next_to_nothing(tmp_path: Path) -> None:
-    script = "import sys, penstock.testing.plugin; print('penstock.node.node' in sys.modules, 'uvloop' in sys.modules)"
+    script = (
+        "import sys, millstream.testing.plugin; print('millstream.node.node' in sys.modules, 'uvloop' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=True)
     assert run.stdout.split() == ["False", "False"]

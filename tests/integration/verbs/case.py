@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from integration.verbs.world import World
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 Arguments = dict[str, Any]
 Given = Callable[[World], Arguments]

@@ -11,7 +11,7 @@ from integration.verbs.over_http import OverHttp
 from integration.verbs.over_sdk import OverSdk
 from integration.verbs.over_wire import OverWire
 from integration.verbs.world import World
-from penstock.testing.real_broker import RealBroker
+from millstream.testing.real_broker import RealBroker
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from integration.verbs.case import UNKNOWN_TOPIC, Arguments, Case, no_group, no_topic
 from integration.verbs.shapes import InFlight, Made, Place, Read
 from integration.verbs.world import CLIENT, World
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 _GROUPS = (
     Case(

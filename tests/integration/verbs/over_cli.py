@@ -1,4 +1,4 @@
-"""The verbs as whoever has a shell has them: `penstock … --json`."""
+"""The verbs as whoever has a shell has them: `millstream … --json`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import Any
 from typer.testing import CliRunner
 
 from integration.verbs.shapes import Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from penstock.cli.commands import app
+from millstream.cli.commands import app
 
 
 class OverCli:
     """Command lines, run in this process: starting Python for each would take longer than all the rest."""
 
     def __init__(self, bootstrap: str, data_dir: Path) -> None:
-        self._runner = CliRunner(env={"PENSTOCK_BOOTSTRAP": bootstrap, "PENSTOCK_CLIENT_CONFIG": "/nowhere/at/all"})
+        self._runner = CliRunner(env={"MILLSTREAM_BOOTSTRAP": bootstrap, "MILLSTREAM_CLIENT_CONFIG": "/nowhere/at/all"})
         self._data = ("--data", str(data_dir))
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class OverCli:
         return self._put(topic, value, "--hash", hash)
 
     def put_once(self, topic: str, value: str, message_id: str) -> Stored:
-        return self._put(topic, value, "--header", f"penstock.id={message_id}")
+        return self._put(topic, value, "--header", f"millstream.id={message_id}")
 
     def _put(self, topic: str, value: str, *flags: object) -> Stored:
         place = self._ask("put", topic, value, *flags)

@@ -8,7 +8,7 @@ import grpc
 
 from builders.grpc_gateway import failure_of
 from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from penstock.gateway.grpc.v1 import (
+from millstream.gateway.grpc.v1 import (
     cluster_pb2,
     consumers_pb2,
     events_pb2,
@@ -17,13 +17,13 @@ from penstock.gateway.grpc.v1 import (
     messages_pb2,
     topics_pb2,
 )
-from penstock.gateway.grpc.v1.cluster_pb2_grpc import ClusterServiceStub
-from penstock.gateway.grpc.v1.consumers_pb2_grpc import ConsumerServiceStub
-from penstock.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
-from penstock.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
-from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
-from penstock.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
-from penstock.sdk.iterating.requests import GroupIterator
+from millstream.gateway.grpc.v1.cluster_pb2_grpc import ClusterServiceStub
+from millstream.gateway.grpc.v1.consumers_pb2_grpc import ConsumerServiceStub
+from millstream.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
+from millstream.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
+from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
+from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
+from millstream.sdk.iterating.requests import GroupIterator
 
 _EDGES = {"beginning": events_pb2.EDGE_BEGINNING, "latest": events_pb2.EDGE_LATEST}
 _BEGINNING = events_pb2.Start(edge=events_pb2.EDGE_BEGINNING)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from penstock.sdk.iterating.requests import GroupIterator
+from millstream.sdk.iterating.requests import GroupIterator
 
 
 class OverHttp:

@@ -5,11 +5,11 @@ from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
 
-import penstock
+import millstream
 from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from penstock.model.errors import PenstockError
-from penstock.sdk.group_answers import CommittedOffset
-from penstock.sdk.iterating.requests import GroupIterator
+from millstream.model.errors import MillstreamError
+from millstream.sdk.group_answers import CommittedOffset
+from millstream.sdk.iterating.requests import GroupIterator
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +19,7 @@ def _named(function: F) -> F:
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
-        except PenstockError as error:
+        except MillstreamError as error:
             raise Refused(error.code.name, getattr(error, "field", None), error.detail) from error
 
     return called  # type: ignore[return-value]
@@ -33,7 +33,7 @@ class OverSdk:
     """Calls of a client that blocks, which are generated from those of the async one."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.client = penstock.connect(bootstrap)
+        self.client = millstream.connect(bootstrap)
         self._producer = self.client.producer()
         self._calls = self.client.iterator_calls()
         for name in [name for name in dir(type(self)) if not name.startswith("_") and name != "close"]:
@@ -71,7 +71,7 @@ class OverSdk:
         self.client.delete_topic(topic)
 
     def delete_messages(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        places = {penstock.TopicPartition(topic, partition): offset for partition, offset in before.items()}
+        places = {millstream.TopicPartition(topic, partition): offset for partition, offset in before.items()}
         return {where.partition: offset for where, offset in self.client.admin.delete_records(places).items()}
 
     def topic_settings(self, topic: str) -> dict[str, str | None]:
@@ -119,7 +119,7 @@ class OverSdk:
     def find_offsets(self, topic: str, at: str | int) -> dict[int, int]:
         when = at if isinstance(at, str) else at / 1000
         numbers = [row.number for row in self.client.describe_topic(topic).partitions]
-        found = self.client.offsets({penstock.TopicPartition(topic, number): when for number in numbers})
+        found = self.client.offsets({millstream.TopicPartition(topic, number): when for number in numbers})
         return {where.partition: listed.offset for where, listed in found.items()}
 
     def subscribe(self, topic: str, count: int) -> list[Read]:
@@ -151,10 +151,10 @@ class OverSdk:
         return {Place(*where): row.offset for where, row in self.client.groups.offsets(group).items()}
 
     def commit_offsets(self, group: str, topic: str, offset: int) -> None:
-        self.client.groups.commit(group, {penstock.TopicPartition(topic, 0): CommittedOffset(offset)})
+        self.client.groups.commit(group, {millstream.TopicPartition(topic, 0): CommittedOffset(offset)})
 
     def delete_offsets(self, group: str, topic: str) -> None:
-        self.client.groups.delete_offsets(group, [penstock.TopicPartition(topic, 0)])
+        self.client.groups.delete_offsets(group, [millstream.TopicPartition(topic, 0)])
 
     def group_settings(self, group: str) -> dict[str, str | None]:
         return self._settings("group", group)

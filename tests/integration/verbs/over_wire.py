@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-import penstock
+import millstream
 from builders.requests import request_frame
 from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, TopicRow
 from interop.wire_alone.batches import batch, stored
-from penstock.model.errors import ErrorCode
-from penstock.sdk.iterating.requests import GroupIterator
-from penstock.wire.framing import SIZE, read_correlation_id, read_response_header
-from penstock.wire.messages import read_response
+from millstream.model.errors import ErrorCode
+from millstream.sdk.iterating.requests import GroupIterator
+from millstream.wire.framing import SIZE, read_correlation_id, read_response_header
+from millstream.wire.messages import read_response
 
 _TIMES = {"beginning": -2, "latest": -1}
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
@@ -306,7 +306,7 @@ class OverWire:
         return list(found["columns"]), [json.loads(bytes(row)) for row in found["rows"]]
 
     def info(self) -> tuple[str, str]:
-        found = self._ask("Info", 0, client_version=penstock.__version__)
+        found = self._ask("Info", 0, client_version=millstream.__version__)
         return found["broker_version"], found["cluster_id"]
 
     def describe_cluster(self) -> dict[int, int]:

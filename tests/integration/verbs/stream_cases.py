@@ -3,8 +3,8 @@
 from integration.verbs.case import BAD_NAME, FLAG, UNKNOWN_TOPIC, Arguments, Case, no_topic
 from integration.verbs.shapes import PartitionRow, Place, Read, Stored, TopicRow
 from integration.verbs.world import World
-from penstock.model.errors import ErrorCode
-from penstock.model.names import TopicPartition
+from millstream.model.errors import ErrorCode
+from millstream.model.names import TopicPartition
 
 
 def _is_one_partition(first: int, end: int) -> list[PartitionRow]:

@@ -1,4 +1,4 @@
-"""The one table of verbs: what can be asked of Penstock, and how on each interface.
+"""The one table of verbs: what can be asked of Millstream, and how on each interface.
 
 `test_verbs` calls every verb wherever its row says that it is, `test_table` holds the rows to what there really is, and
 `scripts/verbs_page.py` makes docs/verbs.md of them. Where an interface does not have a verb, the reason stands there.

@@ -19,22 +19,22 @@ from integration.verbs.over_sdk import OverSdk
 from integration.verbs.over_wire import OverWire
 from integration.verbs.stream_cases import STREAM_CASES
 from integration.verbs.table import INTERFACES, VERBS
-from penstock.broker import admin_apis, apis, group_apis, iterator_apis, push_apis
-from penstock.cli.commands import app
-from penstock.gateway.grpc.limits import GrpcLimits
-from penstock.gateway.grpc.server import services
-from penstock.gateway.http.routes import OPERATIONS
-from penstock.gateway.making import NoMaker
-from penstock.sdk.aio.admin import AsyncAdmin
-from penstock.sdk.aio.calls import AsyncIteratorCalls
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.aio.consumer import AsyncConsumer
-from penstock.sdk.aio.face import AsyncFace
-from penstock.sdk.aio.groups import AsyncGroups
-from penstock.sdk.aio.iterators import AsyncIterators
-from penstock.sdk.aio.numbered_writer import AsyncNumberedWriter
-from penstock.sdk.aio.producer import AsyncProducer
-from penstock.sdk.aio.subscription import AsyncSubscription
+from millstream.broker import admin_apis, apis, group_apis, iterator_apis, push_apis
+from millstream.cli.commands import app
+from millstream.gateway.grpc.limits import GrpcLimits
+from millstream.gateway.grpc.server import services
+from millstream.gateway.http.routes import OPERATIONS
+from millstream.gateway.making import NoMaker
+from millstream.sdk.aio.admin import AsyncAdmin
+from millstream.sdk.aio.calls import AsyncIteratorCalls
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.aio.consumer import AsyncConsumer
+from millstream.sdk.aio.face import AsyncFace
+from millstream.sdk.aio.groups import AsyncGroups
+from millstream.sdk.aio.iterators import AsyncIterators
+from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
+from millstream.sdk.aio.producer import AsyncProducer
+from millstream.sdk.aio.subscription import AsyncSubscription
 
 CASES = (*STREAM_CASES, *GROUP_CASES)
 ROOT = Path(__file__).parents[3]

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import penstock
+import millstream
 from integration.verbs.shapes import Place
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.group_answers import CommittedOffset
-from penstock.sdk.iterating.requests import GroupIterator
-from penstock.testing.real_broker import RealBroker
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.group_answers import CommittedOffset
+from millstream.sdk.iterating.requests import GroupIterator
+from millstream.testing.real_broker import RealBroker
 
 CLIENT = "somebody"
 
@@ -27,7 +27,7 @@ class World:
     def __init__(self, broker: RealBroker, makers: Any) -> None:
         self.broker = broker
         self._makers = makers
-        self.client = penstock.connect(broker.bootstrap)
+        self.client = millstream.connect(broker.bootstrap)
         self._producer = self.client.producer()
         self._calls = self.client.iterator_calls()
         self._numbers = itertools.count(1)
@@ -75,7 +75,7 @@ class World:
     def group(self, topic: str, offset: int = 1) -> str:
         """A group without members that has committed something."""
         name = self.unused()
-        self.client.groups.commit(name, {penstock.TopicPartition(topic, 0): CommittedOffset(offset)})
+        self.client.groups.commit(name, {millstream.TopicPartition(topic, 0): CommittedOffset(offset)})
         return name
 
     def committed(self, group: str) -> dict[Place, int]:
@@ -93,7 +93,7 @@ class World:
     def is_member(self, group: str) -> bool:
         try:
             self._calls.beat(group, CLIENT)
-        except PenstockError as error:
+        except MillstreamError as error:
             return error.code is not ErrorCode.UNKNOWN_MEMBER_ID
         return True
 

@@ -12,7 +12,7 @@ from interop.clients.kafka_python import KafkaPythonClient
 from interop.clients.kafkajs import KafkaJsClient
 from interop.clients.kcat import KcatClient
 from interop.clients.librdkafka import ConfluentClient
-from interop.clients.penstock_client import PenstockClient
+from interop.clients.millstream_client import MillstreamClient
 
 CLIENTS: Mapping[str, type[Client]] = {
     client.name: client
@@ -25,7 +25,7 @@ CLIENTS: Mapping[str, type[Client]] = {
         JavaToolsClient,
         KafkaJsClient,
         FranzGoClient,
-        PenstockClient,
+        MillstreamClient,
     )
 }
 NAMES = tuple(CLIENTS)

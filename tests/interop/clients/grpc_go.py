@@ -27,6 +27,6 @@ def _make(sources: Path, directory: Path) -> None:
     arguments = []
     for name in ("go", "go-grpc"):
         arguments += [f"--plugin=protoc-gen-{name}={plugins / f'protoc-gen-{name}'}"]
-        arguments += [f"--{name}_out={module}", f"--{name}_opt=module=penstock"]
+        arguments += [f"--{name}_out={module}", f"--{name}_opt=module=millstream"]
     proto.run_protoc(*arguments)
     run(go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(directory / "client"), cwd=module)

@@ -1,4 +1,4 @@
-module penstock/tests/franz-go
+module millstream/tests/franz-go
 
 go 1.24.0
 

@@ -1,4 +1,4 @@
-module penstock
+module millstream
 
 go 1.24.0
 

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	penstock "penstock/v1"
+	millstream "millstream/v1"
 )
 
 const patience = 60 * time.Second
@@ -47,22 +47,22 @@ func main() {
 }
 
 func create(within context.Context, connection *grpc.ClientConn, topic string) bool {
-	topics := penstock.NewTopicServiceClient(connection)
-	made := must(topics.CreateTopic(within, &penstock.CreateTopicRequest{Name: topic, Partitions: 2}))
-	found := must(topics.DescribeTopic(within, &penstock.DescribeTopicRequest{Topic: topic}))
+	topics := millstream.NewTopicServiceClient(connection)
+	made := must(topics.CreateTopic(within, &millstream.CreateTopicRequest{Name: topic, Partitions: 2}))
+	found := must(topics.DescribeTopic(within, &millstream.DescribeTopicRequest{Topic: topic}))
 	return found.TopicId == made.TopicId && len(found.Partitions) == 2
 }
 
 func put(within context.Context, connection *grpc.ClientConn, topic string) []int64 {
-	messages := penstock.NewMessageServiceClient(connection)
-	event := &penstock.Event{
+	messages := millstream.NewMessageServiceClient(connection)
+	event := &millstream.Event{
 		Value:     []byte("first"),
 		Key:       []byte("key"),
-		Headers:   []*penstock.Header{{Name: "from", Value: []byte("Go")}, {Name: "none"}},
+		Headers:   []*millstream.Header{{Name: "from", Value: []byte("Go")}, {Name: "none"}},
 		Partition: proto.Int32(1),
 		MessageId: []byte("number one"),
 	}
-	request := &penstock.PutRequest{Topic: topic, Event: event}
+	request := &millstream.PutRequest{Topic: topic, Event: event}
 	first := must(messages.Put(within, request))
 	again := must(messages.Put(within, request))
 	return []int64{int64(first.Partition), first.Offset, int64(again.Partition), again.Offset}
@@ -70,13 +70,13 @@ func put(within context.Context, connection *grpc.ClientConn, topic string) []in
 
 // stream writes ten batches before it reads what became of the first.
 func stream(within context.Context, connection *grpc.ClientConn, topic string) []int64 {
-	writer := must(penstock.NewMessageServiceClient(connection).PutStream(within))
+	writer := must(millstream.NewMessageServiceClient(connection).PutStream(within))
 	for number := range int64(10) {
-		columns := &penstock.EventColumns{Partitions: []int32{0, 0, 0}}
+		columns := &millstream.EventColumns{Partitions: []int32{0, 0, 0}}
 		for row := range 3 {
 			columns.Values = append(columns.Values, fmt.Appendf(nil, "%d.%d", number, row))
 		}
-		check(writer.Send(&penstock.PutStreamRequest{Topic: topic, Columns: columns, Sequence: number}))
+		check(writer.Send(&millstream.PutStreamRequest{Topic: topic, Columns: columns, Sequence: number}))
 	}
 	check(writer.CloseSend())
 	var offsets []int64
@@ -91,11 +91,11 @@ func stream(within context.Context, connection *grpc.ClientConn, topic string) [
 }
 
 func get(within context.Context, connection *grpc.ClientConn, topic string) []string {
-	messages := penstock.NewMessageServiceClient(connection)
+	messages := millstream.NewMessageServiceClient(connection)
 	var values []string
-	start := &penstock.Start{Place: &penstock.Start_Edge{Edge: penstock.Edge_EDGE_BEGINNING}}
+	start := &millstream.Start{Place: &millstream.Start_Edge{Edge: millstream.Edge_EDGE_BEGINNING}}
 	for {
-		request := &penstock.GetRequest{Topic: topic, Start: start, MaxMessages: 7, WaitMs: proto.Int32(0)}
+		request := &millstream.GetRequest{Topic: topic, Start: start, MaxMessages: 7, WaitMs: proto.Int32(0)}
 		found := must(messages.Get(within, request))
 		if len(found.Messages) == 0 {
 			return values
@@ -106,40 +106,40 @@ func get(within context.Context, connection *grpc.ClientConn, topic string) []st
 				panic(message)
 			}
 		}
-		start = &penstock.Start{Place: &penstock.Start_Offsets{Offsets: found.Next}}
+		start = &millstream.Start{Place: &millstream.Start_Offsets{Offsets: found.Next}}
 	}
 }
 
 func tail(within context.Context, connection *grpc.ClientConn, topic string) string {
 	within, cancel := context.WithCancel(within)
 	defer cancel()
-	messages := penstock.NewMessageServiceClient(connection)
-	reader := must(messages.Tail(within, &penstock.TailRequest{Topic: topic}))
+	messages := millstream.NewMessageServiceClient(connection)
+	reader := must(messages.Tail(within, &millstream.TailRequest{Topic: topic}))
 	must(reader.Recv()) // It says where it begins, so that nothing that is written from here on is missed.
-	event := &penstock.Event{Value: []byte("live"), Partition: proto.Int32(1)}
-	must(messages.Put(within, &penstock.PutRequest{Topic: topic, Event: event}))
+	event := &millstream.Event{Value: []byte("live"), Partition: proto.Int32(1)}
+	must(messages.Put(within, &millstream.PutRequest{Topic: topic, Event: event}))
 	return string(must(reader.Recv()).Messages[0].Value)
 }
 
 func poll(within context.Context, connection *grpc.ClientConn, topic, group string) int {
-	consumers := penstock.NewConsumerServiceClient(connection)
-	request := &penstock.PollRequest{Group: group, Consumer: "go", Topic: topic, WaitMs: proto.Int32(5_000)}
+	consumers := millstream.NewConsumerServiceClient(connection)
+	request := &millstream.PollRequest{Group: group, Consumer: "go", Topic: topic, WaitMs: proto.Int32(5_000)}
 	seen := map[string]bool{}
 	for len(seen) < 32 {
 		for _, message := range must(consumers.Poll(within, request)).Messages {
 			seen[string(message.Value)] = true
 		}
-		must(consumers.Commit(within, &penstock.CommitRequest{Group: group, Consumer: "go"}))
+		must(consumers.Commit(within, &millstream.CommitRequest{Group: group, Consumer: "go"}))
 	}
-	must(consumers.Leave(within, &penstock.LeaveRequest{Group: group, Consumer: "go"}))
+	must(consumers.Leave(within, &millstream.LeaveRequest{Group: group, Consumer: "go"}))
 	return len(seen)
 }
 
 func refused(within context.Context, connection *grpc.ClientConn, topic string) []Failure {
-	topics := penstock.NewTopicServiceClient(connection)
+	topics := millstream.NewTopicServiceClient(connection)
 	var failures []Failure
 	for _, name := range []string{topic, "no topic's name"} {
-		_, err := topics.CreateTopic(within, &penstock.CreateTopicRequest{Name: name})
+		_, err := topics.CreateTopic(within, &millstream.CreateTopicRequest{Name: name})
 		told := status.Convert(err)
 		failure := Failure{Code: told.Code().String()}
 		for _, detail := range told.Details() {

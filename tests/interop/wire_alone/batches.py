@@ -10,7 +10,7 @@ from interop.wire_alone.fields import Source, varint
 
 _HEAD = struct.Struct(">qiibI")  # Base offset, length, leader epoch, magic, checksum of all behind it.
 _BODY = struct.Struct(">hiqqqhii")  # Attributes, last delta, first and last time, producer, epoch, sequence, count.
-ID_HEADER = b"penstock.id"
+ID_HEADER = b"millstream.id"
 
 
 class Stored(NamedTuple):

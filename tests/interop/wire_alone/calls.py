@@ -164,7 +164,7 @@ INIT_PRODUCER_ID = Call(
     {"throttle_ms": "i", "error_code": "h", "producer_id": "q", "epoch": "h"},
 )
 
-# Penstock's.
+# Millstream's.
 INFO = Call(
     1000,
     0,

@@ -1,4 +1,4 @@
-"""A client written against the wire alone: a socket, frames, the calls of `calls`, and nothing of Penstock."""
+"""A client written against the wire alone: a socket, frames, the calls of `calls`, and nothing of Millstream."""
 
 import itertools
 import socket

@@ -1,4 +1,4 @@
-"""These tests prove what a client gets that has nothing of Penstock's; so nothing of it may be in here."""
+"""These tests prove what a client gets that has nothing of Millstream's; so nothing of it may be in here."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OURS = ("penstock", "kafka", "builders")
+OURS = ("millstream", "kafka", "builders")
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.py")), ids=lambda path: path.name)

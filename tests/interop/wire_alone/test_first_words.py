@@ -33,8 +33,8 @@ POLICY_VIOLATION, INVALID_REQUEST, VERSION_WINDOW, ROLE_IS_FINAL = 44, 42, 1000,
 
 
 @pytest.fixture
-def port(penstock_bootstrap: str) -> int:
-    return int(penstock_bootstrap.rpartition(":")[2])
+def port(millstream_bootstrap: str) -> int:
+    return int(millstream_bootstrap.rpartition(":")[2])
 
 
 def test_own_calls_are_announced_beside_kafkas_and_all_of_them_are_tried_here(port: int) -> None:

@@ -115,8 +115,8 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def group(penstock_bootstrap: str, stack: ExitStack) -> Group:
-    return Group(int(penstock_bootstrap.rpartition(":")[2]), stack)
+def group(millstream_bootstrap: str, stack: ExitStack) -> Group:
+    return Group(int(millstream_bootstrap.rpartition(":")[2]), stack)
 
 
 def values(first: int, end: int) -> list[bytes]:
@@ -233,25 +233,25 @@ def test_who_is_not_in_the_group_has_to_join(ask: Any, group: Group) -> None:
     assert ask(client)["error_code"] == UNKNOWN_MEMBER_ID
 
 
-def test_an_iterator_past_its_time_is_issued_again(penstock_broker: BrokerWithClock, stack: ExitStack) -> None:
-    client = Group(penstock_broker.port, stack).joined("a")
+def test_an_iterator_past_its_time_is_issued_again(millstream_broker: BrokerWithClock, stack: ExitStack) -> None:
+    client = Group(millstream_broker.port, stack).joined("a")
     iterator = client.iterator(max_messages=4)
     answer = client.read(iterator)
-    penstock_broker.clock.advance(IN_FLIGHT_S + 1)
+    millstream_broker.clock.advance(IN_FLIGHT_S + 1)
     assert client.read(iterator)["error_code"] == ITERATOR_EXPIRED
     again = client.iterator(max_messages=4)
     assert read_values(client.read(again)) == values(0, 4)
     assert client.commit(answer["iterator"], 4)["error_code"] == ITERATOR_SETTLED
 
 
-def test_a_killed_broker_knows_who_has_which_iterator(penstock_process: Broker, stack: ExitStack) -> None:
-    group = Group(penstock_process.port, stack)
+def test_a_killed_broker_knows_who_has_which_iterator(millstream_process: Broker, stack: ExitStack) -> None:
+    group = Group(millstream_process.port, stack)
     first = group.joined("a")
     while first.get(max_messages=4)["error_code"] == NOT_OWNER:
         pass  # This broker gathers members for a moment before it shares out.
     iterator = first.iterator()
-    penstock_process.kill()
-    penstock_process.start()
+    millstream_process.kill()
+    millstream_process.start()
     client = Client(group.port, group.topic, "a")
     stack.enter_context(client.connection)
     answer = client.read(iterator)

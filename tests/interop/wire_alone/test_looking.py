@@ -13,8 +13,8 @@ INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION = 42, 3
 
 
 @pytest.fixture
-def connection(penstock_bootstrap: str) -> Iterator[Connection]:
-    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+def connection(millstream_bootstrap: str) -> Iterator[Connection]:
+    with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         yield connection
 
 
@@ -45,10 +45,10 @@ def test_every_partition_is_told_of_once_whatever_fits_into_an_answer(
     assert found == [(number, 1) for number in range(PARTITIONS)]
 
 
-def test_the_service_map_says_where_this_very_listener_is(connection: Connection, penstock_bootstrap: str) -> None:
+def test_the_service_map_says_where_this_very_listener_is(connection: Connection, millstream_bootstrap: str) -> None:
     answer = connection.ask(SERVICE_MAP, topics=[], partitions_max=1, cursor=None)
     (kafka,) = [service for service in answer["services"] if service["kind"] == "kafka"]
-    assert f"{kafka['host']}:{kafka['port']}" == penstock_bootstrap
+    assert f"{kafka['host']}:{kafka['port']}" == millstream_bootstrap
     assert answer["topics"] == []
 
 

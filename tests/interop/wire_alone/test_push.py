@@ -66,15 +66,15 @@ class Subscriber:
 
 
 @pytest.fixture
-def consumer(penstock_bootstrap: str) -> Iterator[Connection]:
-    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+def consumer(millstream_bootstrap: str) -> Iterator[Connection]:
+    with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         assert connection.ask(ROLE, role=2, producer_group=None)["error_code"] == 0
         yield connection
 
 
 @pytest.fixture
-def producer(penstock_bootstrap: str) -> Iterator[Connection]:
-    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+def producer(millstream_bootstrap: str) -> Iterator[Connection]:
+    with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         assert connection.ask(ROLE, role=1, producer_group=None)["error_code"] == 0
         yield connection
 
@@ -127,8 +127,8 @@ def test_more_than_was_delivered_cannot_be_committed(producer: Connection, consu
     assert subscriber.is_held_back()
 
 
-def test_a_connection_with_a_subscription_cannot_become_a_producers(penstock_bootstrap: str) -> None:
-    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+def test_a_connection_with_a_subscription_cannot_become_a_producers(millstream_bootstrap: str) -> None:
+    with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         topic = connection.create_topic()
         Subscriber(connection, topic, share_percent=50, group=None, offset=0)
         assert connection.ask(ROLE, role=1, producer_group=None)["error_code"] == ROLE_IS_FINAL

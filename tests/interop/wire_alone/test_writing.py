@@ -10,8 +10,8 @@ PARTITIONS = 5
 
 
 @pytest.mark.parametrize("by_hash", [0, 1, 4, 5, 123_456_789, -1, -5, -7, 2**63 - 1, -(2**63)])
-def test_the_hash_decides_the_partition_by_its_remainder(by_hash: int, penstock_bootstrap: str) -> None:
-    with Connection(int(penstock_bootstrap.rpartition(":")[2])) as connection:
+def test_the_hash_decides_the_partition_by_its_remainder(by_hash: int, millstream_bootstrap: str) -> None:
+    with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         topic = connection.create_topic(PARTITIONS)
         result = connection.put(topic, b"v", partition=-1, by_hash=by_hash)
         assert (result["error_code"], result["partition"]) == (0, by_hash % PARTITIONS)
@@ -37,14 +37,14 @@ def first_places(result: Fields) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
-def test_a_retry_under_a_natural_id_is_told_the_first_place(crashes: bool, penstock_process: Broker) -> None:
-    with Connection(penstock_process.port) as first:
+def test_a_retry_under_a_natural_id_is_told_the_first_place(crashes: bool, millstream_process: Broker) -> None:
+    with Connection(millstream_process.port) as first:
         topic = first.create_topic()
         first.put(topic, b"before")
         assert first.put(topic, b"one", b"two", ids=[b"order-1", b"order-2"])["base_offset"] == 1
     if crashes:
-        crash(penstock_process)
-    with Connection(penstock_process.port) as second:
+        crash(millstream_process)
+    with Connection(millstream_process.port) as second:
         assert first_places(second.put(topic, b"two again", ids=[b"order-2"])) == {0: 2}
         mixed = second.put(topic, b"three", b"one again", ids=[b"order-3", b"order-1"])
         assert first_places(mixed) == {1: 1}
@@ -58,23 +58,23 @@ def test_a_retry_under_a_natural_id_is_told_the_first_place(crashes: bool, penst
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
-def test_a_retry_under_a_made_id_is_told_where_the_message_is(crashes: bool, penstock_process: Broker) -> None:
-    with Connection(penstock_process.port) as first:
+def test_a_retry_under_a_made_id_is_told_where_the_message_is(crashes: bool, millstream_process: Broker) -> None:
+    with Connection(millstream_process.port) as first:
         topic = first.create_topic()
         writer = producer_id(first)
         first.put(topic, b"a", b"b", b"c", producer=(writer, 0, 0))
     if crashes:
-        crash(penstock_process)
-    with Connection(penstock_process.port) as second:
+        crash(millstream_process)
+    with Connection(millstream_process.port) as second:
         assert first_places(second.put(topic, b"b", ids=[b"~%d.0.0.0.1" % writer])) == {0: 1}
         assert [each.value for each in second.stored(topic)] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
 def test_a_retry_under_a_made_id_keeps_the_attempt_that_it_repeats_from_ever_being_stored(
-    crashes: bool, penstock_process: Broker
+    crashes: bool, millstream_process: Broker
 ) -> None:
-    with Connection(penstock_process.port) as first, Connection(penstock_process.port) as second:
+    with Connection(millstream_process.port) as first, Connection(millstream_process.port) as second:
         topic = first.create_topic()
         writer = producer_id(first)
         first.put(topic, b"before", producer=(writer, 0, 0))
@@ -84,8 +84,8 @@ def test_a_retry_under_a_made_id_keeps_the_attempt_that_it_repeats_from_ever_bei
         if not crashes:
             assert first.put(topic, b"late", producer=(writer, 0, 1))["error_code"] == INVALID_PRODUCER_EPOCH
     if crashes:
-        crash(penstock_process)
-    with Connection(penstock_process.port) as third:
+        crash(millstream_process)
+    with Connection(millstream_process.port) as third:
         assert third.put(topic, b"late", producer=(writer, 0, 1))["error_code"] == INVALID_PRODUCER_EPOCH
         assert first_places(third.put(topic, b"late", ids=[made])) == {0: 1}
         assert third.stored(topic) == [(0, b"before", None), (1, b"late", made)]

@@ -13,10 +13,10 @@ from bench.servant import serve
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark import session
-from penstock.spark.archive import archive, verify
-from penstock.spark.pipelines.python_file import compiled, run_python
-from penstock.spark.pipelines.running import Pipeline, reading_once
+from millstream.spark import session
+from millstream.spark.archive import archive, verify
+from millstream.spark.pipelines.python_file import compiled, run_python
+from millstream.spark.pipelines.running import Pipeline, reading_once
 from spark.quick_java import QUICK_JAVA
 from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
 
@@ -30,11 +30,11 @@ class Driver:
 
     def read(self, options: Options) -> list[int]:
         """The values of a table, as numbers in order."""
-        return numbers(self._spark.read.format("penstock").options(**options).load())
+        return numbers(self._spark.read.format("millstream").options(**options).load())
 
     def count(self, options: Options) -> Mapping[str, int]:
         """Rows by their keys: of all tasks, so executors hand rows to each other."""
-        rows = self._spark.read.format("penstock").options(**options).load()
+        rows = self._spark.read.format("millstream").options(**options).load()
         return {bytes(row["key"]).decode(): row["count"] for row in rows.groupBy("key").count().collect()}
 
     def tasks(self) -> list[int]:
@@ -66,8 +66,8 @@ class Driver:
 
     def start(self, options: Options, to: Options, checkpoint: str) -> None:
         """A stream from topic to topic."""
-        rows = self._spark.readStream.format("penstock").options(**options).load().select("key", "value")
-        writer = rows.writeStream.format("penstock").options(**to).option("checkpointLocation", checkpoint)
+        rows = self._spark.readStream.format("millstream").options(**options).load().select("key", "value")
+        writer = rows.writeStream.format("millstream").options(**to).option("checkpointLocation", checkpoint)
         self._query = writer.trigger(availableNow=True).start()
 
     def finish(self) -> list[int]:

@@ -1,7 +1,7 @@
 """A cluster of Spark on this machine, from the package of pip and on the Java that pip brings: a master and workers.
 
-Workers know nothing of Penstock: the environment that their executors are to use comes with the application, as it does
-where they are other machines.
+Workers know nothing of Millstream: the environment that their executors are to use comes with the application, as it
+does where they are other machines.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Self
 
 import pyspark
 
-from penstock.spark.java import java_environment
+from millstream.spark.java import java_environment
 from spark.quick_java import QUICK_JAVA
 
 _SPARK = Path(pyspark.__file__).parent

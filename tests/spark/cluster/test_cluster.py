@@ -1,4 +1,4 @@
-"""The format "penstock" on a cluster of Spark: a master and two workers, and a driver that is none of them."""
+"""The format "millstream" on a cluster of Spark: a master and two workers, and a driver that is none of them."""
 
 import os
 import sys
@@ -11,9 +11,9 @@ import pytest
 from bench.peers import ROOT
 from bench.servant import Servant
 
-from penstock.model.names import TopicPartition
-from penstock.sdk.sync.client import Client
-from penstock.testing import EmbeddedBroker
+from millstream.model.names import TopicPartition
+from millstream.sdk.sync.client import Client
+from millstream.testing import EmbeddedBroker
 from spark.cluster.machines import Cluster, packed
 from spark.site import until
 
@@ -87,10 +87,10 @@ from pyspark.sql.functions import udf
 def half(value):
     return str(int(value) // 2)
 
-rows = spark.readStream.format("penstock").option("bootstrap", bootstrap).option("topic", "TOPIC")
+rows = spark.readStream.format("millstream").option("bootstrap", bootstrap).option("topic", "TOPIC")
 rows = rows.option("startingOffsets", "earliest").load().select("key", udf(half)("value").alias("value"))
 writer = rows.writeStream.queryName("halves").option("checkpointLocation", "CHECKPOINT")
-writer.format("penstock").option("bootstrap", bootstrap).option("topic", "TOPIC-halves").start()
+writer.format("millstream").option("bootstrap", bootstrap).option("topic", "TOPIC-halves").start()
 """
 
 

@@ -2,8 +2,8 @@
 
 from bench.profiling import summary
 
-WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/penstock/model/workers.py)"
-FLUSH = "LocalFile.flush (/here/src/penstock/storage/local_disk.py)"
+WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/millstream/model/workers.py)"
+FLUSH = "LocalFile.flush (/here/src/millstream/storage/local_disk.py)"
 
 
 def test_a_profile_names_the_functions_at_work_most_often_first_and_what_they_are_within() -> None:
@@ -46,7 +46,7 @@ def test_a_profile_leaves_out_threads_that_wait_for_events_or_for_work() -> None
 
 
 def test_a_profile_names_files_from_their_package_on() -> None:
-    assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (penstock/storage/local_disk.py)")
+    assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (millstream/storage/local_disk.py)")
 
 
 def test_a_function_that_calls_itself_counts_once_in_a_sample() -> None:

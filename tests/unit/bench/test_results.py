@@ -23,7 +23,7 @@ def busy(peer: str, rate: float, cpu_s: float) -> Sample:
 
 
 @pytest.mark.parametrize(
-    ("metric", "kafka", "penstock", "is_met"),
+    ("metric", "kafka", "millstream", "is_met"),
     [
         ("CPU-s per million", 2.0, 1.0, True),
         ("CPU-s per million", 2.0, 1.1, False),
@@ -33,29 +33,29 @@ def busy(peer: str, rate: float, cpu_s: float) -> Sample:
     ],
 )
 def test_a_target_bounds_the_ratio_of_the_medians_one_way(
-    metric: str, kafka: float, penstock: float, is_met: bool | None
+    metric: str, kafka: float, millstream: float, is_met: bool | None
 ) -> None:
     samples = [sample("Kafka", figure, metric) for figure in (kafka, kafka / 10, kafka * 10)]
-    (row,) = rows([*samples, sample("Penstock", penstock, metric)])
+    (row,) = rows([*samples, sample("Millstream", millstream, metric)])
     assert row.is_met is is_met
 
 
 def test_without_kafka_the_figures_stand_alone_and_nothing_is_judged() -> None:
-    alone = [sample("Penstock", 0.5)]
+    alone = [sample("Millstream", 0.5)]
     assert comparison(alone)[2:] == [f"| {LABEL} | CPU-s per million |  | 0.5 |  |"]
     assert "nothing to compare with" in verdicts(alone)[0]
 
 
 def test_verdicts_count_what_is_met_and_show_the_spread_of_the_rounds() -> None:
-    found = verdicts([sample("Kafka", 4.0), sample("Kafka", 2.0), sample("Kafka", 3.0), sample("Penstock", 0.3)])
+    found = verdicts([sample("Kafka", 4.0), sample("Kafka", 2.0), sample("Kafka", 3.0), sample("Millstream", 0.3)])
     assert found[0] == "**1 of 1 targets met.**"
     assert found[-1] == f"| {LABEL} | CPU-s per million | 3 (2 to 4) | 0.3 | 0.10 | ≤ 0.5 | met |"
 
 
 def test_a_rate_that_the_client_limits_is_missed_but_said_to_be_the_clients() -> None:
-    limited = verdicts([busy("Kafka", 1.0, cpu_s=0.4), busy("Penstock", 1.0, cpu_s=0.1)])
+    limited = verdicts([busy("Kafka", 1.0, cpu_s=0.4), busy("Millstream", 1.0, cpu_s=0.1)])
     assert limited[-1].endswith("**missed**; client's limit, brokers busy 40% and 10% |")
-    its_own = verdicts([busy("Kafka", 1.0, cpu_s=0.9), busy("Penstock", 1.0, cpu_s=0.1)])
+    its_own = verdicts([busy("Kafka", 1.0, cpu_s=0.9), busy("Millstream", 1.0, cpu_s=0.1)])
     assert its_own[-1].endswith("**missed** |")
 
 
@@ -64,9 +64,9 @@ def test_floors_show_how_many_times_the_bare_loop_each_broker_costs() -> None:
     found = floor_table(
         [
             sample("Kafka", 0.6, metric, workload),
-            sample("Penstock", 0.3, metric, workload),
+            sample("Millstream", 0.3, metric, workload),
             sample("floor, sendfile", 0.1, metric, workload),
-            sample("Penstock", 0.3, metric, "consume 100 B, raw"),
+            sample("Millstream", 0.3, metric, "consume 100 B, raw"),
         ]
     )
     assert found[2:] == [f"| {workload} | sendfile | 0.1 | 6.00 | 3.00 |"]
@@ -74,7 +74,7 @@ def test_floors_show_how_many_times_the_bare_loop_each_broker_costs() -> None:
 
 
 def test_a_plot_of_ratios_is_whole_svg_and_the_same_for_the_same_figures() -> None:
-    chosen = rows([sample("Kafka", 2.0), sample("Kafka", 4.0), sample("Penstock", 1.0), sample("Penstock", 1.5)])
+    chosen = rows([sample("Kafka", 2.0), sample("Kafka", 4.0), sample("Millstream", 1.0), sample("Millstream", 1.5)])
     plot = ratios("A < B", chosen)
     assert plot == ratios("A < B", chosen)
     drawn = ElementTree.fromstring(plot)

@@ -9,11 +9,11 @@ from builders.batches import batch, numbered_batch
 from builders.partitions import NODE_ID
 from builders.requests import RawPeer
 from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
-from penstock.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from penstock.model.errors import ErrorCode
-from penstock.storage.disk import Space
-from penstock.storage.local_disk import LocalDisk
-from penstock.testing.simulated_disk import SPACE_BYTES
+from millstream.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millstream.model.errors import ErrorCode
+from millstream.storage.disk import Space
+from millstream.storage.local_disk import LocalDisk
+from millstream.testing.simulated_disk import SPACE_BYTES
 
 NO_OPERATIONS = -(2**31)
 

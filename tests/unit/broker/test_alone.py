@@ -7,7 +7,7 @@ import pytest
 
 from builders.partitions import NODE_ID
 from builders.served import ServedBroker, serve
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 ACL_FILTER = {
     "resource_type_filter": 1,

@@ -7,7 +7,7 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

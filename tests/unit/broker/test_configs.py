@@ -7,10 +7,10 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
-from penstock.broker.shown_settings import ShownSetting, Source
-from penstock.groups.settings import GroupSettings
-from penstock.model.errors import ErrorCode
-from penstock.partition.setting_table import TABLE, Kind
+from millstream.broker.shown_settings import ShownSetting, Source
+from millstream.groups.settings import GroupSettings
+from millstream.model.errors import ErrorCode
+from millstream.partition.setting_table import TABLE, Kind
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 AT_START = (

@@ -10,19 +10,19 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
-from penstock.broker.connection import FRAME_SILENCE_S, PENDING_MAX
-from penstock.broker.listener import Listener
-from penstock.broker.memory import Memory
-from penstock.broker.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
-from penstock.broker.request import Handler, Later, Request, Result, Work
-from penstock.broker.table import Right, Row, Table
-from penstock.model.network import Listening
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.local_part import LocalPart
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.wire.framing import SIZE, read_correlation_id
-from penstock.wire.malformed import MalformedError
+from millstream.broker.connection import FRAME_SILENCE_S, PENDING_MAX
+from millstream.broker.listener import Listener
+from millstream.broker.memory import Memory
+from millstream.broker.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
+from millstream.broker.request import Handler, Later, Request, Result, Work
+from millstream.broker.table import Right, Row, Table
+from millstream.model.network import Listening
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.local_part import LocalPart
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.wire.framing import SIZE, read_correlation_id
+from millstream.wire.malformed import MalformedError
 
 LIMIT_BYTES = 300_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import HOST, ServedBroker, serve
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 GROUP = "readers"
 MEMBER = "member-1"

@@ -7,9 +7,9 @@ import pytest
 from builders.batches import batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve
-from penstock.model.errors import ErrorCode
-from penstock.storage.store import FlushPolicy
-from penstock.wire.reader import Fields
+from millstream.model.errors import ErrorCode
+from millstream.storage.store import FlushPolicy
+from millstream.wire.reader import Fields
 
 EVERY_VERSION = range(3)
 

@@ -10,14 +10,14 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
-from penstock.broker.memory import Memory
-from penstock.broker.reading import Reading
-from penstock.broker.request import Later
-from penstock.model.errors import ErrorCode
-from penstock.records.batch import decode_batches
-from penstock.storage.local_disk import LocalDisk, LocalFile
-from penstock.storage.store import FlushPolicy
-from penstock.wire.fetch import FetchPartition
+from millstream.broker.memory import Memory
+from millstream.broker.reading import Reading
+from millstream.broker.request import Later
+from millstream.model.errors import ErrorCode
+from millstream.records.batch import decode_batches
+from millstream.storage.local_disk import LocalDisk, LocalFile
+from millstream.storage.store import FlushPolicy
+from millstream.wire.fetch import FetchPartition
 
 EVERY_VERSION = range(4, 19)
 LONG_MS = 50_000

@@ -9,13 +9,13 @@ import pytest
 from builders.batches import numbered_batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref
-from penstock.broker.reading import NEAR_RATIO
-from penstock.catalog.catalog import Topic
-from penstock.model.file_part import FilePlace
-from penstock.records.batch import decode_batches
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.local_part import LocalPart
-from penstock.wire.fetch import FLEXIBLE_FROM, Fetched, FetchPartition
+from millstream.broker.reading import NEAR_RATIO
+from millstream.catalog.catalog import Topic
+from millstream.model.file_part import FilePlace
+from millstream.records.batch import decode_batches
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.local_part import LocalPart
+from millstream.wire.fetch import FLEXIBLE_FROM, Fetched, FetchPartition
 
 EVERY_VERSION = range(4, 19)
 HERE = "this machine"

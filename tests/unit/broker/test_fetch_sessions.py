@@ -7,13 +7,13 @@ import pytest
 
 from builders.batches import batch
 from builders.served import ServedBroker, fetch, produce, serve
-from penstock.broker.fetch_sessions import UNUSED_S, FetchSessions, Session
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.testing.simulated_clock import ManualClock
-from penstock.wire.fetch import Fetched, FetchPartition, FetchRequest
-from penstock.wire.fetch_client import FetchResponse
-from penstock.wire.topic_ref import TopicRef
+from millstream.broker.fetch_sessions import UNUSED_S, FetchSessions, Session
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.testing.simulated_clock import ManualClock
+from millstream.wire.fetch import Fetched, FetchPartition, FetchRequest
+from millstream.wire.fetch_client import FetchResponse
+from millstream.wire.topic_ref import TopicRef
 
 VERSIONS = [7, 11, 12, 13, 18]
 
@@ -153,7 +153,7 @@ def test_a_full_cache_refuses_new_sessions_until_an_old_one_is_unused() -> None:
     assert cache.begin() is not None
     assert len(cache.sessions) == 3
     assert old[1] is not None
-    with pytest.raises(PenstockError, match="FETCH_SESSION_ID_NOT_FOUND"):
+    with pytest.raises(MillstreamError, match="FETCH_SESSION_ID_NOT_FOUND"):
         cache.sessions.go_on(asking(session_id=old[1].id, epoch=1), uses_ids=False)
 
 

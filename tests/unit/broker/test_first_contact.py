@@ -7,11 +7,11 @@ import pytest
 
 from builders.requests import framed
 from builders.served import CLUSTER, HOST, ServedBroker, serve
-from penstock.model.errors import ErrorCode
-from penstock.model.roles import Role
-from penstock.wire.framing import read_correlation_id
-from penstock.wire.messages import read_response
-from penstock.wire.schema import load
+from millstream.model.errors import ErrorCode
+from millstream.model.roles import Role
+from millstream.wire.framing import read_correlation_id
+from millstream.wire.messages import read_response
+from millstream.wire.schema import load
 
 SERVED = {
     0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4), 22: (0, 6), 23: (2, 4),

@@ -1,7 +1,7 @@
 """Mutated requests against the real dispatch table: whatever comes is answered or cut off, quickly, and leaves nothing.
 
-Runs for a few seconds over the same seeds every time; PENSTOCK_FUZZ_SECONDS makes it longer, and then it begins at
-PENSTOCK_FUZZ_SEED or at a seed of its own choice. A failure names its seed.
+Runs for a few seconds over the same seeds every time; MILLSTREAM_FUZZ_SECONDS makes it longer, and then it begins at
+MILLSTREAM_FUZZ_SEED or at a seed of its own choice. A failure names its seed.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
-from penstock.broker.connection import Connection
-from penstock.wire.fetch import FetchPartition
-from penstock.wire.fetch_client import write_fetch_request
-from penstock.wire.framing import SIZE
-from penstock.wire.produce import write_produce_request
+from millstream.broker.connection import Connection
+from millstream.wire.fetch import FetchPartition
+from millstream.wire.fetch_client import write_fetch_request
+from millstream.wire.framing import SIZE
+from millstream.wire.produce import write_produce_request
 
-SECONDS = float(os.environ.get("PENSTOCK_FUZZ_SECONDS", "3"))
+SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "3"))
 FIRST_SEED = int(
-    os.environ.get("PENSTOCK_FUZZ_SEED", Random().randrange(2**32) if "PENSTOCK_FUZZ_SECONDS" in os.environ else 1)
+    os.environ.get("MILLSTREAM_FUZZ_SEED", Random().randrange(2**32) if "MILLSTREAM_FUZZ_SECONDS" in os.environ else 1)
 )
 SLOWEST_S = 10.0
 """No frame may hold the loop for long; generous, because test machines are busy."""
@@ -134,7 +134,7 @@ def feed(connection: Connection, data: bytes) -> None:
 
 async def attack(broker: ServedBroker, seed: int, frames: list[bytes]) -> float:
     """One connection with a few mutated frames; gives the longest time that one of them held the loop."""
-    random = Random(f"penstock/fuzz/{seed}")
+    random = Random(f"millstream/fuzz/{seed}")
     connection, transport, slowest = Connection(broker.listener.shared), Sink(), 0.0
     connection.connection_made(transport)
     for _ in range(random.randint(1, 5)):

@@ -8,12 +8,12 @@ import pytest
 
 from builders.requests import RawPeer, request_frame
 from builders.served import HOST, LONG_S, ServedBroker, serve
-from penstock.groups.coordinator import TOPIC
-from penstock.groups.settings import GroupSettings
-from penstock.model.errors import ErrorCode
-from penstock.wire.framing import read_response_header
-from penstock.wire.messages import read_response
-from penstock.wire.schema import load
+from millstream.groups.coordinator import TOPIC
+from millstream.groups.settings import GroupSettings
+from millstream.model.errors import ErrorCode
+from millstream.wire.framing import read_response_header
+from millstream.wire.messages import read_response
+from millstream.wire.schema import load
 
 GROUP = "readers"
 

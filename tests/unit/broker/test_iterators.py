@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from builders.batches import batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
-from penstock.broker.handlers import group_members
-from penstock.broker.handlers.iter import WAIT_S_MAX
-from penstock.broker.iterators_seen import TOKEN_BYTES_MAX, Seal
-from penstock.broker.memory import OUTGOING_BYTES_MAX
-from penstock.groups.settings import GroupSettings
-from penstock.model.errors import ErrorCode
-from penstock.records.batch import decode_batches
+from millstream.broker.handlers import group_members
+from millstream.broker.handlers.iter import WAIT_S_MAX
+from millstream.broker.iterators_seen import TOKEN_BYTES_MAX, Seal
+from millstream.broker.memory import OUTGOING_BYTES_MAX
+from millstream.groups.settings import GroupSettings
+from millstream.model.errors import ErrorCode
+from millstream.records.batch import decode_batches
 
 IN_FLIGHT_MS = 30_000
 BIG = b"x" * 100_000

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from builders.served import ServedBroker, serve
-from penstock.broker.groups_seen import Groups
-from penstock.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
-from penstock.broker.handlers.delete_groups import DeleteGroupsHandler
-from penstock.broker.handlers.describe_groups import DescribeGroupsHandler
-from penstock.broker.request import Request, Result, Work
-from penstock.wire.messages import write_request
+from millstream.broker.groups_seen import Groups
+from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
+from millstream.broker.handlers.delete_groups import DeleteGroupsHandler
+from millstream.broker.handlers.describe_groups import DescribeGroupsHandler
+from millstream.broker.request import Request, Result, Work
+from millstream.wire.messages import write_request
 
 NAMES = [f"group-{number}" for number in range(100)]
 Handler = Callable[[Groups], Callable[[Request], Result]]

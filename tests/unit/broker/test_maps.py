@@ -7,8 +7,8 @@ import pytest
 
 from builders.partitions import NODE_ID
 from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
-from penstock.model.errors import ErrorCode
-from penstock.model.services import NO_PORT, Service
+from millstream.model.errors import ErrorCode
+from millstream.model.services import NO_PORT, Service
 
 MAPS = ("ServiceMap", "BackupMap")
 

@@ -8,15 +8,15 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, in_simulation, request_frame
-from penstock.broker.listener import Listener
-from penstock.broker.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
-from penstock.broker.progress import STALL_S
-from penstock.broker.request import Request, Result
-from penstock.broker.table import Right, Row, Table
-from penstock.model.limits import REQUEST_BYTES_MAX
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.wire.framing import SIZE, read_correlation_id
+from millstream.broker.listener import Listener
+from millstream.broker.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
+from millstream.broker.progress import STALL_S
+from millstream.broker.request import Request, Result
+from millstream.broker.table import Right, Row, Table
+from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.wire.framing import SIZE, read_correlation_id
 
 LIMIT_BYTES = 300_000
 MEMORY_BYTES = 8_000_000

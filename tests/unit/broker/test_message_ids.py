@@ -12,14 +12,14 @@ from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import RawPeer, request_frame
 from builders.served import ServedBroker, produce, puts, serve, until
-from penstock.model.errors import ErrorCode
-from penstock.model.message_id import EPOCH_MAX, MadeId
-from penstock.partition.partition import Partition
-from penstock.records.header import MADE_IDS, OWN_IDS, read_header
-from penstock.storage.store import FlushPolicy
-from penstock.wire.framing import read_response_header
-from penstock.wire.produce import ProduceResult
-from penstock.wire.puts import parse_puts_response, write_puts_request
+from millstream.model.errors import ErrorCode
+from millstream.model.message_id import EPOCH_MAX, MadeId
+from millstream.partition.partition import Partition
+from millstream.records.header import MADE_IDS, OWN_IDS, read_header
+from millstream.storage.store import FlushPolicy
+from millstream.wire.framing import read_response_header
+from millstream.wire.produce import ProduceResult
+from millstream.wire.puts import parse_puts_response, write_puts_request
 
 DUPLICATE = ErrorCode.DUPLICATE_MESSAGE_ID.number
 INVALID_ID = ErrorCode.INVALID_MESSAGE_ID.number
@@ -109,7 +109,7 @@ def test_a_first_place_is_told_when_that_copy_is_durable_and_not_before(tmp_path
     ("ids", "in_records", "problem"),
     [
         ([b"a", b"a"], [b"a", b"a"], "records 0 and 1"),
-        ([b"a"], [b"b"], "penstock.id"),
+        ([b"a"], [b"b"], "millstream.id"),
         ([b"a"], [b"a", b"b"], "2 records have 1 message ids"),
         ([], [b"a"], "1 records have 0 message ids"),
         ([b""], [b""], "empty"),

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from builders.served import CLUSTER, HOST, ServedBroker, serve
-from penstock.broker.handlers.metadata import CREATED_MAX, SLICE
-from penstock.model.errors import ErrorCode
-from penstock.model.names import NO_TOPIC_ID
+from millstream.broker.handlers.metadata import CREATED_MAX, SLICE
+from millstream.model.errors import ErrorCode
+from millstream.model.names import NO_TOPIC_ID
 
 EVERY_VERSION = range(14)
 

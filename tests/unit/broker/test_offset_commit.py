@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from builders.served import ServedBroker, produce, serve, topic_ref
-from penstock.catalog.catalog import Topic
-from penstock.model.errors import ErrorCode
-from penstock.model.names import NO_TOPIC_ID
-from penstock.storage.store import FlushPolicy
+from millstream.catalog.catalog import Topic
+from millstream.model.errors import ErrorCode
+from millstream.model.names import NO_TOPIC_ID
+from millstream.storage.store import FlushPolicy
 
 GROUP = "readers"
 UNKNOWN_ID = UUID(int=7)

@@ -8,8 +8,8 @@ import pytest
 
 from builders.requests import request_frame
 from builders.served import ServedBroker, serve
-from penstock.model.errors import ErrorCode
-from penstock.wire.messages import ELEMENTS_MAX
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import ELEMENTS_MAX
 
 MANY_FROM, IDS_FROM = 8, 10
 TOPIC_ID = UUID(int=7)

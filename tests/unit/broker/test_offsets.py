@@ -10,15 +10,15 @@ import pytest
 from builders.batches import SOME_TIME_MS, batch
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
-from penstock.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
-from penstock.broker.request import Request, Work
-from penstock.model.errors import ErrorCode
-from penstock.model.limits import PARTITIONS_PER_TOPIC_MAX
-from penstock.partition.partition import Partition
-from penstock.partition.times import FoundOffset
-from penstock.wire.fetch import FetchPartition
-from penstock.wire.fetch_client import write_fetch_request
-from penstock.wire.messages import read_response, write_request
+from millstream.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
+from millstream.broker.request import Request, Work
+from millstream.model.errors import ErrorCode
+from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
+from millstream.partition.partition import Partition
+from millstream.partition.times import FoundOffset
+from millstream.wire.fetch import FetchPartition
+from millstream.wire.fetch_client import write_fetch_request
+from millstream.wire.messages import read_response, write_request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 

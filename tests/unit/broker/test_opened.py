@@ -9,17 +9,17 @@ from builders.batches import SOME_TIME_MS, batch
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
-from penstock.broker.appending import Appending
-from penstock.broker.handlers.produce import ProduceHandler
-from penstock.broker.request import Request, Work
-from penstock.model.errors import ErrorCode
-from penstock.partition.opened import Opener
-from penstock.records.batch import encode_batch, seal
-from penstock.records.compression import Compression
-from penstock.records.header import HEADER_BYTES, BatchHeader, read_header
-from penstock.records.record import Record
-from penstock.storage.store import FlushPolicy
-from penstock.wire.produce import parse_produce_response, write_produce_request
+from millstream.broker.appending import Appending
+from millstream.broker.handlers.produce import ProduceHandler
+from millstream.broker.request import Request, Work
+from millstream.model.errors import ErrorCode
+from millstream.partition.opened import Opener
+from millstream.records.batch import encode_batch, seal
+from millstream.records.compression import Compression
+from millstream.records.header import HEADER_BYTES, BatchHeader, read_header
+from millstream.records.record import Record
+from millstream.storage.store import FlushPolicy
+from millstream.wire.produce import parse_produce_response, write_produce_request
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

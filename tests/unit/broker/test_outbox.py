@@ -10,11 +10,11 @@ import pytest
 import uvloop
 
 from builders.partitions import InlineWorkers
-from penstock.broker.memory import Memory
-from penstock.broker.outbox import COLD_BYTES, HIGH_WATER_BYTES, Outbox
-from penstock.storage.local_disk import LocalDisk, LocalFile
-from penstock.storage.local_part import LocalPart
-from penstock.wire.framing import Buffer, Piece, frame_response
+from millstream.broker.memory import Memory
+from millstream.broker.outbox import COLD_BYTES, HIGH_WATER_BYTES, Outbox
+from millstream.storage.local_disk import LocalDisk, LocalFile
+from millstream.storage.local_part import LocalPart
+from millstream.wire.framing import Buffer, Piece, frame_response
 
 TIMEOUT_S = 30
 

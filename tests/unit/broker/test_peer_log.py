@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from penstock.broker.peer_log import LINES_MAX, PEERS_MAX, QUIET_S, PeerLog
-from penstock.testing.simulated_clock import ManualClock
+from millstream.broker.peer_log import LINES_MAX, PEERS_MAX, QUIET_S, PeerLog
+from millstream.testing.simulated_clock import ManualClock
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -12,15 +12,15 @@ from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
-from penstock.broker.appending import Deadlines, Waiting
-from penstock.broker.handlers import produce as produce_handler
-from penstock.broker.request import Later
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.appended import Appended
-from penstock.storage.commit import Commit
-from penstock.storage.store import FlushPolicy
-from penstock.wire.framing import read_correlation_id
-from penstock.wire.produce import (
+from millstream.broker.appending import Deadlines, Waiting
+from millstream.broker.handlers import produce as produce_handler
+from millstream.broker.request import Later
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.appended import Appended
+from millstream.storage.commit import Commit
+from millstream.storage.store import FlushPolicy
+from millstream.wire.framing import read_correlation_id
+from millstream.wire.produce import (
     ProduceResult,
     parse_produce_response,
     write_produce_request,
@@ -73,7 +73,7 @@ def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp
         assert partition is not None
         waiting, results = Waiting(write_produce_response, 9, Deadlines()), list[ProduceResult]()
         waiting.results.append(("events", results))
-        for error in (None, PenstockError(ErrorCode.KAFKA_STORAGE_ERROR), None):
+        for error in (None, MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR), None):
             flush = Commit()
             flush.settle(error)
             waiting.add(results, partition, Appended(0, 0, flush, False), -1)

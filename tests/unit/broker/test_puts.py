@@ -9,9 +9,9 @@ from builders.batches import batch
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, puts, serve
-from penstock.model.errors import ErrorCode
-from penstock.storage.store import FlushPolicy
-from penstock.wire.puts import BY_HASH, parse_puts_response, write_puts_request
+from millstream.model.errors import ErrorCode
+from millstream.storage.store import FlushPolicy
+from millstream.wire.puts import BY_HASH, parse_puts_response, write_puts_request
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.ALWAYS])

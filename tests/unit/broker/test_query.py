@@ -5,15 +5,15 @@ import json
 from pathlib import Path
 
 from builders.served import ServedBroker, serve
-from penstock.broker.handlers.query import QueryHandler
-from penstock.broker.request import Request, Work
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode
-from penstock.model.workers import ThreadWorkers
-from penstock.wire.messages import read_response, write_request
-from penstock.wire.reader import Fields
+from millstream.broker.handlers.query import QueryHandler
+from millstream.broker.request import Request, Work
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode
+from millstream.model.workers import ThreadWorkers
+from millstream.wire.messages import read_response, write_request
+from millstream.wire.reader import Fields
 
 
 async def answered(handler: QueryHandler, **fields: object) -> Fields:

@@ -9,9 +9,9 @@ import pytest
 from builders.batches import batch
 from builders.requests import RawPeer, request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve
-from penstock.model.errors import ErrorCode
-from penstock.model.roles import PRODUCER_GROUP_MAX, Role
-from penstock.wire.messages import write_request
+from millstream.model.errors import ErrorCode
+from millstream.model.roles import PRODUCER_GROUP_MAX, Role
+from millstream.wire.messages import write_request
 
 GROUP = {"group_id": "g", "member_id": "m"}
 CLIENT = {"group_id": "g", "client_id": "c"}

@@ -8,8 +8,8 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
-from penstock.model.errors import ErrorCode
-from penstock.partition.setting_table import TABLE
+from millstream.model.errors import ErrorCode
+from millstream.partition.setting_table import TABLE
 
 
 def wanted(name: str = "events", partitions: int = 1, replication_factor: int = 1, **more: Any) -> dict[str, Any]:

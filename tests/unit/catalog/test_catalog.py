@@ -7,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from penstock.catalog.catalog import SECRET_BYTES, Catalog, Placement, TopicState, readable_time, time_ms
-from penstock.catalog.memory import MemoryCatalog
-from penstock.catalog.producer_ids import ProducerIds
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
-from penstock.model.names import PartitionKey
-from penstock.model.workers import ThreadWorkers
+from millstream.catalog.catalog import SECRET_BYTES, Catalog, Placement, TopicState, readable_time, time_ms
+from millstream.catalog.memory import MemoryCatalog
+from millstream.catalog.producer_ids import ProducerIds
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
+from millstream.model.names import PartitionKey
+from millstream.model.workers import ThreadWorkers
 
 Story = Callable[[Catalog, Callable[[], Awaitable[Catalog]]], Awaitable[None]]
 """What happens to an open catalog, and how to get it again after a crash of the broker."""
@@ -60,7 +60,7 @@ def tell(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story], No
     return lambda story: asyncio.run(kind(story))
 
 
-def _refuses(code: ErrorCode, error: pytest.ExceptionInfo[PenstockError]) -> None:
+def _refuses(code: ErrorCode, error: pytest.ExceptionInfo[MillstreamError]) -> None:
     assert error.value.code is code
 
 
@@ -85,7 +85,7 @@ def test_a_topic_is_there_with_all_its_parts_after_a_restart(tell: Callable[[Sto
 def test_a_name_is_taken_until_its_topic_is_being_deleted(tell: Callable[[Story], None]) -> None:
     async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
         first = await catalog.create_topic("orders", 1, {}, [[1]])
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.create_topic("orders", 1, {}, [[1]])
         _refuses(ErrorCode.TOPIC_ALREADY_EXISTS, error)
         await catalog.delete_topic(first.topic_id)
@@ -101,7 +101,7 @@ def test_concurrent_creates_of_one_name_give_one_topic(tell: Callable[[Story], N
     async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
         attempts = [catalog.create_topic("orders", 1, {}, [[1]]) for _ in range(5)]
         results = await asyncio.gather(*attempts, return_exceptions=True)
-        assert sum(isinstance(result, PenstockError) for result in results) == 4
+        assert sum(isinstance(result, MillstreamError) for result in results) == 4
         assert len(await catalog.topics()) == 1
 
     tell(story)
@@ -115,7 +115,7 @@ def test_a_deleted_topic_is_gone_once_it_is_forgotten(tell: Callable[[Story], No
         await catalog.delete_topic(topic.topic_id)
         assert [found.state for found in await catalog.topics()] == [TopicState.DELETING]
         for change in (catalog.delete_topic, catalog.set_ready):
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await change(topic.topic_id)
             _refuses(ErrorCode.UNKNOWN_TOPIC_ID, error)
         await catalog.forget_topic(topic.topic_id)
@@ -206,7 +206,7 @@ def test_only_a_ready_topic_grows_or_changes(tell: Callable[[Story], None], stat
             catalog.finish_growth(topic_id),
             catalog.abandon_growth(topic_id),
         ):
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await change
             _refuses(ErrorCode.UNKNOWN_TOPIC_ID, error)
         catalog = await again()
@@ -220,7 +220,7 @@ def test_new_partitions_that_do_not_fit_together_are_refused(tell: Callable[[Sto
     async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
         topic = await catalog.create_topic("orders", 1, {}, [[1]])
         await catalog.set_ready(topic.topic_id)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.begin_growth(topic.topic_id, [[1], nodes])
         _refuses(ErrorCode.INVALID_REPLICA_ASSIGNMENT, error)
         assert _numbers(await catalog.placements()) == [0]
@@ -241,7 +241,7 @@ def test_a_topic_that_does_not_fit_together_is_refused(
     tell: Callable[[Story], None], partitions: int, replicas: list[list[int]], code: ErrorCode
 ) -> None:
     async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.create_topic("orders", partitions, {}, replicas)
         _refuses(code, error)
         assert await catalog.topics() == []
@@ -300,7 +300,7 @@ def test_a_placement_that_makes_no_sense_is_refused(
     async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
         await catalog.create_topic("orders", 1, {}, [[1]])
         (seen,) = await catalog.begin_leadership(1)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.change_placement(Placement(**{**seen._asdict(), **change}))
         _refuses(code, error)
         assert await catalog.placements() == [seen]
@@ -357,7 +357,7 @@ def test_no_producer_is_given_an_id_that_writers_make_for_themselves(tell: Calla
         await catalog.next_producer_ids(FIRST_SELF_NAMED_PRODUCER - 6, 1)
         ids = ProducerIds(catalog, 1, block=4)
         assert await ids.next() == FIRST_SELF_NAMED_PRODUCER - 6
-        with pytest.raises(PenstockError, match="not given out") as error:
+        with pytest.raises(MillstreamError, match="not given out") as error:
             await asyncio.gather(*(ids.next() for _ in range(4)))
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 

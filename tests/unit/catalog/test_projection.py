@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
-from penstock.catalog.projection_memory import MemoryGroupTables
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.names import PartitionKey
-from penstock.model.workers import ThreadWorkers
+from millstream.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
+from millstream.catalog.projection_memory import MemoryGroupTables
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.names import PartitionKey
+from millstream.model.workers import ThreadWorkers
 
 KEY = PartitionKey(UUID(int=9), 3)
 MEMBER = MemberRow("member-1", None, "client", "/host", {"events": (0, 1)})

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalog.queries import ANSWER_BYTES_MAX, ROWS_MAX
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.workers import ThreadWorkers
+from millstream.catalog.queries import ANSWER_BYTES_MAX, ROWS_MAX
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.workers import ThreadWorkers
 
 LONG_MS = 10_000
 COUNTING = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n{bound}) SELECT {what} FROM n"
@@ -70,7 +70,7 @@ def test_rows_come_as_json(tmp_path: Path) -> None:
 )
 def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.query(sql, 10, LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
         assert "queries only read" in error.value.detail
@@ -92,7 +92,7 @@ def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> No
 def test_no_query_reads_what_brokers_keep_secret(sql: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
         await catalog.secret("iterators")
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.query(sql, 10, LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
 
@@ -114,7 +114,7 @@ def test_no_query_reads_what_brokers_keep_secret(sql: str, tmp_path: Path) -> No
 )
 def test_a_bad_query_is_told_what_is_wrong_with_it(sql: str, said: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.query(sql, 10, LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
         assert said in error.value.detail
@@ -126,7 +126,7 @@ def test_a_query_ends_when_its_time_is_over(tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
         endless = [catalog.query(counting("count(*)"), 10, 50) for _ in range(3)]
         for ended in await asyncio.gather(*endless, return_exceptions=True):
-            assert isinstance(ended, PenstockError)
+            assert isinstance(ended, MillstreamError)
             assert ended.code is ErrorCode.REQUEST_TIMED_OUT
         assert (await catalog.query("SELECT 1", 10, LONG_MS)).rows == ("[1]",)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalog.producer_ids import ProducerIds
-from penstock.catalog.projection import GroupRow, MemberRow, OffsetPlace, OffsetRow, ShardRows
-from penstock.catalog.schema import MIGRATIONS
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import PartitionKey
-from penstock.model.workers import ThreadWorkers
+from millstream.catalog.producer_ids import ProducerIds
+from millstream.catalog.projection import GroupRow, MemberRow, OffsetPlace, OffsetRow, ShardRows
+from millstream.catalog.schema import MIGRATIONS
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import PartitionKey
+from millstream.model.workers import ThreadWorkers
 
 
 def _with_workers(work: Callable[[Callable[[], SqliteCatalog]], Awaitable[None]], path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_second_owner_is_refused_until_the_first_is_gone(tmp_path: Path) -> No
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         first, second = new(), new()
         await first.open()
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await second.open()
         assert error.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
         await first.close()
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, spoil
     spoil(path)
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await new().open()
         assert error.value.code is ErrorCode.CATALOG_REFUSED
 
@@ -151,7 +151,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         await catalog.open()
         await catalog.close()
         _execute(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-        with pytest.raises(PenstockError, match=f"schema version {len(MIGRATIONS) + 1}") as error:
+        with pytest.raises(MillstreamError, match=f"schema version {len(MIGRATIONS) + 1}") as error:
             await new().open()
         assert error.value.code is ErrorCode.CATALOG_REFUSED
 
@@ -195,7 +195,7 @@ def test_a_transaction_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None
 def test_after_close_calls_are_refused(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await catalog.topics()
         assert error.value.code is ErrorCode.SHUTTING_DOWN
 
@@ -209,7 +209,7 @@ def test_a_failing_database_is_an_error_of_the_table(tmp_path: Path) -> None:
         catalog = new()
         await catalog.open()
         _execute(path, "DROP TABLE producers")
-        with pytest.raises(PenstockError, match="producers") as error:
+        with pytest.raises(MillstreamError, match="producers") as error:
             await catalog.next_producer_ids(10, 1)
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         await catalog.create_topic("orders", 1, {}, [[1]])  # The failed transaction was rolled back and holds nothing.

@@ -12,16 +12,16 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from penstock import __version__
-from penstock.cli.commands import app
-from penstock.cli.get import Printer
-from penstock.cli.output import text_or_base64
-from penstock.node import serve as node_serve
-from penstock.node.settings import FIELDS, Settings
-from penstock.records.record import Record
+from millstream import __version__
+from millstream.cli.commands import app
+from millstream.cli.get import Printer
+from millstream.cli.output import text_or_base64
+from millstream.node import serve as node_serve
+from millstream.node.settings import FIELDS, Settings
+from millstream.records.record import Record
 
 NOBODY = "127.0.0.1:1"
-COMMAND = f"{sys.executable} -m penstock.cli"
+COMMAND = f"{sys.executable} -m millstream.cli"
 CLIENT_COMMANDS = [
     ("topic", "list"),
     ("topic", "create", "t"),
@@ -55,11 +55,11 @@ GROUPS = ("topic", "bench", "group", "config", "cluster", "context", "pipeline")
 
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", "/nowhere/at/all")
+    monkeypatch.setenv("MILLSTREAM_CLIENT_CONFIG", "/nowhere/at/all")
     for name in (
-        "PENSTOCK_BOOTSTRAP",
-        "PENSTOCK_CONTEXT",
-        "PENSTOCK_CONFIG",
+        "MILLSTREAM_BOOTSTRAP",
+        "MILLSTREAM_CONTEXT",
+        "MILLSTREAM_CONFIG",
         *(field.variable for field in FIELDS.values()),
     ):
         monkeypatch.delenv(name, raising=False)
@@ -77,7 +77,7 @@ def shell(line: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_version_is_told() -> None:
-    assert run("--version") == (0, f"penstock {__version__}\n", "")
+    assert run("--version") == (0, f"millstream {__version__}\n", "")
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), *((name,) for name in GROUPS), *CLIENT_COMMANDS])
@@ -108,7 +108,7 @@ def test_without_a_broker_a_command_says_what_to_do_and_exits_with_5(command: tu
     code, _, errors = run(*command, "--bootstrap", NOBODY)
     assert code == 5
     assert f"{NOBODY} cannot be reached: connection refused" in errors
-    assert "penstock serve" in errors
+    assert "millstream serve" in errors
     assert "Traceback" not in errors
 
 
@@ -118,7 +118,7 @@ def test_programs_get_the_same_as_json(command: tuple[str, ...]) -> None:
     assert code == 5
     document = json.loads(errors)
     assert document["error"] == "NETWORK_EXCEPTION"
-    assert "penstock serve" in document["hint"]
+    assert "millstream serve" in document["hint"]
 
 
 @pytest.mark.parametrize(("seeds", "each"), [(1, "1"), (2, "0.5")])
@@ -132,7 +132,7 @@ def test_silent_brokers_share_the_time_and_it_is_told_in_round_numbers(seeds: in
 
 
 def test_the_bootstrap_list_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:2")
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:2")
     code, _, errors = run("topic", "list")
     assert code == 5
     assert "127.0.0.1:2 " in errors
@@ -141,7 +141,7 @@ def test_the_bootstrap_list_can_come_from_the_environment(monkeypatch: pytest.Mo
 def test_info_tells_about_this_machine_without_a_broker() -> None:
     code, output, _ = run("info", "--json", "--bootstrap", NOBODY)
     document = json.loads(output)
-    assert document["local"]["penstock"] == __version__
+    assert document["local"]["millstream"] == __version__
     assert isinstance(document["local"]["codec_compiled"], bool)
     assert document["broker"]["error"] == "NETWORK_EXCEPTION"
     assert code == 5
@@ -218,10 +218,10 @@ def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, 
 @pytest.mark.parametrize(
     ("arguments", "named", "helping"),
     [
-        (("topic", "create", "a", "--partitions", "0"), "--partitions", "penstock topic create --help"),
-        (("topic", "create"), "TOPIC", "penstock topic create --help"),
-        (("topic", "crate", "a"), "crate", "penstock topic --help"),
-        (("get", "t", "--colour", "red"), "--colour", "penstock get --help"),
+        (("topic", "create", "a", "--partitions", "0"), "--partitions", "millstream topic create --help"),
+        (("topic", "create"), "TOPIC", "millstream topic create --help"),
+        (("topic", "crate", "a"), "crate", "millstream topic --help"),
+        (("get", "t", "--colour", "red"), "--colour", "millstream get --help"),
         (("topic", "list", "--context", "nowhere"), "nowhere", ""),
         (("get", "t", "--from", "yesterday"), "--from", ""),
     ],
@@ -273,7 +273,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 
 def test_serve_hands_its_flags_to_the_broker(given: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_NODE_ID", "7")
+    monkeypatch.setenv("MILLSTREAM_NODE_ID", "7")
     flags = ("--data", "a,b", "--kafka-port", "0", "--flush", "os", "--retention-ms", "1h", "--auto-create", "no")
     code, _, errors = run("serve", *flags)
     assert (code, errors) == (0, "")
@@ -284,7 +284,7 @@ def test_serve_hands_its_flags_to_the_broker(given: list[Settings], monkeypatch:
 
 
 def test_serve_reads_a_settings_file(given: list[Settings], tmp_path: Path) -> None:
-    file = tmp_path / "penstock.toml"
+    file = tmp_path / "millstream.toml"
     file.write_text('flush = "interval"\nkafka_port = 1234\n')
     assert run("serve", "--config", str(file), "--kafka-port", "4321")[0] == 0
     assert (given[0].flush, given[0].kafka_port) == ("interval", 4321)
@@ -318,8 +318,8 @@ def test_every_setting_of_the_broker_has_a_flag(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_command_line_loads_nothing_it_does_not_need() -> None:
-    heavy = ["penstock.sdk", "penstock.broker", "kafka", "rich", "uvloop", "cramjam", "sqlite3"]
-    program = f"import sys, penstock.cli.commands; print([name for name in {heavy} if name in sys.modules])"
+    heavy = ["millstream.sdk", "millstream.broker", "kafka", "rich", "uvloop", "cramjam", "sqlite3"]
+    program = f"import sys, millstream.cli.commands; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "[]\n"
 
@@ -380,7 +380,7 @@ def test_bytes_are_text_or_base64(data: bytes | None, expected: dict[str, str | 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
 def test_a_command_without_an_output_is_refused_before_it_does_anything(command: tuple[str, ...]) -> None:
     ended = shell(f"{COMMAND} {' '.join(command)} --bootstrap {NOBODY} >&-")
-    assert (ended.returncode, ended.stderr) == (1, "penstock: standard output is closed; nothing was done\n")
+    assert (ended.returncode, ended.stderr) == (1, "millstream: standard output is closed; nothing was done\n")
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
@@ -393,14 +393,14 @@ def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
     program = (
-        "from penstock.cli import commands, main\n"
+        "from millstream.cli import commands, main\n"
         "def broken(**given): raise LookupError('unforeseen')\n"
         "commands.app = broken\n"
         "main.main()\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"PENSTOCK_DEBUG": debug}
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={"MILLSTREAM_DEBUG": debug}
     )
     assert ended.returncode == 70
-    assert "penstock: this is a bug: LookupError: unforeseen\n" in ended.stderr
+    assert "millstream: this is a bug: LookupError: unforeseen\n" in ended.stderr
     assert ("Traceback" in ended.stderr) == bool(debug)

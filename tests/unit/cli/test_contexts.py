@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import contexts
-from penstock.cli.commands import app
-from penstock.model.errors import PenstockError
+from millstream.cli import contexts
+from millstream.cli.commands import app
+from millstream.model.errors import MillstreamError
 
 
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("PENSTOCK_BOOTSTRAP", "PENSTOCK_CONTEXT"):
+    for name in ("MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "not yet there" / "config.toml"
-    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", str(path))
+    monkeypatch.setenv("MILLSTREAM_CLIENT_CONFIG", str(path))
     return path
 
 
@@ -70,10 +70,10 @@ def test_the_flag_beats_the_environment_and_that_the_context(monkeypatch: pytest
     told("context", "set", "other", "-b", "127.0.0.1:3")
     told("context", "set", "third", "-b", "127.0.0.1:4")
     assert "127.0.0.1:2" in asked()
-    monkeypatch.setenv("PENSTOCK_CONTEXT", "other")
+    monkeypatch.setenv("MILLSTREAM_CONTEXT", "other")
     assert "127.0.0.1:3" in asked()
     assert "127.0.0.1:4" in asked("--context", "third")
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:5")
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:5")
     assert "127.0.0.1:5" in asked("--context", "third")
     assert "127.0.0.1:6" in asked("--context", "third", "--bootstrap", "127.0.0.1:6")
 
@@ -139,7 +139,7 @@ def test_a_current_context_that_is_not_there_is_shown_and_can_be_mended(file: Pa
         code, _, errors = run(*command)
         assert code == 2
         assert "the current context 'gone' is not in the file" in errors
-        assert "penstock context use NAME" in errors
+        assert "millstream context use NAME" in errors
         assert "--context" not in errors
     assert "127.0.0.1:2" in asked("--context", "a")
     assert json.loads(told("context", "list", "--json")) == [
@@ -183,10 +183,10 @@ def test_a_file_that_is_a_link_stays_one(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("home", "expected"),
-    [("/settings", "/settings/penstock/config.toml"), ("relative", "/me/.config/penstock/config.toml")],
+    [("/settings", "/settings/millstream/config.toml"), ("relative", "/me/.config/millstream/config.toml")],
 )
 def test_the_file_is_where_the_user_keeps_settings(monkeypatch: pytest.MonkeyPatch, home: str, expected: str) -> None:
-    monkeypatch.delenv("PENSTOCK_CLIENT_CONFIG")
+    monkeypatch.delenv("MILLSTREAM_CLIENT_CONFIG")
     monkeypatch.setenv("HOME", "/me")
     monkeypatch.setenv("XDG_CONFIG_HOME", home)
     assert str(contexts.file_path()) == expected
@@ -200,5 +200,5 @@ def test_names_and_brokers_survive_being_written() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", 'a"b', "a\nb", "x" * 65])
 def test_a_name_that_could_not_be_typed_is_refused(name: str) -> None:
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillstreamError):
         contexts.Contexts().with_context(name, "h:1")

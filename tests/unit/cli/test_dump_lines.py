@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.dump_lines import (
+from millstream.cli.dump_lines import (
     Where,
     batch_json,
     batch_line,
@@ -17,9 +17,9 @@ from penstock.cli.dump_lines import (
     record_json,
     record_line,
 )
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.header import BatchHeader, read_header
-from penstock.records.record import Record
+from millstream.records.batch import decode_batch, encode_batch
+from millstream.records.header import BatchHeader, read_header
+from millstream.records.record import Record
 
 WHERE = Where("orders", 3)
 PLAIN = read_header(encode_batch([b"v"], timestamps=0))

@@ -13,19 +13,19 @@ from typer.testing import CliRunner
 
 from builders.batches import batch
 from builders.logs import append_durably, key, open_store, run
-from penstock.cli import dump_offline
-from penstock.cli.commands import app
-from penstock.cli.dump_account import Account, Printer, Wanted
-from penstock.cli.dump_lines import Where
-from penstock.cli.dump_offline import Log, examine, find_logs
-from penstock.cli.failures import EXIT_DAMAGED
-from penstock.records.batch import encode_batch, seal
-from penstock.records.header import HEADER_BYTES, read_header, stamp
-from penstock.storage import exchange, sealed
-from penstock.storage.index import SparseIndex
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.log import LogSettings
-from penstock.storage.segment import SegmentState
+from millstream.cli import dump_offline
+from millstream.cli.commands import app
+from millstream.cli.dump_account import Account, Printer, Wanted
+from millstream.cli.dump_lines import Where
+from millstream.cli.dump_offline import Log, examine, find_logs
+from millstream.cli.failures import EXIT_DAMAGED
+from millstream.records.batch import encode_batch, seal
+from millstream.records.header import HEADER_BYTES, read_header, stamp
+from millstream.storage import exchange, sealed
+from millstream.storage.index import SparseIndex
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.log import LogSettings
+from millstream.storage.segment import SegmentState
 
 EVERYTHING = Wanted(0, 2**63 - 1)
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=128)

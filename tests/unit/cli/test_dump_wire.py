@@ -3,12 +3,12 @@
 import pytest
 
 from builders.scripted_broker import Scene, play
-from penstock.cli.dump_account import Account, Printer
-from penstock.cli.dump_lines import format_for
-from penstock.cli.dump_wire import Wire
-from penstock.cli.positions import Latest, parse_position
-from penstock.records.batch import encode_batch
-from penstock.records.header import stamp
+from millstream.cli.dump_account import Account, Printer
+from millstream.cli.dump_lines import format_for
+from millstream.cli.dump_wire import Wire
+from millstream.cli.positions import Latest, parse_position
+from millstream.records.batch import encode_batch
+from millstream.records.header import stamp
 
 
 async def dump(

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.group_moves import Shift, parse_target
-from penstock.cli.group_progress import Bounds, Move, Progress, clamped, progress, total_lag
-from penstock.cli.positions import Beginning, Latest, Offset, Time
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.group_answers import CommittedOffset, GroupMember
+from millstream.cli.group_moves import Shift, parse_target
+from millstream.cli.group_progress import Bounds, Move, Progress, clamped, progress, total_lag
+from millstream.cli.positions import Beginning, Latest, Offset, Time
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.group_answers import CommittedOffset, GroupMember
 
 WHERE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -35,7 +35,7 @@ def test_a_place_is_read_and_a_sign_makes_it_a_shift(text: str, expected: object
 
 @pytest.mark.parametrize("text", ["", "-", "+", "--5", "-5m", "+x", "1e3"])
 def test_what_is_no_place_is_told_what_would_be_one(text: str) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         parse_target(text, NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "+N or -N" in caught.value.detail

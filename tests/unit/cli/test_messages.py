@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import messages
-from penstock.cli.json_lines import parse_line
-from penstock.cli.messages import (
+from millstream.cli import messages
+from millstream.cli.json_lines import parse_line
+from millstream.cli.messages import (
     BadMessageError,
     Message,
     Portion,
@@ -17,7 +17,7 @@ from penstock.cli.messages import (
     lines_as_they_come,
     messages_of,
 )
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def plain(line: bytes) -> Message:
@@ -53,7 +53,7 @@ def test_a_line_is_handed_on_before_the_next_is_there() -> None:
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         list(lines_as_they_come("here", lambda size: bytes(size)))
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -72,7 +72,7 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["missing", "directory"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, what: str) -> None:
     path = str(tmp_path / "missing") if what == "missing" else str(tmp_path)
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         list(messages_of([path], plain, whole=False))
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert path in caught.value.detail

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.cli.failures import explain
-from penstock.cli.nearest import nearest_names
-from penstock.cli.output import CELL_MAX, counted, print_line, print_note, print_table, printable, shown_size
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.cli.failures import explain
+from millstream.cli.nearest import nearest_names
+from millstream.cli.output import CELL_MAX, counted, print_line, print_note, print_table, printable, shown_size
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_only_to_be_read_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_error_sends_nothing_to_the_terminal_but_text(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    explain(PenstockError(ErrorCode.UNKNOWN_SERVER_ERROR, f"it says {HOSTILE}"), as_json)
+    explain(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, f"it says {HOSTILE}"), as_json)
     told = capsys.readouterr().err
     assert "\x1b" not in told
     assert "[red]b[/red] :smile:" in told

@@ -1,4 +1,4 @@
-"""`penstock pipeline` as far as it can be seen without Spark."""
+"""`millstream pipeline` as far as it can be seen without Spark."""
 
 import json
 import subprocess
@@ -11,20 +11,20 @@ import pytest
 from pyspark import SparkContext
 from typer.testing import CliRunner
 
-from penstock.cli import pipeline, pipeline_archive, spark
-from penstock.cli.commands import app
-from penstock.cli.pipeline_archive import ArchiveView
-from penstock.cli.pipeline_view import View
-from penstock.spark.archive import Progress
-from penstock.spark.pipelines.templates import TEMPLATES
-from penstock.spark.pipelines.watching import QueryState
+from millstream.cli import pipeline, pipeline_archive, spark
+from millstream.cli.commands import app
+from millstream.cli.pipeline_archive import ArchiveView
+from millstream.cli.pipeline_view import View
+from millstream.spark.archive import Progress
+from millstream.spark.pipelines.templates import TEMPLATES
+from millstream.spark.pipelines.watching import QueryState
 
 
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", "/nowhere/at/all")
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:1")  # The command sets it; afterwards it is as it was.
+    monkeypatch.setenv("MILLSTREAM_CLIENT_CONFIG", "/nowhere/at/all")
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:1")  # The command sets it; afterwards it is as it was.
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -112,9 +112,9 @@ def test_what_cannot_be_run_is_said_before_spark_is_started(
 
 def test_a_log_that_cannot_be_written_is_named() -> None:
     Path("a.py").write_text("")
-    words = [sys.executable, "-m", "penstock.cli", "pipeline", "run", "a.py", "--log", "none/spark.log"]
+    words = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "a.py", "--log", "none/spark.log"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "penstock: none/spark.log: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (1, "millstream: none/spark.log: No such file or directory\n")
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(spark, "find_spec", lambda name: None)
     code, _, errors = run("run", "a.py")
     assert code == 8
-    assert "pip install 'penstock[spark]'" in errors
+    assert "pip install 'millstream[spark]'" in errors
 
 
 @pytest.mark.parametrize("name", ["a.py", "spark-pipeline.yml"])
@@ -185,4 +185,4 @@ def test_without_java_it_says_what_to_install(name: str, monkeypatch: pytest.Mon
     Path(name).write_text("")
     code, _, errors = run("run", name)
     assert code == 8
-    assert 'pip install "penstock[spark-java]"' in errors
+    assert 'pip install "millstream[spark-java]"' in errors

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import gateway
-from penstock.cli.commands import app
-from penstock.gateway.settings import Settings
+from millstream.cli import gateway
+from millstream.cli.commands import app
+from millstream.gateway.settings import Settings
 
 LINES: list[tuple[Sequence[str], Settings | None]] = [
     ((), Settings()),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import serve
-from penstock.cli.commands import app
-from penstock.node.settings import Settings
+from millstream.cli import serve
+from millstream.cli.commands import app
+from millstream.node.settings import Settings
 
 PLAIN: list[Sequence[str]] = [
     (),
@@ -67,9 +67,9 @@ def test_whatever_wants_an_explanation_is_left_to_typer(arguments: Sequence[str]
 
 
 def test_a_settings_file_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "penstock.toml"
+    file = tmp_path / "millstream.toml"
     file.write_text("kafka_port = 7")
     plain = serve.plain_settings(["--config", str(file), "--host", "::1"])
     assert plain == Settings(kafka_port=7, host="::1")
-    monkeypatch.setenv("PENSTOCK_CONFIG", str(file))
+    monkeypatch.setenv("MILLSTREAM_CONFIG", str(file))
     assert serve.plain_settings(["--host", "::1"]) == plain == through_typer(["--host", "::1"], monkeypatch)

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from penstock.cli.positions import Beginning, Latest, Offset, Position, Time, parse_position
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.cli.positions import Beginning, Latest, Offset, Position, Time, parse_position
+from millstream.model.errors import ErrorCode, MillstreamError
 
 NOW_MS = 1_700_000_000_000
 
@@ -39,7 +39,7 @@ def test_a_time_without_a_zone_is_this_machines(text: str) -> None:
     "text", ["", "end", "-5", "1x", "@", "@x", "10 m", "2024-13-01", "٣", "0001-01-01T00:00x", "9" * 5000]
 )
 def test_what_is_no_place_is_refused_with_what_would_be(text: str) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         parse_position(text, "--to", NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "--to" in caught.value.detail
@@ -58,7 +58,7 @@ def test_what_is_no_place_is_refused_with_what_would_be(text: str) -> None:
     ],
 )
 def test_a_place_the_protocol_has_no_number_for_is_refused(text: str) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         parse_position(text, "--to", NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "--to" in caught.value.detail

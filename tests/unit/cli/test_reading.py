@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from builders.scripted_broker import Scene, play
-from penstock.cli.positions import parse_position
-from penstock.cli.reading import Reading, Select
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.record import Record
+from millstream.cli.positions import parse_position
+from millstream.cli.reading import Reading, Select
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.record import Record
 
 
 class Page:
@@ -160,7 +160,7 @@ def test_a_failure_of_one_partition_ends_the_reading(follow: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)[1].start = 5
         await scene.client().put("t", [b"a"], partition=1)
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await read(scene, Page(), "0", follow=follow)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -171,7 +171,7 @@ def test_a_place_before_the_beginning_is_an_error_that_says_where_it_begins() ->
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")[0].start = 5
         await scene.client().put("t", [b"a"])
-        with pytest.raises(PenstockError, match="has offset 5"):
+        with pytest.raises(MillstreamError, match="has offset 5"):
             await read(scene, Page(), "2")
 
     play(body)

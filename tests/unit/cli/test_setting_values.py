@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.cli.setting_values import read_settings
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.cli.setting_values import read_settings
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_durations_and_sizes_become_plain_numbers(text: str, name: str, value: s
     "texts", [["retention.ms"], ["=1"], ["retention.ms=soon"], ["segment.bytes=1 gallon"], ["a=1", "a=2"], ["a=\n"]]
 )
 def test_what_cannot_be_a_setting_is_named(texts: list[str]) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         read_settings(texts, "--setting")
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "--setting" in caught.value.detail

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from builders.scripted_broker import Late, Refuse, Scene, play
-from penstock.cli.messages import Message, Portion
-from penstock.cli.writing import Outcome, Stored, send, take_account
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import ID_HEADER
-from penstock.model.names import TopicPartition
-from penstock.sdk.producing._chunk import Chunk, Place, Receipt
-from penstock.sdk.producing.failures import OutcomeUnknownError
-from penstock.sdk.producing.options import Options
+from millstream.cli.messages import Message, Portion
+from millstream.cli.writing import Outcome, Stored, send, take_account
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import ID_HEADER
+from millstream.model.names import TopicPartition
+from millstream.sdk.producing._chunk import Chunk, Place, Receipt
+from millstream.sdk.producing.failures import OutcomeUnknownError
+from millstream.sdk.producing.options import Options
 
 
 def place(partition: int, offset: int) -> Place:
@@ -65,7 +65,7 @@ def test_of_a_portion_that_is_refused_in_part_the_first_message_is_named() -> No
         portion = Portion([Message(b"a", partition=0), Message(b"b", partition=1)], [(0, "here", 7)])
         outcomes = await sent(scene, portion.messages)
         stored = Stored("t", as_json=False, answered=True)
-        with pytest.raises(PenstockError, match="the first it concerns is line 7 of here") as caught:
+        with pytest.raises(MillstreamError, match="the first it concerns is line 7 of here") as caught:
             take_account(outcomes, portion, stored)
         assert caught.value.code is ErrorCode.INVALID_RECORD
         assert stored.so_far == "1 message was stored"
@@ -80,7 +80,7 @@ def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -
         scene.cluster.then("Produce", too_large, Late(0), too_large, too_large)
         portion = Portion([Message(b"%d" % number, partition=0) for number in range(4)], [(0, "here", 1)])
         stored = Stored("t", as_json=False, answered=True)
-        with pytest.raises(PenstockError, match="the first it concerns is line 3 of here") as caught:
+        with pytest.raises(MillstreamError, match="the first it concerns is line 3 of here") as caught:
             take_account(await sent(scene, portion.messages, in_order=True), portion, stored)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
         assert scene.cluster.topics["t"][0].values == [b"0", b"1"]
@@ -89,7 +89,7 @@ def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -
 
 
 def test_where_the_outcome_of_some_messages_is_unknown_that_is_what_is_told() -> None:
-    refused = PenstockError(ErrorCode.INVALID_RECORD, "refused")
+    refused = MillstreamError(ErrorCode.INVALID_RECORD, "refused")
     lost = OutcomeUnknownError(TopicPartition("t", 1), refused, unanswered=True)
     portion = Portion([Message(b"a"), Message(b"b"), Message(b"c")], [(0, "here", 1)])
     with pytest.raises(OutcomeUnknownError, match=r"the first it concerns is line 2 of here$"):
@@ -100,7 +100,7 @@ def test_an_unknown_partition_is_an_error_of_its_own() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         (outcome,) = await sent(scene, [Message(b"a", partition=9)])
-        assert isinstance(outcome, PenstockError)
+        assert isinstance(outcome, MillstreamError)
         assert "has no partition 9" in outcome.detail
 
     play(body)
@@ -109,9 +109,9 @@ def test_an_unknown_partition_is_an_error_of_its_own() -> None:
 def test_a_header_with_an_id_is_the_id_that_the_message_is_stored_under() -> None:
     async def body(scene: Scene) -> None:
         (outcome,) = await sent(scene, [Message(b"a", headers=((ID_HEADER, b"order-1"), ("h", b"1")))])
-        assert isinstance(outcome, PenstockError)  # These brokers keep no ids, and say so.
+        assert isinstance(outcome, MillstreamError)  # These brokers keep no ids, and say so.
         assert outcome.code is ErrorCode.UNSUPPORTED_VERSION
-        with pytest.raises(PenstockError, match="it is empty"):
+        with pytest.raises(MillstreamError, match="it is empty"):
             await sent(scene, [Message(b"a", headers=((ID_HEADER, None),))])
 
     play(body)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from penstock.gateway.budget import Budget, Share
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.gateway.budget import Budget, Share
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def test_what_is_too_much_beside_others_is_refused_until_they_give_back() -> None:
     budget = Budget(100)
     one, other = Share(budget), Share(budget)
     one.take(60)
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         other.take(41)
     assert caught.value.code is ErrorCode.GATEWAY_FULL
     other.take(40)

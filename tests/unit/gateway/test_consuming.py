@@ -10,13 +10,13 @@ import pytest
 
 from builders.gateway import Ground, with_clusters
 from builders.simulated_node import HOST
-from penstock.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
-from penstock.gateway.consuming import NOTHING, PARTITIONS_MAX, Polled, commit, poll
-from penstock.gateway.iterating import leave
-from penstock.gateway.reading import Limits
-from penstock.gateway.writing import Columns, write
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
+from millstream.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
+from millstream.gateway.consuming import NOTHING, PARTITIONS_MAX, Polled, commit, poll
+from millstream.gateway.iterating import leave
+from millstream.gateway.reading import Limits
+from millstream.gateway.writing import Columns, write
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def play(story: Callable[[Site], Awaitable[None]], partitions: int = 1) -> None:
     with_clusters(whole)
 
 
-def code_of(caught: "pytest.ExceptionInfo[PenstockError]") -> ErrorCode:
+def code_of(caught: "pytest.ExceptionInfo[MillstreamError]") -> ErrorCode:
     return caught.value.code
 
 
@@ -188,7 +188,7 @@ def test_what_a_dead_consumer_had_goes_to_another_after_its_session() -> None:
             seen += numbers(await site.poll("b"))
             await site.commit("b")
         assert sorted(seen) == list(range(20))
-        with pytest.raises(PenstockError) as unknown:
+        with pytest.raises(MillstreamError) as unknown:
             await site.commit("a")
         assert code_of(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -201,7 +201,7 @@ def test_a_consumer_that_leaves_has_its_partitions_go_to_others_at_once() -> Non
         await site.poll("a")
         await leave(site.gateways[1], GROUP, "a", 10.0)
         assert numbers(await site.poll("b")) == list(range(10))
-        with pytest.raises(PenstockError) as unknown:
+        with pytest.raises(MillstreamError) as unknown:
             await leave(site.gateways[0], GROUP, "a", 10.0)
         assert code_of(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -345,7 +345,7 @@ class Ledger:
     async def unless_unknown(self, work: Awaitable[T]) -> T | None:
         try:
             return await work
-        except PenstockError as error:
+        except MillstreamError as error:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
             return None
@@ -367,14 +367,14 @@ def test_nothing_is_lost_or_comes_again_after_a_commit_in_any_order_of_events(se
 
 def test_what_makes_no_sense_is_told_by_name() -> None:
     async def story(site: Site) -> None:
-        with pytest.raises(PenstockError, match="start"):
+        with pytest.raises(MillstreamError, match="start"):
             await site.poll(start="middle")
-        with pytest.raises(PenstockError, match="topic"):
+        with pytest.raises(MillstreamError, match="topic"):
             await poll(site.gateways[0], [], GROUP, "a", AT_ONCE)
-        with pytest.raises(PenstockError) as unknown:
+        with pytest.raises(MillstreamError) as unknown:
             await poll(site.gateways[0], ["missing"], GROUP, "a", AT_ONCE)
         assert code_of(unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(PenstockError) as nobody:
+        with pytest.raises(MillstreamError) as nobody:
             await site.commit("nobody")
         assert code_of(nobody) is ErrorCode.UNKNOWN_MEMBER_ID
 

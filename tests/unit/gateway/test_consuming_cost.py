@@ -7,14 +7,14 @@ import pytest
 
 from builders.gateway import Ground, with_clusters
 from builders.simulated_node import HOST
-from penstock.gateway.consuming import PARTITIONS_MAX, commit, poll
-from penstock.gateway.reading import Limits
-from penstock.gateway.writing import Columns, write
-from penstock.sdk.address import parse_bootstrap
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.aio.face import AsyncPortal
-from penstock.sdk.cluster import ConnectionSettings
-from penstock.sdk.home import Home
+from millstream.gateway.consuming import PARTITIONS_MAX, commit, poll
+from millstream.gateway.reading import Limits
+from millstream.gateway.writing import Columns, write
+from millstream.sdk.address import parse_bootstrap
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.aio.face import AsyncPortal
+from millstream.sdk.cluster import ConnectionSettings
+from millstream.sdk.home import Home
 
 TOPIC, NAMES = "orders", ("billing", "a")
 WARM = {"ApiVersions", "Info", "Role", "FindCoordinator", "Metadata"}

@@ -2,17 +2,17 @@
 
 import pytest
 
-from penstock.gateway.failures import STATUSES, FieldError, field_of, invalid, status_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.producing.failures import OutcomeUnknownError
+from millstream.gateway.failures import STATUSES, FieldError, field_of, invalid, status_of
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.producing.failures import OutcomeUnknownError
 
 
 @pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
 def test_every_row_of_the_error_table_has_its_statuses(code: ErrorCode) -> None:
     status = STATUSES[code]
     assert (status.http >= 400) == (status.grpc != 0) == (code is not ErrorCode.NONE)
-    assert status_of(PenstockError(code)) == status
+    assert status_of(MillstreamError(code)) == status
 
 
 def test_what_may_be_tried_again_as_it_is_does_not_blame_the_caller() -> None:
@@ -21,7 +21,7 @@ def test_what_may_be_tried_again_as_it_is_does_not_blame_the_caller() -> None:
 
 
 def test_a_write_whose_outcome_is_unknown_is_that_whatever_its_name() -> None:
-    cause = PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
+    cause = MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
     error = OutcomeUnknownError(TopicPartition("t", 0), cause, unanswered=False)
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (status_of(error).http, status_of(cause).http) == (504, 503)
@@ -30,5 +30,5 @@ def test_a_write_whose_outcome_is_unknown_is_that_whatever_its_name() -> None:
 def test_the_field_is_told_where_it_is_known() -> None:
     assert field_of(invalid("offset", "it is odd")) == "offset"
     assert field_of(FieldError(ErrorCode.INVALID_TOPIC, "no name", "name")) == "name"
-    assert field_of(PenstockError(ErrorCode.INVALID_TOPIC)) == "topic"
-    assert field_of(PenstockError(ErrorCode.SHUTTING_DOWN)) is None
+    assert field_of(MillstreamError(ErrorCode.INVALID_TOPIC)) == "topic"
+    assert field_of(MillstreamError(ErrorCode.SHUTTING_DOWN)) is None

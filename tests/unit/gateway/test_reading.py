@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from builders.gateway import Ground, with_clusters
-from penstock.gateway.reading import Limits, TopicReader, parse_places, parse_time_ms, place_text
-from penstock.gateway.writing import Columns, write
-from penstock.model.errors import PenstockError
+from millstream.gateway.reading import Limits, TopicReader, parse_places, parse_time_ms, place_text
+from millstream.gateway.writing import Columns, write
+from millstream.model.errors import MillstreamError
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_a_place_is_read_as_it_is_written(text: str, expected: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "0:1,0:2", "0:", "a", "1.5", "0:99999999999999999999", "²", str(2**63)])
 def test_what_is_no_place_is_refused_by_name(text: str) -> None:
-    with pytest.raises(PenstockError, match="offset: "):
+    with pytest.raises(MillstreamError, match="offset: "):
         parse_places(text)
 
 
@@ -39,7 +39,7 @@ def test_a_time_is_a_moment_or_an_age(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "1969-12-31T00:00:00Z", "99999999999999999999", "200s"])
 def test_what_is_no_time_is_refused_by_name(text: str) -> None:
-    with pytest.raises(PenstockError, match="when: "):
+    with pytest.raises(MillstreamError, match="when: "):
         parse_time_ms(text, 100_000, "when")
 
 
@@ -60,7 +60,7 @@ def test_all_partitions_are_read_from_where_the_caller_is() -> None:
         assert positions == {0: 1, 1: 2, 2: 0} == await reader.begin("latest")
         assert await reader.begin("1:1") == {0: 0, 1: 1, 2: 0}
         assert (await reader.read(positions, Limits(wait_s=0.1))).messages == []
-        with pytest.raises(PenstockError, match="3 partitions"):
+        with pytest.raises(MillstreamError, match="3 partitions"):
             await reader.begin("1")
 
     with_clusters(story)

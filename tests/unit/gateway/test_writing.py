@@ -1,8 +1,8 @@
 """Events are written, and each is told where it was stored or why it was not."""
 
 from builders.gateway import Ground, with_clusters
-from penstock.gateway.writing import Columns, Written, write, write_one
-from penstock.model.errors import ErrorCode
+from millstream.gateway.writing import Columns, Written, write, write_one
+from millstream.model.errors import ErrorCode
 
 
 def test_events_are_stored_in_order_and_their_places_and_ids_told() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from builders.group_machine import SESSION_MS, WALL_MS, Driver, offering, subscription
-from penstock.groups.answers import CommittedOffset, Offsets
-from penstock.groups.commands import FetchOffsets, OffsetToCommit
-from penstock.groups.settings import GroupSettings
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import CommittedOffset, Offsets
+from millstream.groups.commands import FetchOffsets, OffsetToCommit
+from millstream.groups.settings import GroupSettings
+from millstream.model.errors import ErrorCode
 
 
 def test_what_was_committed_is_found_again_with_everything_that_was_said() -> None:

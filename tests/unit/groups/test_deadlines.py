@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.groups.deadlines import Deadlines, Timer, TimerKind
+from millstream.groups.deadlines import Deadlines, Timer, TimerKind
 
 
 def timer(name: str) -> Timer:

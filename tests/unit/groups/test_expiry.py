@@ -3,9 +3,9 @@
 from typing import Any
 
 from builders.group_machine import SESSION_MS, Driver, offering, subscription
-from penstock.groups.context import LOOK_EVERY_MS
-from penstock.groups.machine import WORK_PER_TICK
-from penstock.groups.settings import DAY_MS
+from millstream.groups.context import LOOK_EVERY_MS
+from millstream.groups.machine import WORK_PER_TICK
+from millstream.groups.settings import DAY_MS
 
 RETENTION_MS = 2 * DAY_MS
 PATIENT_MS = 10 * RETENTION_MS

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from builders.group_site import EVENTS, GROUP, GroupSite, commit, run_groups, settled_member
-from penstock.catalog.projection import GroupRow, OffsetPlace, ShardRows
-from penstock.groups.answers import Done, Left, PartitionErrors
-from penstock.groups.commands import DeleteGroup, DeleteOffsets, Leave, LeavingMember
-from penstock.groups.projector import AT_ONCE_MAX
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.store import FlushPolicy
+from millstream.catalog.projection import GroupRow, OffsetPlace, ShardRows
+from millstream.groups.answers import Done, Left, PartitionErrors
+from millstream.groups.commands import DeleteGroup, DeleteOffsets, Leave, LeavingMember
+from millstream.groups.projector import AT_ONCE_MAX
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.store import FlushPolicy
 
 
 def offsets(site: GroupSite, group_id: str = GROUP) -> dict[int, int]:
@@ -36,7 +36,7 @@ def test_a_moment_after_a_commit_the_tables_have_it() -> None:
 
 
 def test_where_much_changes_the_tables_are_written_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.groups.projector.PERIOD_S_PER_CHANGE", 2.5)
+    monkeypatch.setattr("millstream.groups.projector.PERIOD_S_PER_CHANGE", 2.5)
 
     async def story(site: GroupSite) -> None:
         await site.commit(7)
@@ -160,7 +160,7 @@ def test_a_catalog_that_refuses_is_written_later() -> None:
         project = tables.project
 
         async def refuse(rows: object) -> None:
-            raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
+            raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
 
         tables.project = refuse  # type: ignore[method-assign]
         await site.commit(7)

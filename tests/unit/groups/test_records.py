@@ -5,9 +5,9 @@ from struct import pack
 import pytest
 
 from builders.group_machine import Driver
-from penstock.groups.answers import CommittedOffset
-from penstock.groups.effects import Record
-from penstock.groups.records import (
+from millstream.groups.answers import CommittedOffset
+from millstream.groups.effects import Record
+from millstream.groups.records import (
     NO_TOPIC,
     OffsetKey,
     StoredGroup,
@@ -23,7 +23,7 @@ from penstock.groups.records import (
     read_offset_key,
     subscribed_topics,
 )
-from penstock.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedError
 
 KEY = OffsetKey("billing", "orders", 3)
 COMMITTED = CommittedOffset(42, 7, "note", 1_700_000_000_000)

@@ -9,10 +9,10 @@ from builders.group_consumers import JOINING, Consumer, request
 from builders.group_machine import Driver, offering, subscription
 from builders.group_site import GroupSite, commit, join, run_groups, settled_member
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerHeartbeatAnswer, Joined, PartitionErrors, Synced
-from penstock.groups.commands import AssignedBytes
-from penstock.groups.sizes import ASSIGNED_BYTES_MAX, RECORD_BYTES_MAX, TOLD_BYTES_MAX
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerHeartbeatAnswer, Joined, PartitionErrors, Synced
+from millstream.groups.commands import AssignedBytes
+from millstream.groups.sizes import ASSIGNED_BYTES_MAX, RECORD_BYTES_MAX, TOLD_BYTES_MAX
+from millstream.model.errors import ErrorCode
 
 OK = ErrorCode.NONE
 MIB = 1024 * 1024

@@ -8,10 +8,10 @@ import pytest
 from builders.group_machine import Driver
 from builders.group_site import GroupSite, run_groups
 from builders.group_topics import Topics
-from penstock.groups.effects import Effects, Record
-from penstock.groups.loading import SLICE
-from penstock.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, Machine
-from penstock.model.errors import ErrorCode
+from millstream.groups.effects import Effects, Record
+from millstream.groups.loading import SLICE
+from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, Machine
+from millstream.model.errors import ErrorCode
 
 
 def with_offsets(groups: int, **settings: Any) -> Driver:

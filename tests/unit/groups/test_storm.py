@@ -3,9 +3,9 @@
 from random import Random
 
 from builders.group_machine import Driver, offering, subscription
-from penstock.groups.answers import Joined, Synced
-from penstock.groups.effects import Token
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, Synced
+from millstream.groups.effects import Token
+from millstream.model.errors import ErrorCode
 
 MEMBERS = 200
 SETTLED = 10

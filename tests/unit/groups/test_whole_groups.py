@@ -3,9 +3,9 @@
 import pytest
 
 from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from penstock.groups.answers import ConsumerGroupDescription, GroupDescription, GroupList, ListedGroup
-from penstock.groups.commands import DescribeConsumerGroup, ListGroups
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerGroupDescription, GroupDescription, GroupList, ListedGroup
+from millstream.groups.commands import DescribeConsumerGroup, ListGroups
+from millstream.model.errors import ErrorCode
 
 
 def in_all_states() -> Driver:

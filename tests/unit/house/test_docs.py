@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import failures, main
-from penstock.gateway.settings import TABLE as GATEWAY_TABLE
-from penstock.node.settings import TABLE, load
-from penstock.process import exits
-from penstock.process.settings import Table
+from millstream.cli import failures, main
+from millstream.gateway.settings import TABLE as GATEWAY_TABLE
+from millstream.node.settings import TABLE, load
+from millstream.process import exits
+from millstream.process.settings import Table
 
 ROOT = Path(__file__).parents[3]
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_every_exit_code_of_the_commands_is_documented() -> None:
 def test_the_log_says_what_the_page_about_disk_trouble_quotes() -> None:
     trouble = SERVE.partition("## When the disk is in trouble")[2].partition("\n## ")[0]
     quoted = set(re.findall(r"`((?:a|no|writes) [a-z ]+)`", trouble))
-    storage = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penstock/storage").glob("*.py"))
+    storage = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/millstream/storage").glob("*.py"))
     assert len(quoted) > 5
     assert [text for text in sorted(quoted) if f'"{text}' not in storage] == []
 
@@ -92,7 +92,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_metric_of_the_sdk_is_documented_and_no_other() -> None:
     page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8").partition("## Logs and metrics")[2]
     rows = re.findall(r"^\| (`.+?`) \|", page, flags=re.MULTILINE)
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penstock/sdk").rglob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/millstream/sdk").rglob("*.py"))
     used = set(re.findall(r'"((?:connections|requests|messages|bytes)_[a-z]+|request_seconds|retries)"', sources))
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == used
 
@@ -108,7 +108,7 @@ def test_every_page_and_every_example_is_in_the_index_of_guides() -> None:
 
 def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> None:
     page = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
-    broker = ROOT / "src" / "penstock" / "broker"
+    broker = ROOT / "src" / "millstream" / "broker"
     source = "".join(path.read_text(encoding="utf-8") for path in sorted(broker.glob("*apis.py")))
     documented = set(re.findall(r"^\| (\w+) \| (\d+)–(\d+)", page, flags=re.MULTILINE))
     kafkas = re.findall(r'Row\(\s*(\d{1,3}), "(\w+)", (\d+), (\d+)', source)

@@ -29,7 +29,7 @@ def test_a_method_takes_its_own_request_and_gives_its_own_response(contract: lis
     assert len({method.name for method in methods}) == len(methods)
     for method in methods:
         names = method.input_type, method.output_type
-        assert names == (f".penstock.v1.{method.name}Request", f".penstock.v1.{method.name}Response")
+        assert names == (f".millstream_api.v1.{method.name}Request", f".millstream_api.v1.{method.name}Response")
 
 
 def test_an_enum_begins_with_unspecified_and_its_values_with_its_name(contract: list[FileDescriptorProto]) -> None:

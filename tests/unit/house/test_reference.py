@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import millstream
 import reference
 
 LONG = "a" * 100
@@ -37,8 +37,8 @@ def test_a_signature_is_shown_as_it_is_called(source: str, expected: str, tmp_pa
 
 
 def test_what_the_package_names_lazily_is_what_it_names_to_tools_that_read_types() -> None:
-    tree = ast.parse(Path(penstock.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(millstream.__file__).read_text(encoding="utf-8"))
     imported = {
         name.asname: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names
     }
-    assert {name: home for name, home in imported.items() if name} == penstock._HOMES
+    assert {name: home for name, home in imported.items() if name} == millstream._HOMES

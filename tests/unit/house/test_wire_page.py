@@ -5,7 +5,7 @@ from pathlib import Path
 
 import wire_page
 from builders.served import ServedBroker, serve
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 PAGE = wire_page.PAGE.read_text(encoding="utf-8")
 HEADINGS = re.compile(r"^### (\w+) \((\d+), version (\d+)(?:–(\d+))?(?:, (producer|consumer)s)?\)$", flags=re.MULTILINE)

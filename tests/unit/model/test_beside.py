@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from penstock.model.workers import Beside
+from millstream.model.workers import Beside
 
 
 def test_results_and_failures_are_given_to_whoever_comes_for_them_as_often_as_it_does() -> None:

@@ -5,10 +5,10 @@ import pickle
 import pytest
 from kafka.errors import BrokerResponseError, for_code
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.cluster import UnreachableError
-from penstock.sdk.connection import ConnectionLostError
-from penstock.sdk.producing.failures import UnstoredError
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.cluster import UnreachableError
+from millstream.sdk.connection import ConnectionLostError
+from millstream.sdk.producing.failures import UnstoredError
 
 OWN_NUMBERS_BEGIN = 1000
 NAMED_OTHERWISE_BY_KAFKA_PYTHON = {
@@ -40,19 +40,19 @@ def test_every_row_says_what_it_means(row: ErrorCode) -> None:
 
 
 def test_an_error_without_detail_says_what_its_row_means() -> None:
-    error = PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS)
+    error = MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS)
     assert str(error) == "TOPIC_ALREADY_EXISTS: a topic of this name exists already"
 
 
 def test_a_number_nobody_knows_is_still_shown() -> None:
-    error = PenstockError.from_number(31999, "odd")
+    error = MillstreamError.from_number(31999, "odd")
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "31999" in str(error)
     assert "odd" in str(error)
 
 
 def test_a_known_number_keeps_the_peers_text() -> None:
-    error = PenstockError.from_number(3, "no topic 'x'")
+    error = MillstreamError.from_number(3, "no topic 'x'")
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert error.detail == "no topic 'x'"
 
@@ -60,15 +60,15 @@ def test_a_known_number_keeps_the_peers_text() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        PenstockError(ErrorCode.INVALID_TOPIC, "it is empty"),
-        PenstockError(ErrorCode.CLIENT_CLOSED),
-        UnreachableError([PenstockError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")]),
+        MillstreamError(ErrorCode.INVALID_TOPIC, "it is empty"),
+        MillstreamError(ErrorCode.CLIENT_CLOSED),
+        UnreachableError([MillstreamError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")]),
         ConnectionLostError(ErrorCode.REQUEST_TIMED_OUT, "no answer"),
-        UnstoredError([(3, PenstockError(ErrorCode.MESSAGE_TOO_LARGE, "too large"))]),
+        UnstoredError([(3, MillstreamError(ErrorCode.MESSAGE_TOO_LARGE, "too large"))]),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_says_what_it_is_and_travels_between_processes(error: PenstockError) -> None:
+def test_an_error_says_what_it_is_and_travels_between_processes(error: MillstreamError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert (copy.code, copy.detail, str(copy), repr(copy)) == (error.code, error.detail, str(error), repr(error))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import EPOCH_MAX, ID_BYTES_MAX, MadeId, as_message_id, parse_message_id
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import EPOCH_MAX, ID_BYTES_MAX, MadeId, as_message_id, parse_message_id
 
 int32s = st.integers(0, 2**31 - 1)
 made_ids = st.builds(MadeId, st.integers(0, 2**63 - 1), st.integers(0, EPOCH_MAX - 1), int32s, int32s, int32s)
@@ -28,7 +28,7 @@ def test_a_natural_id_is_taken_as_it_is(data: bytes) -> None:
 def test_what_begins_like_a_made_id_is_one_in_its_only_form_or_refused(data: bytes) -> None:
     try:
         parsed = parse_message_id(b"~" + data)
-    except PenstockError:
+    except MillstreamError:
         return
     assert isinstance(parsed, MadeId)
     assert parsed.encode() == b"~" + data
@@ -55,7 +55,7 @@ def test_what_begins_like_a_made_id_is_one_in_its_only_form_or_refused(data: byt
     ],
 )
 def test_what_is_no_id_is_refused_and_named(text: str) -> None:
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         as_message_id(text)
     assert refused.value.code is ErrorCode.INVALID_MESSAGE_ID
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TOPIC_NAME_MAX, TopicPartition, check_new_topic_name, check_topic_name
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TOPIC_NAME_MAX, TopicPartition, check_new_topic_name, check_topic_name
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "A.b_c-9", "...", "x" * TOPIC_NAME_MAX])
@@ -14,7 +14,7 @@ def test_a_legal_name_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "a\n", "a\x00", "x" * (TOPIC_NAME_MAX + 1)])
 def test_a_bad_name_is_refused_with_what_is_wrong(name: str) -> None:
-    with pytest.raises(PenstockError, match="topic name") as caught:
+    with pytest.raises(MillstreamError, match="topic name") as caught:
         check_topic_name(name)
     assert caught.value.code is ErrorCode.INVALID_TOPIC
     assert len(str(caught.value)) < 300
@@ -23,7 +23,7 @@ def test_a_bad_name_is_refused_with_what_is_wrong(name: str) -> None:
 @pytest.mark.parametrize("name", ["__consumer_offsets", "u.alice.orders", "__x"])
 def test_reserved_names_exist_but_cannot_be_made_by_users(name: str) -> None:
     check_topic_name(name)
-    with pytest.raises(PenstockError, match="reserved"):
+    with pytest.raises(MillstreamError, match="reserved"):
         check_new_topic_name(name)
 
 

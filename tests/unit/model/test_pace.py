@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.model.pace import LARGE_BYTES, WAKE_BYTES, Pace
+from millstream.model.pace import LARGE_BYTES, WAKE_BYTES, Pace
 
 
 class Receiver(asyncio.BufferedProtocol):

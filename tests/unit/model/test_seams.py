@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy, random_uuid
-from penstock.model.network import TcpNetwork
-from penstock.model.workers import ThreadWorkers
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy, random_uuid
+from millstream.model.network import TcpNetwork
+from millstream.model.workers import ThreadWorkers
 
 
 def test_the_monotonic_clock_never_goes_back() -> None:

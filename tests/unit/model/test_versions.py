@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.model.versions import work_together
+from millstream.model.versions import work_together
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.waiters import Waiters
+from millstream.model.waiters import Waiters
 
 
 def _waiting(offsets: list[int]) -> tuple[Waiters, list[int]]:

@@ -9,7 +9,7 @@ ROUNDS = 200
 
 PROGRAM = f"""
 import resource
-from penstock.node.allocator import keep_freed_memory
+from millstream.node.allocator import keep_freed_memory
 keep_freed_memory()
 bytearray({BUFFER_BYTES})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

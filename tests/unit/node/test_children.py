@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.node import children
-from penstock.node.children import Child
+from millstream.node import children
+from millstream.node.children import Child
 
 WAIT_S = 60.0
 

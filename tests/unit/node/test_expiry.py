@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from penstock.model.names import TopicPartition
-from penstock.node.settings import Settings
-from penstock.sdk.client import WireClient
-from penstock.sdk.requests import BEGINNING, LATEST
+from millstream.model.names import TopicPartition
+from millstream.node.settings import Settings
+from millstream.sdk.client import WireClient
+from millstream.sdk.requests import BEGINNING, LATEST
 
 HOUR_S = 3600
 ROUND_S = 60

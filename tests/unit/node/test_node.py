@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from penstock.catalog.sqlite import SqliteCatalog
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.network import TcpNetwork
-from penstock.model.workers import ThreadWorkers
-from penstock.node.node import Node, topic_defaults
-from penstock.node.settings import Settings
-from penstock.partition.settings import TopicSettings
-from penstock.storage.local_disk import LocalDisk
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.network import TcpNetwork
+from millstream.model.workers import ThreadWorkers
+from millstream.node.node import Node, topic_defaults
+from millstream.node.settings import Settings
+from millstream.partition.settings import TopicSettings
+from millstream.storage.local_disk import LocalDisk
 
 WAIT_S = 60.0
 
@@ -67,7 +67,7 @@ def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> 
 @pytest.mark.parametrize("taken", ["kafka_port", "operator_port"])
 def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: str) -> None:
     async def fail(node: Node) -> None:
-        with pytest.raises(PenstockError) as raised:
+        with pytest.raises(MillstreamError) as raised:
             await node.start()
         assert raised.value.code is ErrorCode.ADDRESS_UNAVAILABLE
 
@@ -81,7 +81,7 @@ def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: 
 
 def test_a_second_node_on_the_same_data_is_refused_until_the_first_has_stopped(tmp_path: Path) -> None:
     async def refused(node: Node) -> None:
-        with pytest.raises(PenstockError) as raised:
+        with pytest.raises(MillstreamError) as raised:
             await node.start()
         assert raised.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
 

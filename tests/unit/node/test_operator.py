@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.groups.coordinator import Figures
-from penstock.node.node import no_metrics
-from penstock.node.operator import Operator
-from penstock.testing.simulated_clock import ManualClock
+from millstream.groups.coordinator import Figures
+from millstream.node.node import no_metrics
+from millstream.node.operator import Operator
+from millstream.testing.simulated_clock import ManualClock
 
 NOW_S = 1_000.0
 
@@ -53,7 +53,7 @@ def test_health_counts_partitions_that_refuse_writes(logs: list[object], status:
     told = json.loads(answer.body)
     assert answer.status == 200
     assert (told["status"], told["partitions"], told["partitions_refusing_writes"]) == (status, len(logs), refusing)
-    assert f"\npenstock_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
+    assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
 
 
 def test_ready_is_said_only_while_it_is_true() -> None:

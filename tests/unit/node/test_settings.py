@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.node.settings import FIELDS, Settings, load
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.node.settings import FIELDS, Settings, load
 
 
 def refusal(**sources: object) -> str:
@@ -11,7 +11,7 @@ def refusal(**sources: object) -> str:
     flags = sources.get("flags", {})
     environment = sources.get("environment", {})
     config = sources.get("config")
-    with pytest.raises(PenstockError) as raised:
+    with pytest.raises(MillstreamError) as raised:
         load(flags, environment, config)  # type: ignore[arg-type]  # the sources are typed at each caller's literal
     assert raised.value.code is ErrorCode.INVALID_SETTING
     return raised.value.detail
@@ -23,13 +23,13 @@ def test_without_any_source_the_defaults_hold() -> None:
 
 def test_a_flag_wins_over_the_environment_which_wins_over_the_file() -> None:
     file = ("broker.toml", "kafka_port = 1\noperator_port = 1\nnode_id = 1\n")
-    environment = {"PENSTOCK_KAFKA_PORT": "2", "PENSTOCK_OPERATOR_PORT": "2"}
+    environment = {"MILLSTREAM_KAFKA_PORT": "2", "MILLSTREAM_OPERATOR_PORT": "2"}
     settings = load({"kafka_port": "3"}, environment, file)
     assert (settings.kafka_port, settings.operator_port, settings.node_id) == (3, 2, 1)
 
 
 def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
-    assert load({"kafka_port": None}, {"PENSTOCK_KAFKA_PORT": "2"}).kafka_port == 2
+    assert load({"kafka_port": None}, {"MILLSTREAM_KAFKA_PORT": "2"}).kafka_port == 2
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
     ],
 )
 def test_values_are_read_as_people_write_them(name: str, text: str, value: object) -> None:
-    variable = f"PENSTOCK_{name.upper()}"
+    variable = f"MILLSTREAM_{name.upper()}"
     assert getattr(load({}, {variable: text}), name) == value
     assert getattr(load({name: text}, {}), name) == value
     assert getattr(load({}, {}, ("f.toml", f"{name} = {text!r}")), name) == value
@@ -88,7 +88,7 @@ def test_the_file_may_use_values_of_toml() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_its_field_value_and_source(name: str, text: str, reason: str) -> None:
-    variable = f"PENSTOCK_{name.upper()}"
+    variable = f"MILLSTREAM_{name.upper()}"
     assert refusal(environment={variable: text}).startswith(
         f"{name} = {text!r} (environment variable {variable}): {reason}"
     )
@@ -112,9 +112,9 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_name() -> None:
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
-    told = refusal(environment={"PENSTOCK_RETENTION": "7d"})
-    assert told.startswith("there is no setting for the environment variable PENSTOCK_RETENTION; did you mean ")
-    assert "PENSTOCK_RETENTION_MS" in told or "PENSTOCK_RETENTION_BYTES" in told
+    told = refusal(environment={"MILLSTREAM_RETENTION": "7d"})
+    assert told.startswith("there is no setting for the environment variable MILLSTREAM_RETENTION; did you mean ")
+    assert "MILLSTREAM_RETENTION_MS" in told or "MILLSTREAM_RETENTION_BYTES" in told
 
 
 def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
@@ -122,12 +122,12 @@ def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
 
 
 def test_variables_of_clients_and_of_others_are_left_alone() -> None:
-    environment = {"PENSTOCK_BOOTSTRAP": "a:9092", "PENSTOCK_CONFIG": "f.toml", "HOME": "/", "KAFKA_PORT": "1"}
+    environment = {"MILLSTREAM_BOOTSTRAP": "a:9092", "MILLSTREAM_CONFIG": "f.toml", "HOME": "/", "KAFKA_PORT": "1"}
     assert load({}, environment) == Settings()
 
 
 def test_every_problem_is_told_at_once() -> None:
-    told = refusal(flags={"kafka_port": "x"}, environment={"PENSTOCK_FLUSH": "x"}, config=("f.toml", "zzzz = 1"))
+    told = refusal(flags={"kafka_port": "x"}, environment={"MILLSTREAM_FLUSH": "x"}, config=("f.toml", "zzzz = 1"))
     assert len(told.splitlines()) == 3
 
 

@@ -1,10 +1,10 @@
 """What clients are shown of what a broker was told."""
 
-from penstock.broker.shown_settings import ShownSetting, Source
-from penstock.groups.settings import GroupSettings
-from penstock.node.settings import FIELDS, Settings
-from penstock.node.shown import shown_settings
-from penstock.partition.setting_table import TABLE, Kind
+from millstream.broker.shown_settings import ShownSetting, Source
+from millstream.groups.settings import GroupSettings
+from millstream.node.settings import FIELDS, Settings
+from millstream.node.shown import shown_settings
+from millstream.partition.setting_table import TABLE, Kind
 
 
 def _shown(settings: Settings) -> dict[str, ShownSetting]:

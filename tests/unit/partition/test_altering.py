@@ -8,9 +8,9 @@ import pytest
 from builders.batches import batch
 from builders.partitions import Site, committed, read_all
 from builders.watched_catalog import watched_site
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
 
 
 def _get(partitions: Partitions, number: int = 0) -> Partition:
@@ -48,11 +48,11 @@ def test_messages_are_held_to_the_new_settings() -> None:
         partitions = await site.start()
         await partitions.create("orders")
         await partitions.alter("orders", _set(max_message_bytes="100"))
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await committed(_get(partitions), batch(b"x" * 200))
         assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
         await partitions.alter("orders", _set(min_insync_replicas="2"))
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await committed(_get(partitions), batch(b"x"))
         assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
         await partitions.alter("orders", _set(retention_ms="1000", segment_ms="1000"))
@@ -70,10 +70,10 @@ def test_a_bad_change_leaves_everything_as_it_was() -> None:
         partitions = await site.start(defaults={"max.compaction.lag.ms": "50"})
         topic = await partitions.create("orders", 1, {"retention.ms": "5000"})
         for bad in (_set(retention_ms="soon"), _set(colour="blue"), _set(min_compaction_lag_ms="51")):
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await partitions.alter("orders", bad)
             assert error.value.code is ErrorCode.INVALID_CONFIG
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.alter("unknown", _set())
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         only_asked = await partitions.alter("orders", _set(retention_ms="1"), validate_only=True)
@@ -110,7 +110,7 @@ def test_what_is_served_is_what_a_failing_catalog_has_kept(done: bool) -> None:
         if done:
             await partitions.alter("orders", _set(retention_ms="7000"))
         else:
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillstreamError):
                 await partitions.alter("orders", _set(retention_ms="7000"))
         served = _get(partitions).settings
         assert served.retention_ms == (7000 if done else 5000)

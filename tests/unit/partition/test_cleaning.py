@@ -8,11 +8,11 @@ import pytest
 
 from builders.batches import batch
 from builders.partitions import Site, SlowWorkers, committed, read_all
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition import state
-from penstock.partition.cleaning import Cleaning
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition import state
+from millstream.partition.cleaning import Cleaning
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "16384"}
 
@@ -181,11 +181,11 @@ def test_records_beyond_the_high_watermark_cannot_be_deleted() -> None:
         await partitions.create("events")
         (partition,) = partitions.of("events")
         await committed(partition, batch(b"a"))
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partition.delete_records(2)
         assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
         site.disk.is_full = True
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partition.delete_records(1)
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.is_full = False
@@ -206,7 +206,7 @@ def test_a_start_that_waits_while_the_topic_is_deleted_moves_nothing(caplog: pyt
             for _ in range(20):
                 await asyncio.sleep(0)
             assert partition.log.is_deleted
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await moving
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await deleting

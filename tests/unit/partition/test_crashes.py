@@ -9,11 +9,11 @@ import pytest
 
 from builders.batches import batch
 from builders.partitions import Site, committed, read_all
-from penstock.catalog.catalog import Catalog
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.catalog.catalog import Catalog
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 PRODUCER = 7
 
@@ -125,7 +125,7 @@ def test_after_a_failed_flush_a_retry_is_stored_once_whether_or_not_the_first_co
         partition = _orders(partitions)
         await committed(partition, _batch(0))
         site.disk.flush_error_chance = 1.0
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await committed(partition, _batch(1))
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.flush_error_chance = 0.0
@@ -152,7 +152,7 @@ async def _until_accepted(partition: Partition, number: int) -> int:
     while True:
         try:
             return await committed(partition, _batch(number))
-        except PenstockError as error:
+        except MillstreamError as error:
             if not error.code.retriable:
                 raise
             await asyncio.sleep(0.005)

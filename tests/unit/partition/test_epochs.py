@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.partition.epochs import EpochEnd, Epochs
-from penstock.partition.snapshot import SnapshotError
+from millstream.partition.epochs import EpochEnd, Epochs
+from millstream.partition.snapshot import SnapshotError
 
 
 def _history(*entries: tuple[int, int]) -> Epochs:

@@ -7,10 +7,10 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.partitions import Site, committed, read_all
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.appended import Appended
-from penstock.partition.partition import Partition
-from penstock.testing.simulated_disk import Operation
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.appended import Appended
+from millstream.partition.partition import Partition
+from millstream.testing.simulated_disk import Operation
 
 PRODUCER = 9
 
@@ -38,7 +38,7 @@ async def outcome(appended: Appended) -> ErrorCode | None:
     assert appended.committed is not None
     try:
         await appended.committed
-    except PenstockError as error:
+    except MillstreamError as error:
         return error.code
     return None
 
@@ -100,7 +100,7 @@ def test_a_producer_with_several_batches_in_a_round_keeps_its_order_and_is_known
         appended = [append_numbered(partition, sequence) for sequence in range(3)]
         again = append_numbered(partition, 2)
         assert (again.base_offset, again.duplicate) == (3, True)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             append_numbered(partition, 7)
         assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert [await outcome(one) for one in [*appended, again]] == [None] * 4
@@ -114,7 +114,7 @@ def test_a_round_that_is_lost_before_it_begins_is_told_to_all_who_wait() -> None
         partition = await made(site)
         waiting = append_numbered(partition, 0)
         refuse_segment_writes(site)
-        with pytest.raises(PenstockError, match="no space"):
+        with pytest.raises(MillstreamError, match="no space"):
             append_numbered(partition, 1)
         assert partition.log.end_offset == 1
         assert await outcome(waiting) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -9,11 +9,11 @@ import pytest
 from builders.batches import batch
 from builders.partitions import Site, check_in_step, committed, read_all
 from builders.watched_catalog import WatchedCatalog, watched_site
-from penstock.catalog.catalog import Catalog
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.catalog.catalog import Catalog
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 
 def _get(partitions: Partitions, number: int = 0) -> Partition:
@@ -67,7 +67,7 @@ def test_growth_that_cannot_be_is_refused_and_changes_nothing(
         partitions = await site.start(partitions_max=8)
         await partitions.create("orders", 3)
         await partitions.create("__hidden", internal=True)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.grow(name, count, validate_only=validate_only)
         assert error.value.code is code
         assert partitions.count == 4
@@ -186,7 +186,7 @@ def test_a_full_disk_fails_the_growth_and_the_topic_stays_as_it_was(first_refuse
         partitions = await site.start()
         await partitions.create("orders", 2)
         FullDisk(site, first_refused)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.grow("orders", 6)
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(partitions.of("orders")) == 2
@@ -210,7 +210,7 @@ def test_a_crash_before_a_failed_growth_is_cleaned_up_leaves_a_broker_that_start
         partitions = await site.start()
         await partitions.create("orders", 2)
         FullDisk(site, first_refused)
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await partitions.grow("orders", 6)
         site.disk.before = None
         partitions = await site.restart(killed=True)
@@ -238,7 +238,7 @@ def test_a_catalog_that_fails_during_a_growth_does_no_lasting_harm(
         if happened:
             assert (await partitions.grow("orders", 4)).partitions == 4
         else:
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await partitions.grow("orders", 4)
             assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(partitions.of("orders")) == (4 if happened else 2)

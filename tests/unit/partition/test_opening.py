@@ -6,14 +6,14 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.partitions import NODE_ID, Site, check_in_step, committed, read_all
-from penstock.catalog.catalog import Topic
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition import state
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.storage.log import Log, LogSettings
+from millstream.catalog.catalog import Topic
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition import state
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.storage.log import Log, LogSettings
 
 
 def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Partition:
@@ -62,7 +62,7 @@ async def _refused_start(site: Site, code: ErrorCode) -> None:
     """The start is refused as often as it is tried, and changes nothing."""
     before = await site.catalog.topics(), await site.catalog.placements()
     for _ in range(4):
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await site.start()
         assert error.value.code is code
         await site.stop()
@@ -134,7 +134,7 @@ def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served
         partitions = await site.start()
         assert await committed(_get(partitions, number=1), batch()) == 3
         assert len(await read_all(_get(partitions))) == 3
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             _get(partitions).append(memoryview(batch()))
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         await partitions.upkeep()
@@ -148,7 +148,7 @@ def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served
 
 def test_a_bad_default_setting_stops_the_start() -> None:
     async def story(site: Site) -> None:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await site.start(defaults={"retention.ms": "soon"})
         assert error.value.code is ErrorCode.INVALID_CONFIG
 

@@ -7,14 +7,14 @@ import pytest
 
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from builders.partitions import Site, committed, read_all
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
-from penstock.partition.epochs import EpochEnd
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.records.batch import encode_batch
-from penstock.records.header import read_header
-from penstock.storage.store import FlushPolicy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
+from millstream.partition.epochs import EpochEnd
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.records.batch import encode_batch
+from millstream.records.header import read_header
+from millstream.storage.store import FlushPolicy
 
 
 def _first(partitions: Partitions, topic: str = "orders") -> Partition:
@@ -95,10 +95,10 @@ def test_offsets_outside_the_log_are_out_of_range(offset: int) -> None:
     async def story(site: Site) -> None:
         partition = await _made(site)
         await committed(partition, numbered_batch(6))
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.read(offset, 1000)
         assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partition.read_cold(offset, 1000)
         assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -110,7 +110,7 @@ def test_a_refused_batch_leaves_log_and_producer_as_they_were() -> None:
         partition = await _made(site, max_message_bytes="300")
         await committed(partition, _idempotent(0))
         for bad in (damaged(_idempotent(1)), _idempotent(1, 100), _idempotent(2), batch(timestamp=2**60), b""):
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillstreamError):
                 partition.append(memoryview(bytearray(bad)))
         assert partition.log.end_offset == 1
         assert await committed(partition, _idempotent(1)) == 1
@@ -123,7 +123,7 @@ def test_a_log_that_refuses_leaves_the_producer_where_it_was() -> None:
         partition = await _made(site)
         await committed(partition, _idempotent(0))
         partition.log.broken = "the disk is full"
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.append(memoryview(_idempotent(1)))
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         partition.log.broken = None
@@ -169,7 +169,7 @@ def test_producers_are_known_after_a_restart(killed: bool, saved_at: int | None,
             (producer_id, 7, 2)
         ]
         assert [partition.append(memoryview(numbered(n))).base_offset for n in range(3)] == [0, 1, 2]
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.append(memoryview(numbered(4)))
         assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert await committed(partition, numbered(3)) == 3
@@ -256,7 +256,7 @@ def test_the_brokers_time_is_stored_and_told() -> None:
 def test_too_few_replicas_refuse_only_writes_that_want_all() -> None:
     async def story(site: Site) -> None:
         partition = await _made(site, min_insync_replicas="2")
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.append(memoryview(batch()))
         assert error.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
         assert partition.append(memoryview(batch()), acks=1).base_offset == 0
@@ -282,11 +282,11 @@ def test_of_a_quarantined_log_nothing_is_said_that_a_client_could_believe() -> N
         await committed(partition, batch())
         partition.log.quarantined = "a batch is damaged"
         for use in (lambda: partition.append(memoryview(batch())), lambda: partition.read(0, 1000)):
-            with pytest.raises(PenstockError, match="a batch is damaged") as error:
+            with pytest.raises(MillstreamError, match="a batch is damaged") as error:
                 use()
             assert error.value.code is ErrorCode.PARTITION_QUARANTINED
         for asked in (-1, -2, -3, 0):
-            with pytest.raises(PenstockError, match="a batch is damaged"):
+            with pytest.raises(MillstreamError, match="a batch is damaged"):
                 await partition.offset_for_time(asked)
 
     Site().run(story)
@@ -320,10 +320,10 @@ def test_closing_wakes_readers_and_refuses_everybody() -> None:
         partition.wait(10, lambda: woken.append("later"))
         assert woken == ["closed", "later"]
         for use in (lambda: partition.append(memoryview(batch())), lambda: partition.read(0, 1)):
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 use()
             assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await partition.offset_for_time(0)
 
     Site().run(story)
@@ -412,7 +412,7 @@ def test_a_client_with_another_leader_epoch_is_told(behind: int, code: ErrorCode
         if code is None:
             partition.check_leader_epoch(partition.leader_epoch)
             return
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.check_leader_epoch(partition.leader_epoch - behind)
         assert error.value.code is code
 
@@ -428,7 +428,7 @@ def test_retention_takes_old_messages_and_numbering_goes_on() -> None:
         partition.upkeep()
         assert partition.log.start_offset == 3
         assert [(r.offset, r.value) for r in await read_all(partition)] == [(3, b"young")]
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.read(2, 100)
         assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
         site.clock.turn(60_001)

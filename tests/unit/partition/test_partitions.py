@@ -10,14 +10,14 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.partitions import NODE_ID, Site, check_in_step, committed, read_all
-from penstock.catalog.catalog import Topic, TopicState
-from penstock.catalog.memory import MemoryCatalog
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import Operation
+from millstream.catalog.catalog import Topic, TopicState
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import Operation
 
 
 class Refusal:
@@ -45,7 +45,7 @@ class MoodyCatalog(MemoryCatalog):
     async def _mood(self, call: str, done: bool) -> None:
         if self.fails == (call, done):
             self.fails = None
-            raise PenstockError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
+            raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
 
     async def create_topic(self, name: str, partitions: int, settings: Mapping[str, str], replicas: Any) -> Topic:
         await self._mood("create_topic", False)
@@ -134,7 +134,7 @@ def test_of_those_who_create_one_name_at_once_one_makes_it() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         results = await asyncio.gather(*(partitions.create("orders") for _ in range(5)), return_exceptions=True)
-        codes = [result.code for result in results if isinstance(result, PenstockError)]
+        codes = [result.code for result in results if isinstance(result, MillstreamError)]
         assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
         await check_in_step(site, partitions)
 
@@ -148,7 +148,7 @@ def test_whoever_only_needs_a_topic_gets_the_one_that_is_there() -> None:
         assert len({topic.topic_id for topic in topics}) == 1
         assert await partitions.ensure("orders", 7) == topics[0]
         assert topics[0].partitions == 1
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.ensure("__secret")
         assert error.value.code is ErrorCode.INVALID_TOPIC
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(
     async def story(site: Site) -> None:
         partitions = await site.start(partitions_max=8)
         await partitions.create("there")
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.create(name, **options, validate_only=validate_only)
         assert error.value.code is code
         assert [topic.name for topic in partitions.topics()] == ["there"]
@@ -195,12 +195,12 @@ def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str,
         partitions = await site.start()
         await partitions.create(there)
         for validate_only in (True, False):
-            with pytest.raises(PenstockError, match=there) as error:
+            with pytest.raises(MillstreamError, match=there) as error:
                 await partitions.create(wanted, validate_only=validate_only)
             assert error.value.code is ErrorCode.INVALID_TOPIC
         await partitions.delete(there)
         results = await asyncio.gather(partitions.create(wanted), partitions.create(there), return_exceptions=True)
-        assert [isinstance(result, PenstockError) for result in results] == [False, True]
+        assert [isinstance(result, MillstreamError) for result in results] == [False, True]
         await check_in_step(site, partitions)
 
     Site().run(story)
@@ -227,12 +227,12 @@ def test_a_deleted_topic_is_gone_and_its_name_begins_anew() -> None:
         partition.wait(3, woken.set)
         await partitions.delete("orders")
         assert woken.is_set()
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             partition.append(memoryview(batch()))
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert partitions.get("orders", 0) is None
         assert partitions.get_by_id(old.topic_id, 0) is None
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.delete("orders")
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         new = await partitions.create("orders")
@@ -257,7 +257,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_half_done(what: st
         call.cancel()
         await asyncio.wait([call])
         if steps:  # The call had begun, so it is carried through; the next one waits until it is.
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await (partitions.create("orders") if what == "create" else partitions.delete("orders"))
             expected = ErrorCode.TOPIC_ALREADY_EXISTS if what == "create" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert error.value.code is expected
@@ -272,7 +272,7 @@ def test_a_full_disk_fails_the_creation_and_the_name_stays_free(first_refused: i
     async def story(site: Site) -> None:
         partitions = await site.start()
         Refusal(site, first_refused)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.create("orders", 3)
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.before = None
@@ -367,10 +367,10 @@ def test_closing_finishes_what_was_begun_and_takes_no_more() -> None:
         await asyncio.sleep(0)
         await partitions.close()
         assert (await begun).name == "orders"
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await partitions.create("bills")
         assert error.value.code is ErrorCode.SHUTTING_DOWN
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             _get(partitions).append(memoryview(batch()))
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await check_in_step(site, await site.restart())

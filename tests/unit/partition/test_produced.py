@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.produced import check_produced, stamp_append_time
-from penstock.partition.settings import TopicSettings
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.header import check, read_header
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.produced import check_produced, stamp_append_time
+from millstream.partition.settings import TopicSettings
+from millstream.records.batch import decode_batch, encode_batch
+from millstream.records.header import check, read_header
 
 Change = Callable[[bytearray], bytes | bytearray]
 
@@ -24,8 +24,8 @@ def _settings(**given_settings: str) -> TopicSettings:
 
 def _refused(
     records: bytes | bytearray, topic: TopicSettings | None = None, now_ms: int = SOME_TIME_MS
-) -> PenstockError:
-    with pytest.raises(PenstockError) as error:
+) -> MillstreamError:
+    with pytest.raises(MillstreamError) as error:
         check_produced(memoryview(records), topic or _settings(), now_ms)
     return error.value
 
@@ -190,5 +190,5 @@ def test_any_changed_header_byte_ends_in_an_error_of_the_table_or_is_one_the_bro
     try:
         check_produced(memoryview(records), _settings(), SOME_TIME_MS)
         assert before == value or stamped
-    except PenstockError:
+    except MillstreamError:
         assert before != value

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
-from penstock.partition.producers import (
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
+from millstream.partition.producers import (
     BATCHES_KEPT,
     PER_PARTITION_MIN,
     SEQUENCE_MAX,
@@ -14,7 +14,7 @@ from penstock.partition.producers import (
     Producers,
     StoredBatch,
 )
-from penstock.partition.snapshot import SnapshotError
+from millstream.partition.snapshot import SnapshotError
 
 
 class Writer:
@@ -38,7 +38,7 @@ class Writer:
         return base_offset
 
     def refused(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> ErrorCode:
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             self.append(producer_id, epoch, base_sequence, count)
         return error.value.code
 

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from builders.batches import numbered_batch
 from builders.partitions import Site, committed
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.partition import Partition
-from penstock.partition.stretches import read_stretch, read_stretch_cold
-from penstock.records.header import each_batch
-from penstock.storage.reader import Stretch
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.partition import Partition
+from millstream.partition.stretches import read_stretch, read_stretch_cold
+from millstream.records.header import each_batch
+from millstream.storage.reader import Stretch
 
 counts = st.lists(st.integers(1, 20), min_size=1, max_size=30)
 
@@ -75,7 +75,7 @@ def test_a_position_beyond_the_end_or_before_the_start_is_refused(cold: bool) ->
         partition = await filled(site, [5, 5])
         await partition.delete_records(5)
         for offset in (4, 11):
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 await stretch(partition, offset, 100, 100, cold=cold)
             assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

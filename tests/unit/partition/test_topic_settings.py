@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.setting_table import TABLE
-from penstock.partition.settings import TopicSettings, check
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.setting_table import TABLE
+from millstream.partition.settings import TopicSettings, check
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -54,7 +54,7 @@ def test_every_default_is_legal(name: str) -> None:
     ],
 )
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: str | None) -> None:
-    with pytest.raises(PenstockError, match=name) as error:
+    with pytest.raises(MillstreamError, match=name) as error:
         check({"retention.bytes": "5", name: value})
     assert error.value.code is ErrorCode.INVALID_CONFIG
     assert len(str(error.value)) < 1000
@@ -130,7 +130,7 @@ def test_the_level_is_that_of_the_compression_in_use(settings: dict[str, str], l
 def test_a_message_cannot_be_safe_from_compaction_for_longer_than_it_may_wait_for_it(
     settings: dict[str, str], defaults: dict[str, str]
 ) -> None:
-    with pytest.raises(PenstockError, match=r"min\.compaction\.lag\.ms: 10 is more than max\.compaction\.lag\.ms"):
+    with pytest.raises(MillstreamError, match=r"min\.compaction\.lag\.ms: 10 is more than max\.compaction\.lag\.ms"):
         check(settings, defaults)
 
 

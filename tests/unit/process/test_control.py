@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.node.control import ControlSocket
-from penstock.process.control import SOCKET_NAME, ClusterFacts, Control, Request
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.node.control import ControlSocket
+from millstream.process.control import SOCKET_NAME, ClusterFacts, Control, Request
 
 FACTS = (ClusterFacts("orders", (), False, (), None, None, None),)
 
@@ -32,6 +32,6 @@ def test_a_patient_caller_is_answered_when_the_supervisor_comes(tmp_path: Path) 
 
 @pytest.mark.parametrize("patience_s", [0.0, 0.01])
 def test_patience_ends(tmp_path: Path, patience_s: float) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         asyncio.run(Control(tmp_path / SOCKET_NAME, patience_s).ask(Request("list")))
     assert caught.value.code is ErrorCode.NO_SUPERVISOR

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.process.figures import FILES_ENOUGH, FILES_FEWEST, segment_files_max
+from millstream.process.figures import FILES_ENOUGH, FILES_FEWEST, segment_files_max
 
 
 @pytest.mark.parametrize(

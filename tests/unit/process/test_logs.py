@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.process.logs import ConsoleLines, JsonLines, configure
+from millstream.process.logs import ConsoleLines, JsonLines, configure
 
 
 def record(message: str, *, error: bool = False, **fields: object) -> logging.LogRecord:
     made = logging.makeLogRecord(
-        {"msg": message, "levelname": "WARNING", "name": "penstock.x", "created": 0.5, **fields}
+        {"msg": message, "levelname": "WARNING", "name": "millstream.x", "created": 0.5, **fields}
     )
     if error:
         try:
@@ -45,7 +45,7 @@ def test_a_field_cannot_break_a_line_in_two() -> None:
 def test_a_json_line_has_the_same_and_odd_values_become_text() -> None:
     row = json.loads(JsonLines().format(record("stored", offset=7, key=b"k", what={"a": 1}, thing=object)))
     assert row["time"] == "1970-01-01T00:00:00.500+00:00"
-    assert (row["level"], row["logger"], row["event"], row["offset"]) == ("warning", "penstock.x", "stored", 7)
+    assert (row["level"], row["logger"], row["event"], row["offset"]) == ("warning", "millstream.x", "stored", 7)
     assert row["what"] == {"a": 1}
     assert row["thing"] == "<class 'object'>"
 
@@ -64,8 +64,8 @@ def test_configured_logs_go_to_one_stream_from_the_level_on(layout: str, root_lo
     stream = io.StringIO()
     configure("warning", layout, stream)
     configure("warning", layout, stream)
-    logging.getLogger("penstock.test").info("quiet")
-    logging.getLogger("penstock.test").warning("loud", extra={"count": 3})
+    logging.getLogger("millstream.test").info("quiet")
+    logging.getLogger("millstream.test").warning("loud", extra={"count": 3})
     written = stream.getvalue()
     assert "quiet" not in written
     assert written.count("loud") == 1

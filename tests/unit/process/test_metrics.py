@@ -2,22 +2,22 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.process.metrics import Metric, counter, gauge, render
+from millstream.process.metrics import Metric, counter, gauge, render
 
 
 def test_prometheus_reads_back_what_was_rendered() -> None:
     text = render(
         [
-            gauge("penstock_partitions", "Partitions on this broker.", 3),
-            counter("penstock_appended_bytes_total", "Bytes stored.", 2**53 + 1),
-            Metric("penstock_cpu_seconds", "gauge", "CPU.", (({"kind": "user"}, 0.25), ({"kind": "system"}, 1e-9))),
+            gauge("millstream_partitions", "Partitions on this broker.", 3),
+            counter("millstream_appended_bytes_total", "Bytes stored.", 2**53 + 1),
+            Metric("millstream_cpu_seconds", "gauge", "CPU.", (({"kind": "user"}, 0.25), ({"kind": "system"}, 1e-9))),
         ]
     )
     families = {family.name: family for family in text_string_to_metric_families(text.decode())}
-    assert families["penstock_partitions"].samples[0].value == 3
-    assert families["penstock_partitions"].documentation == "Partitions on this broker."
-    assert families["penstock_appended_bytes"].type == "counter"
-    assert [(sample.labels, sample.value) for sample in families["penstock_cpu_seconds"].samples] == [
+    assert families["millstream_partitions"].samples[0].value == 3
+    assert families["millstream_partitions"].documentation == "Partitions on this broker."
+    assert families["millstream_appended_bytes"].type == "counter"
+    assert [(sample.labels, sample.value) for sample in families["millstream_cpu_seconds"].samples] == [
         ({"kind": "user"}, 0.25),
         ({"kind": "system"}, 1e-9),
     ]

@@ -5,11 +5,11 @@ from typing import Annotated
 import pytest
 from msgspec import Meta, Struct
 
-from penstock.cli.process_flags import ProcessFlags
-from penstock.gateway.settings import TABLE as GATEWAY
-from penstock.model.errors import PenstockError
-from penstock.node.settings import TABLE as BROKER
-from penstock.process.settings import Table
+from millstream.cli.process_flags import ProcessFlags
+from millstream.gateway.settings import TABLE as GATEWAY
+from millstream.model.errors import MillstreamError
+from millstream.node.settings import TABLE as BROKER
+from millstream.process.settings import Table
 
 
 class Few(Struct, frozen=True, kw_only=True):
@@ -40,11 +40,11 @@ def test_pairs_are_a_table_in_a_file_and_are_divided_by_semicolons_elsewhere() -
     ("text", "why"), [("x", "expected name=value"), ("=1", "expected name=value"), ("x=1;x=2", "x is named twice")]
 )
 def test_pairs_that_are_none_are_refused(text: str, why: str) -> None:
-    with pytest.raises(PenstockError, match=why):
+    with pytest.raises(MillstreamError, match=why):
         FEW.load({"pairs": text}, {})
 
 
 def test_a_broker_leaves_the_variables_of_its_gateway_alone_and_the_other_way_round() -> None:
-    environment = {"PENSTOCK_GATEWAY_DRAIN_MS": "1s", "PENSTOCK_NODE_ID": "7", "PENSTOCK_PARENT": "1"}
+    environment = {"MILLSTREAM_GATEWAY_DRAIN_MS": "1s", "MILLSTREAM_NODE_ID": "7", "MILLSTREAM_PARENT": "1"}
     assert BROKER.load({}, environment).node_id == 7
     assert GATEWAY.load({}, environment).drain_ms == 1_000

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock.records import _decode, _encode, _keys, arrow, batch, compaction, produced
-from penstock.records.compiled import COMPILED
+from millstream.records import _decode, _encode, _keys, arrow, batch, compaction, produced
+from millstream.records.compiled import COMPILED
 
 
 @dataclass(frozen=True)

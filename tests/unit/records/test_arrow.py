@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from builders.batches import numbered_batch
 from builders.record_lists import RecordList, bounded, record_lists
-from penstock.records.arrow import SCHEMA, decode_to_arrow, encode_table
-from penstock.records.batch import decode_batch, decode_batches, encode_batch
-from penstock.records.header import CorruptBatch, check, read_header
-from penstock.records.record import Record
+from millstream.records.arrow import SCHEMA, decode_to_arrow, encode_table
+from millstream.records.batch import decode_batch, decode_batches, encode_batch
+from millstream.records.header import CorruptBatch, check, read_header
+from millstream.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("codec")
 

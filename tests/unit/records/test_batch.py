@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from builders.batches import batch, damaged, numbered_batch
 from builders.record_lists import RecordList, bounded, record_lists
-from penstock.model.message_id import MadeId
-from penstock.records.batch import decode_batch, decode_batches, decode_messages, encode_batch
-from penstock.records.header import CorruptBatch, check, read_header
-from penstock.records.record import Record
+from millstream.model.message_id import MadeId
+from millstream.records.batch import decode_batch, decode_batches, decode_messages, encode_batch
+from millstream.records.header import CorruptBatch, check, read_header
+from millstream.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("codec")
 

@@ -11,10 +11,10 @@ from types import ModuleType
 import pytest
 from setuptools import Distribution, Extension
 
-from penstock import records
-from penstock.records import _decode
-from penstock.records.compiled import COMPILED
-from penstock.records.header import HEADER_BYTES
+from millstream import records
+from millstream.records import _decode
+from millstream.records.compiled import COMPILED
+from millstream.records.header import HEADER_BYTES
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,7 +31,7 @@ def load(name: str, path: Path) -> ModuleType:
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The set-up script, in an empty directory that takes the project's place."""
-    module = load("penstock_setup", ROOT / "setup.py")
+    module = load("millstream_setup", ROOT / "setup.py")
     (tmp_path / module.RECORDS).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     return module
@@ -56,7 +56,7 @@ def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_arrow_is_imported_only_by_those_who_use_it() -> None:
-    script = "import sys, penstock.records.batch; sys.exit('pyarrow' in sys.modules)"
+    script = "import sys, millstream.records.batch; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=100, check=False).returncode == 0
 
 
@@ -90,17 +90,17 @@ def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_pat
     pip = (sys.executable, "-m", "pip", "--quiet", "install", "--no-build-isolation", "--no-deps", "--no-index")
     subprocess.run([*pip, "--target", str(installed), str(source)], check=True, timeout=280)
     program = (
-        "import penstock.records.compiled, penstock.wire.messages as messages\n"
+        "import millstream.records.compiled, millstream.wire.messages as messages\n"
         "messages.key_of('Info')  # from a schema file of ours\n"
-        "from penstock.sdk.producing import _chunk, _sharing\n"
-        "is_compiled = penstock.records.compiled.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
-        "print(is_compiled, penstock.records.__file__)"
+        "from millstream.sdk.producing import _chunk, _sharing\n"
+        "is_compiled = millstream.records.compiled.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
+        "print(is_compiled, millstream.records.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["True", str(installed / "penstock" / "records" / "__init__.py")]
-    assert (installed / "penstock" / "py.typed").exists()
-    assert (installed / "penstock" / "gateway" / "proto" / "penstock" / "v1" / "messages.proto").exists()
+    assert ran.stdout.split() == ["True", str(installed / "millstream" / "records" / "__init__.py")]
+    assert (installed / "millstream" / "py.typed").exists()
+    assert (installed / "millstream" / "gateway" / "proto" / "millstream_api" / "v1" / "messages.proto").exists()

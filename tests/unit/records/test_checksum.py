@@ -2,7 +2,7 @@
 
 import crc32c as package
 
-from penstock.records.checksum import crc32c
+from millstream.records.checksum import crc32c
 
 
 def test_the_checksum_is_the_one_that_kafka_and_iscsi_use() -> None:

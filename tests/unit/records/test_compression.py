@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.record_lists import bounded
-from penstock.records.compression import LEVELS, Compression, compress, decompress
-from penstock.records.header import CorruptBatch
+from millstream.records.compression import LEVELS, Compression, compress, decompress
+from millstream.records.header import CorruptBatch
 
 PACKED = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 MIB = 1024 * 1024
@@ -37,7 +37,7 @@ def zstd_bomb(size_bytes: int) -> bytes:
 
 @pytest.mark.parametrize("compression", list(Compression))
 @pytest.mark.parametrize("size", [0, 1, MIB // 16, MIB // 16 + 1, MIB // 4 + 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1])
-@pytest.mark.parametrize("pattern", [b"\x00", bytes(range(256)) + b"penstock"])
+@pytest.mark.parametrize("pattern", [b"\x00", bytes(range(256)) + b"millstream"])
 def test_what_is_compressed_is_decompressed_again(compression: Compression, size: int, pattern: bytes) -> None:
     data = (pattern * (size // len(pattern) + 1))[:size]
     packed = compress(compression, memoryview(data))
@@ -177,8 +177,8 @@ def test_levels_that_do_not_exist_are_refused(name: str, level: int, complaint: 
 # In a process of its own, since what the others of this one need would hide what decompression needs.
 _MEASURE = """
 import resource, sys
-from penstock.records.compression import Compression, decompress
-from penstock.records.header import CorruptBatch
+from millstream.records.compression import Compression, decompress
+from millstream.records.header import CorruptBatch
 
 compression, limit = Compression.named(sys.argv[1]), int(sys.argv[2])
 bomb = sys.stdin.buffer.read()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.record import Record
+from millstream.records.batch import decode_batch, encode_batch
+from millstream.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("codec")
 

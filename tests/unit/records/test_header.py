@@ -5,9 +5,9 @@ import struct
 import pytest
 
 from builders.batches import batch, damaged, numbered_batch
-from penstock.model.errors import ErrorCode
-from penstock.records.batch import decode_batch, encode_batch
-from penstock.records.header import (
+from millstream.model.errors import ErrorCode
+from millstream.records.batch import decode_batch, encode_batch
+from millstream.records.header import (
     HEADER_BYTES,
     BatchHeader,
     Bytes,

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.record_lists import RecordList, bounded, record_lists
-from penstock.model.errors import ErrorCode
-from penstock.records import arrow, batch
-from penstock.records.arrow import decode_to_arrow
-from penstock.records.batch import batch_attributes, decode_batch, decode_batches, encode_batch, seal
-from penstock.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
-from penstock.records.record import Record
+from millstream.model.errors import ErrorCode
+from millstream.records import arrow, batch
+from millstream.records.arrow import decode_to_arrow
+from millstream.records.batch import batch_attributes, decode_batch, decode_batches, encode_batch, seal
+from millstream.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
+from millstream.records.record import Record
 
 FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 INT32_MAX = 2**31 - 1

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from builders.batches import damaged
 from builders.record_lists import bounded
-from penstock.records.batch import batch_body, decode_batch, encode_batch
-from penstock.records.compaction import OFFSETS_MAX, emptied, filler, reduced
-from penstock.records.header import HEADER_BYTES, CorruptBatch, check, read_header
-from penstock.records.record import Record
+from millstream.records.batch import batch_body, decode_batch, encode_batch
+from millstream.records.compaction import OFFSETS_MAX, emptied, filler, reduced
+from millstream.records.header import HEADER_BYTES, CorruptBatch, check, read_header
+from millstream.records.record import Record
 
 from .conftest import Codec
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.model.message_id import ID_HEADER, MadeId
-from penstock.records import message
-from penstock.records.compiled import COMPILED
+from millstream.model.message_id import ID_HEADER, MadeId
+from millstream.records import message
+from millstream.records.compiled import COMPILED
 
 FIELDS = ("orders", 3, 17, 1_700_000_000_123, b"key", b"value", (("trace", b"0f"), (ID_HEADER, b"id")))
 MADE = (9, 2, 500, 10)

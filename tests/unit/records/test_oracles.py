@@ -10,10 +10,10 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from builders.record_lists import RecordList, bounded, record_lists
-from penstock.records.batch import decode_batch
-from penstock.records.compression import Compression
-from penstock.records.header import CRC_START, check, read_header
-from penstock.records.record import Record
+from millstream.records.batch import decode_batch
+from millstream.records.compression import Compression
+from millstream.records.header import CRC_START, check, read_header
+from millstream.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("codec")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from builders.record_lists import bounded
-from penstock.partition.produced import check_closely
-from penstock.partition.settings import TopicSettings
-from penstock.records.header import BatchHeader, read_header, stamp
+from millstream.partition.produced import check_closely
+from millstream.partition.settings import TopicSettings
+from millstream.records.header import BatchHeader, read_header, stamp
 
 from .conftest import Codec
 

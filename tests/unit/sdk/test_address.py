@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.address import Address, parse_bootstrap
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.address import Address, parse_bootstrap
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_address_list_is_read(text: str | list[str], expected: list[tuple[str
     ],
 )
 def test_what_is_no_address_is_refused_with_the_setting_named(text: Any) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         parse_bootstrap(text)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     assert "host:port" in caught.value.detail

@@ -7,14 +7,14 @@ import pytest
 from builders.simulated_consumers import SETTINGS
 from builders.simulated_node import SimulatedMachine, simulate
 from builders.writing_client import WritingClient
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk import requests_admin
-from penstock.sdk.admin import TO_THE_END
-from penstock.sdk.admin_answers import ResourceKind, TopicPage
-from penstock.sdk.core import Api
-from penstock.sdk.group_answers import CommittedOffset
-from penstock.sdk.requests import LATEST
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk import requests_admin
+from millstream.sdk.admin import TO_THE_END
+from millstream.sdk.admin_answers import ResourceKind, TopicPage
+from millstream.sdk.core import Api
+from millstream.sdk.group_answers import CommittedOffset
+from millstream.sdk.requests import LATEST
 
 
 def play(story: Callable[[WritingClient], Awaitable[None]]) -> None:
@@ -28,7 +28,7 @@ def play(story: Callable[[WritingClient], Awaitable[None]]) -> None:
 
 
 async def code_of(operation: Awaitable[object]) -> ErrorCode:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         await operation
     return caught.value.code
 
@@ -177,7 +177,7 @@ LISTED = ["a", "a-", "a.b", "a0", "b"]
 @pytest.mark.parametrize("in_parts", [True, False])
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
 def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sdk.admin._LISTED_PARTITIONS", 2)
+    monkeypatch.setattr("millstream.sdk.admin._LISTED_PARTITIONS", 2)
     if not in_parts:
         monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.model.errors import ErrorCode
-from penstock.sdk.answers import refusal
+from millstream.model.errors import ErrorCode
+from millstream.sdk.answers import refusal
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.model.errors import ErrorCode, MillstreamError
 
 READERS = ("consumer", "member", "subscription", "iterators")
 
@@ -55,7 +55,7 @@ def test_a_start_that_fails_between_two_polls_is_raised_by_the_next(kind: str) -
     async def story(ground: Ground) -> None:
         each = reader(ground, kind, "missing")
         for _ in range(2):
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await poll_now_and_then(each)
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await each.close()
@@ -91,10 +91,10 @@ def test_a_failure_to_close_is_a_note_to_what_ended_the_block_and_does_not_hide_
 
         async def close_and_fail(*args: Any, **options: Any) -> None:
             await close(*args, **options)
-            raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "nobody is there to hear it")
+            raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, "nobody is there to hear it")
 
         monkeypatch.setattr(each._engine, "close", close_and_fail)
-        with pytest.raises(ValueError if topic == TOPIC else PenstockError) as caught:
+        with pytest.raises(ValueError if topic == TOPIC else MillstreamError) as caught:
             await within(each, ValueError("the caller's own"))
         assert "NETWORK_EXCEPTION" not in str(caught.value)
         assert "nobody is there to hear it" in caught.value.__notes__[0]
@@ -110,7 +110,7 @@ def test_who_waits_for_a_start_while_another_closes_is_told_and_not_cancelled(ki
         waiting = asyncio.create_task(each.poll(None))
         await asyncio.sleep(1)
         await each.close()
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await waiting
         assert caught.value.code is ErrorCode.CLIENT_CLOSED
         ground.network.unblock("reader")
@@ -150,7 +150,7 @@ def test_a_member_says_how_long_closing_it_may_take() -> None:
 
 def sdk_tasks() -> "set[asyncio.Task[Any]]":
     """Those that run code of the SDK; the broker's are on the same event loop."""
-    return {task for task in asyncio.all_tasks() if "/penstock/sdk/" in task.get_stack(limit=1)[0].f_code.co_filename}
+    return {task for task in asyncio.all_tasks() if "/millstream/sdk/" in task.get_stack(limit=1)[0].f_code.co_filename}
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 1.0])

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from builders.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.cluster import UnreachableError
-from penstock.sdk.connection import ConnectionLostError
-from penstock.sdk.requests import BEGINNING, LATEST
-from penstock.sdk.retry import Deadline
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.cluster import UnreachableError
+from millstream.sdk.connection import ConnectionLostError
+from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.retry import Deadline
 
 
-async def failure_of(operation: object) -> PenstockError:
-    with pytest.raises(PenstockError) as caught:
+async def failure_of(operation: object) -> MillstreamError:
+    with pytest.raises(MillstreamError) as caught:
         await operation  # type: ignore[misc]  # any awaitable will do
     return caught.value
 
@@ -313,7 +313,7 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
 
 
 def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sdk.asking.PLACES_AT_ONCE", 2)
+    monkeypatch.setattr("millstream.sdk.asking.PLACES_AT_ONCE", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, every, place, play, read, values
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.message import Message
-from penstock.sdk.consuming.health import Doing
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.message import Message
+from millstream.sdk.consuming.health import Doing
 
 BEGIN_MS = 1_700_000_000_000
 
@@ -30,7 +30,7 @@ def test_messages_come_one_by_one_in_order_with_all_that_is_known_of_them() -> N
         )
         consumer = ground.client.consumer(TOPIC, start="beginning")
         first, second = await read(consumer, 2)
-        assert first == Message(TOPIC, 0, 0, BEGIN_MS, b"k", b"1", (("a", None), ("penstock.id", b"id-1")))
+        assert first == Message(TOPIC, 0, 0, BEGIN_MS, b"k", b"1", (("a", None), ("millstream.id", b"id-1")))
         assert first.time == datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
         assert (first.message_id, second.message_id) == (b"id-1", b"~0.0.0.0.0")
         assert (second.offset, second.key, second.value) == (1, None, None)
@@ -178,7 +178,7 @@ def test_a_message_taken_out_of_the_middle_is_read_without_anybody_keeping_the_p
         assert values(await consumer.get(TOPIC, 0, 4)) == ground.written[0][4:]
         assert await consumer.get(TOPIC, 0, 10, timeout=1) == []
         await ground.client.admin.delete_records({place(): 5})
-        with pytest.raises(PenstockError, match="no longer there"):
+        with pytest.raises(MillstreamError, match="no longer there"):
             await consumer.get(TOPIC, 0, 4)
         assert consumer.assignment == ()
 
@@ -216,7 +216,7 @@ def test_seeking_goes_on_elsewhere_also_from_the_middle_of_what_is_here() -> Non
             assert [message.offset for message in await read(consumer, 2)] == [0, 1]
             await consumer.seek({0: 5})
             assert (await consumer.poll())[0].offset == 5
-            with pytest.raises(PenstockError, match="does not read orders-7"):
+            with pytest.raises(MillstreamError, match="does not read orders-7"):
                 await consumer.seek(0, place(7))
 
     play(story)
@@ -253,7 +253,7 @@ def test_a_place_that_is_gone_is_a_failure_where_that_is_wanted() -> None:
         await ground.write(10)
         await ground.client.admin.delete_records({place(): 6})
         async with ground.client.consumer(TOPIC, start=2, stop="latest", out_of_range="error") as consumer:
-            with pytest.raises(PenstockError, match="offset 2 is no longer there") as caught:
+            with pytest.raises(MillstreamError, match="offset 2 is no longer there") as caught:
                 await consumer.poll()
             assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -275,7 +275,7 @@ def test_a_consumer_without_topics_is_good_for_getting_only() -> None:
         await ground.write(3)
         async with ground.client.consumer() as consumer:
             assert values(await consumer.get(TOPIC, 0, 1, max_messages=2)) == ground.written[0][1:3]
-            with pytest.raises(PenstockError, match="no topics to read"):
+            with pytest.raises(MillstreamError, match="no topics to read"):
                 await consumer.poll()
 
     play(story)
@@ -309,7 +309,7 @@ def test_a_consumer_without_topics_is_good_for_getting_only() -> None:
 )
 def test_what_cannot_be_read_is_refused_at_once(topics: Any, options: dict[str, Any], code: ErrorCode) -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             ground.client.consumer(topics, **options)
         assert caught.value.code is code
         if code is ErrorCode.INVALID_SETTING:
@@ -327,7 +327,7 @@ def test_a_place_that_no_broker_could_be_asked_for_is_refused_by_name(
 ) -> None:
     async def story(ground: Ground) -> None:
         async with ground.client.consumer() as consumer:
-            with pytest.raises(PenstockError, match=f"{named}=") as caught:
+            with pytest.raises(MillstreamError, match=f"{named}=") as caught:
                 await consumer.get(TOPIC, 0, offset, **options)
             assert caught.value.code is ErrorCode.INVALID_SETTING
 
@@ -347,7 +347,7 @@ def test_an_option_that_there_is_none_of_is_named() -> None:
 def test_a_topic_or_partition_that_is_not_there_is_an_error_at_the_start(options: dict[str, Any]) -> None:
     async def story(ground: Ground) -> None:
         name = TOPIC if options else "missing"
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             async with ground.client.consumer(name, **options):
                 pass
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -360,7 +360,7 @@ def test_a_topic_that_goes_away_is_an_error_while_it_is_read() -> None:
         async with ground.client.consumer(TOPIC) as consumer:
             assert await consumer.poll(1.0) == []
             await ground.client.delete_topic(TOPIC)
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await consumer.poll(LONG_S)
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -373,14 +373,14 @@ def test_every_poll_says_that_the_topic_is_gone_until_nobody_wants_it(timeout_s:
         await ground.client.create_topic("others")
         async with ground.client.consumer([TOPIC, "others"], start="beginning") as consumer:
             await ground.client.delete_topic(TOPIC)
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillstreamError):
                 await consumer.poll(LONG_S)
             for _ in range(20):
-                with pytest.raises(PenstockError, match=TOPIC) as caught:
+                with pytest.raises(MillstreamError, match=TOPIC) as caught:
                     await consumer.poll(timeout_s)
                 assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await consumer.seek("beginning", ("others", 0))
-            with pytest.raises(PenstockError, match=TOPIC):
+            with pytest.raises(MillstreamError, match=TOPIC):
                 await consumer.poll(timeout_s)
             await asyncio.sleep(10)
             await consumer.pause(place())
@@ -389,7 +389,7 @@ def test_every_poll_says_that_the_topic_is_gone_until_nobody_wants_it(timeout_s:
             await ground.writer.put("others", [b"1", b"2"], partition=0)
             assert values(await read(consumer, 2)) == [b"1", b"2"]
             await consumer.resume()
-            with pytest.raises(PenstockError, match=TOPIC):
+            with pytest.raises(MillstreamError, match=TOPIC):
                 await read(consumer, 1)
 
     play(story)
@@ -405,10 +405,10 @@ def test_what_was_read_ahead_of_a_topic_that_goes_away_is_handed_out(timeout_s: 
             await asyncio.sleep(10)
             found: list[bytes] = []
             for _ in range(10):
-                with suppress(PenstockError):
+                with suppress(MillstreamError):
                     found += values(await consumer.poll(timeout_s, max_messages=3))
             assert found == ground.written[0][3:]
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await consumer.poll(timeout_s)
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -420,7 +420,7 @@ def test_two_at_once_are_told_that_it_is_for_one() -> None:
         async with ground.client.consumer(TOPIC) as consumer:
             task = asyncio.create_task(consumer.poll(10.0))
             await asyncio.sleep(1)
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await consumer.poll(10.0)
             assert caught.value.code is ErrorCode.CLIENT_MISUSED
             assert await task == []

@@ -3,7 +3,7 @@
 import pytest
 
 from builders.simulated_consumers import TOPIC, Ground, every, play, read
-from penstock.model.errors import PenstockError
+from millstream.model.errors import MillstreamError
 
 
 def test_a_consumer_hands_out_what_comes_before_and_goes_on_behind_what_cannot_be_decoded() -> None:
@@ -12,14 +12,14 @@ def test_a_consumer_hands_out_what_comes_before_and_goes_on_behind_what_cannot_b
         consumer = ground.client.consumer(TOPIC, start="beginning", values="json")
         assert [message.value for message in await consumer.poll()] == [1, 2]
         for offset in (2, 3):
-            with pytest.raises(PenstockError, match=f"at offset {offset}"):
+            with pytest.raises(MillstreamError, match=f"at offset {offset}"):
                 await consumer.poll()
         assert [message.value for message in await consumer.poll()] == [5]
 
         consumer = ground.client.consumer(TOPIC, start="beginning", values="json")
         assert [message.value for message in await read(consumer, 2)] == [1, 2]
         for offset in (2, 3):
-            with pytest.raises(PenstockError, match=f"at offset {offset}"):
+            with pytest.raises(MillstreamError, match=f"at offset {offset}"):
                 await read(consumer, 1)
             assert consumer.position(TOPIC, 0) == offset + 1
         assert [message.value for message in await read(consumer, 1)] == [5]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.core import (
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.core import (
     API_VERSIONS,
     Answer,
     Api,
@@ -109,7 +109,7 @@ def test_the_highest_version_both_ends_speak_is_used(offered: tuple[int, int], v
 @pytest.mark.parametrize("rows", [bytes((3, 0, 3)), bytes((3, 13, 20)), bytes((4, 0, 9))])
 def test_no_version_in_common_is_an_error_and_the_connection_goes_on(rows: bytes) -> None:
     core = greeted(rows=rows + bytes((5, 0, 0)))
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         core.send(question())
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert "Metadata" in caught.value.detail
@@ -130,7 +130,7 @@ def test_a_broker_that_refuses_every_version_is_given_up() -> None:
     core = ConnectionCore("me", greeting())
     core.greet()
     core.receive(framed(0, b"\0\x23"))
-    with pytest.raises(PenstockError, match="ApiVersions"):
+    with pytest.raises(MillstreamError, match="ApiVersions"):
         core.receive(framed(1, b"\0\x23"))
     assert core.state is State.CLOSED
 
@@ -138,7 +138,7 @@ def test_a_broker_that_refuses_every_version_is_given_up() -> None:
 def test_a_refused_greeting_is_raised_by_its_name() -> None:
     core = ConnectionCore("me", greeting())
     core.greet()
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         core.receive(framed(0, b"\0\x1f"))
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -146,7 +146,7 @@ def test_a_refused_greeting_is_raised_by_its_name() -> None:
 def test_nothing_is_sent_before_the_versions_are_known() -> None:
     core = ConnectionCore("me", greeting())
     core.greet()
-    with pytest.raises(PenstockError, match="greeting, not ready"):
+    with pytest.raises(MillstreamError, match="greeting, not ready"):
         core.send(question())
 
 
@@ -199,7 +199,7 @@ def test_a_header_cut_short_ends_the_connection(header: bytes) -> None:
 
 def test_a_request_that_is_too_large_is_refused_and_the_connection_goes_on() -> None:
     core = greeted(frame_bytes_max=100)
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         core.send(question(b"x" * 100))
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert sent(core) == b""
@@ -226,7 +226,7 @@ def test_garbage_is_met_with_an_error_of_ours_or_waited_out(data: bytes) -> None
     core.send(question())
     try:
         core.receive(data)
-    except PenstockError:
+    except MillstreamError:
         assert core.state is State.CLOSED
 
 

@@ -6,14 +6,14 @@ import re
 import pytest
 
 from builders.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.connection import Connection
-from penstock.sdk.requests import LATEST
-from penstock.sdk.retry import ATTEMPT_MIN_S, Deadline
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.connection import Connection
+from millstream.sdk.requests import LATEST
+from millstream.sdk.retry import ATTEMPT_MIN_S, Deadline
 
 
-async def failure_of(operation: object) -> PenstockError:
-    with pytest.raises(PenstockError) as caught:
+async def failure_of(operation: object) -> MillstreamError:
+    with pytest.raises(MillstreamError) as caught:
         await operation  # type: ignore[misc]  # any awaitable will do
     return caught.value
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel, PositiveInt
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.message import Message
-from penstock.sdk.consuming.decoding import UndecodableError, Values, decoder
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.message import Message
+from millstream.sdk.consuming.decoding import UndecodableError, Values, decoder
 
 
 class Order(msgspec.Struct):
@@ -63,6 +63,6 @@ def test_a_value_that_is_not_what_was_said_is_an_error_that_has_the_message(valu
 
 @pytest.mark.parametrize("values", ["text", 7, b"json"])
 def test_what_is_no_way_to_decode_is_refused(values: Any) -> None:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         decoder(values)
     assert caught.value.code is ErrorCode.INVALID_SETTING

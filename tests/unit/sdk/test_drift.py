@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-import penstock
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.drift import ClockDrift, DriftWatch, average
-from penstock.testing import EmbeddedBroker
-from penstock.testing.simulated_loop import SimulatedLoop
+import millstream
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.drift import ClockDrift, DriftWatch, average
+from millstream.testing import EmbeddedBroker
+from millstream.testing.simulated_loop import SimulatedLoop
 
 SECOND = timedelta(seconds=1)
 Calls = list[tuple[timedelta, Mapping[int, timedelta]]]
@@ -24,12 +24,12 @@ def test_the_drift_is_that_against_the_average_of_the_brokers() -> None:
 
 @pytest.mark.parametrize("behind", [timedelta(hours=1), timedelta(hours=-1)])
 def test_a_client_tells_how_far_its_clock_is_from_the_brokers(
-    behind: timedelta, penstock_broker: EmbeddedBroker
+    behind: timedelta, millstream_broker: EmbeddedBroker
 ) -> None:
     calls: Calls = []
-    penstock_broker.clock.jump(behind)
-    with penstock.connect(
-        penstock_broker.bootstrap, on_clock_drift=lambda drift, brokers: calls.append((drift, brokers))
+    millstream_broker.clock.jump(behind)
+    with millstream.connect(
+        millstream_broker.bootstrap, on_clock_drift=lambda drift, brokers: calls.append((drift, brokers))
     ) as client:
         found = client.clock_drift()
         told = timedelta(milliseconds=client.info().drift_ms)
@@ -38,11 +38,11 @@ def test_a_client_tells_how_far_its_clock_is_from_the_brokers(
         assert abs(seen + behind) < timedelta(minutes=10)
 
 
-def test_within_the_threshold_nobody_is_called(penstock_broker: EmbeddedBroker) -> None:
+def test_within_the_threshold_nobody_is_called(millstream_broker: EmbeddedBroker) -> None:
     calls: Calls = []
-    penstock_broker.clock.jump(timedelta(hours=1))
-    with penstock.connect(
-        penstock_broker.bootstrap,
+    millstream_broker.clock.jump(timedelta(hours=1))
+    with millstream.connect(
+        millstream_broker.bootstrap,
         on_clock_drift=lambda drift, brokers: calls.append((drift, brokers)),
         clock_drift_threshold=timedelta(hours=2),
     ):
@@ -52,7 +52,7 @@ def test_within_the_threshold_nobody_is_called(penstock_broker: EmbeddedBroker) 
 def test_it_is_looked_at_again_at_every_interval_whatever_goes_wrong_in_between(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    nobody = PenstockError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")
+    nobody = MillstreamError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")
     answers: Iterator[timedelta | Exception] = iter(
         [5 * SECOND, SECOND, nobody, -5 * SECOND, TypeError("a bug of ours"), 7 * SECOND]
     )
@@ -84,7 +84,7 @@ def test_it_is_looked_at_again_at_every_interval_whatever_goes_wrong_in_between(
         ]
 
     try:
-        with caplog.at_level(logging.WARNING, "penstock.sdk"):
+        with caplog.at_level(logging.WARNING, "millstream.sdk"):
             loop.run_until_complete(run())
     finally:
         loop.end()

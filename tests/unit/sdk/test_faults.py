@@ -9,14 +9,14 @@ from builders.engines import Put
 from builders.scripted_broker import Scene
 from builders.scripted_broker import play as play_scene
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
-from penstock.model.errors import PenstockError
-from penstock.sdk.cluster import Cluster, UnreachableError
-from penstock.sdk.consuming.alone import Alone
-from penstock.sdk.consuming.commits import Commits
-from penstock.sdk.consuming.member_core import MemberCore
-from penstock.sdk.consuming.reading import Reading
-from penstock.sdk.iterating.engine import IteratorEngine
-from penstock.sdk.subscribing.stream import Stream
+from millstream.model.errors import MillstreamError
+from millstream.sdk.cluster import Cluster, UnreachableError
+from millstream.sdk.consuming.alone import Alone
+from millstream.sdk.consuming.commits import Commits
+from millstream.sdk.consuming.member_core import MemberCore
+from millstream.sdk.consuming.reading import Reading
+from millstream.sdk.iterating.engine import IteratorEngine
+from millstream.sdk.subscribing.stream import Stream
 
 MEMBER: Any = {"group": GROUP, "start": "beginning", "auto_commit": 1.0}
 
@@ -26,7 +26,7 @@ def fail(*_: Any, **__: Any) -> Any:
 
 
 async def told(reader: Any) -> None:
-    with pytest.raises(PenstockError, match=r"CLIENT_FAILED.*nobody thought of it"):
+    with pytest.raises(MillstreamError, match=r"CLIENT_FAILED.*nobody thought of it"):
         await reader.poll(None)
 
 
@@ -114,9 +114,9 @@ def test_a_subscription_tells_of_a_fault_in_what_goes_on_behind_it(
     assert "failed unexpectedly" in caplog.text
 
 
-@pytest.mark.parametrize(("fault", "error"), [(True, PenstockError), (False, UnreachableError)])
+@pytest.mark.parametrize(("fault", "error"), [(True, MillstreamError), (False, UnreachableError)])
 def test_a_producer_that_cannot_learn_of_a_topic_says_why_and_is_not_stuck(
-    fault: bool, error: type[PenstockError], monkeypatch: pytest.MonkeyPatch
+    fault: bool, error: type[MillstreamError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, timeout_s=3.0)

@@ -3,8 +3,8 @@
 import pytest
 
 from builders.scripted_broker import Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.header import each_batch
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.header import each_batch
 
 
 def test_batches_come_as_they_are_stored() -> None:
@@ -29,7 +29,7 @@ def test_damaged_batches_are_handed_over_too() -> None:
         log = scene.cluster.topics["t"][0]
         log.batches[0] = log.batches[0][:-1] + b"\xff"
         assert bytes((await client.fetch_batches("t", 0, 0)).batches) == log.batches[0]
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await client.fetch("t", 0, 0, timeout_s=1.0)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 

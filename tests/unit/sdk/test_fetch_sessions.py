@@ -8,15 +8,15 @@ import pytest
 
 from builders.simulated_consumers import TOPIC, Ground, every, place, play, read, values
 from builders.simulated_node import HOST
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.address import parse_bootstrap
-from penstock.sdk.cluster import Cluster, ConnectionSettings
-from penstock.sdk.connection import Connection
-from penstock.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
-from penstock.sdk.core import Request
-from penstock.sdk.retry import Deadline
-from penstock.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.address import parse_bootstrap
+from millstream.sdk.cluster import Cluster, ConnectionSettings
+from millstream.sdk.connection import Connection
+from millstream.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
+from millstream.sdk.core import Request
+from millstream.sdk.retry import Deadline
+from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
 
 T = TypeVar("T")
 MANY = 40
@@ -88,7 +88,7 @@ def at(offset: int, count: int = MANY) -> dict[int, int]:
 
 def found_values(found: Found) -> list[TopicPartition]:
     """The partitions that brought something."""
-    return [where for where, each in found.items() if not isinstance(each, PenstockError) and len(each.batches)]
+    return [where for where, each in found.items() if not isinstance(each, MillstreamError) and len(each.batches)]
 
 
 def test_a_poll_names_what_has_moved_and_is_told_of_what_is_new() -> None:
@@ -185,7 +185,7 @@ class OldConnection:
         asked = parse_fetch_request(version, memoryview(body), 0)
         self.named.append(sum(len(wants) for _, wants in asked.topics))
         answer = request.decode(version, memoryview(bytes(8)), 0)
-        assert not isinstance(answer, PenstockError)
+        assert not isinstance(answer, MillstreamError)
         return answer
 
 
@@ -223,7 +223,7 @@ async def what_becomes_of(ground: Ground, session_id: int) -> ErrorCode:
     poller = Poller(ground)
     try:
         request = _request(Poll({place(): 0}, {}, 1, 1, 0), _Step(session_id, 1_000, {}))
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await (await poller.connection()).request(request, TIMEOUT_S)
         return caught.value.code
     finally:

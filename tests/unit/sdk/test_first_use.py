@@ -1,4 +1,4 @@
-"""The first use of `penstock` by two threads at once, each in a process that has imported nothing of it yet."""
+"""The first use of `millstream` by two threads at once, each in a process that has imported nothing of it yet."""
 
 import subprocess
 import sys
@@ -40,8 +40,8 @@ def use(name):
     if threading.current_thread() is other:
         reached.wait()
     try:
-        import penstock
-        had.append(getattr(penstock, name).__name__)
+        import millstream
+        had.append(getattr(millstream, name).__name__)
     finally:
         (through if threading.current_thread() is other else reached).set()
 
@@ -59,6 +59,6 @@ print(*sorted(had))
 )
 def test_two_threads_may_need_different_names_first(first: str, second: str, moment: str) -> None:
     """One is held where it imports a package, until the other is through or waits for it."""
-    command = [sys.executable, "-c", PROGRAM, first, second, "penstock.records", moment]
+    command = [sys.executable, "-c", PROGRAM, first, second, "millstream.records", moment]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == sorted([first, second]), done.stderr

@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import millstream
 from builders.batches import batch
 from builders.scripted_broker import Scene, play
 from builders.served import HOST, ServedBroker, serve
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.model.network import TcpNetwork
-from penstock.model.roles import Role
-from penstock.sdk import requests
-from penstock.sdk.address import Address
-from penstock.sdk.asking import Asking
-from penstock.sdk.cluster import ConnectionSettings
-from penstock.sdk.home import Home
-from penstock.sdk.retry import Deadline
-from penstock.testing.simulated_clock import SimulatedClock
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.model.network import TcpNetwork
+from millstream.model.roles import Role
+from millstream.sdk import requests
+from millstream.sdk.address import Address
+from millstream.sdk.asking import Asking
+from millstream.sdk.cluster import ConnectionSettings
+from millstream.sdk.home import Home
+from millstream.sdk.retry import Deadline
+from millstream.testing.simulated_clock import SimulatedClock
 
 WHERE = TopicPartition("events", 0)
 
@@ -61,7 +61,7 @@ def test_what_a_client_makes_takes_its_role_and_the_broker_keeps_it(
                 if may:
                     await operation(asking)
                     continue
-                with pytest.raises(PenstockError) as refused:
+                with pytest.raises(MillstreamError) as refused:
                     await operation(asking)
                 assert refused.value.code is ErrorCode.POLICY_VIOLATION
         finally:
@@ -84,12 +84,12 @@ def test_within_two_minor_versions_client_and_broker_work_together(version: str,
 def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         home = home_at(broker, version)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await home.open(3600, None)
         assert refused.value.code is ErrorCode.VERSION_WINDOW
         assert refused.value.detail.startswith(f"this SDK has version {version}, the broker at ")
         assert " 1.5.0;" in refused.value.detail
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await put_on(home.asking(Role.PRODUCER))
         assert refused.value.code is ErrorCode.VERSION_WINDOW
         await home.life.close()
@@ -99,11 +99,11 @@ def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(v
 
 def test_a_broker_that_is_not_ours_is_asked_for_neither_version_nor_role() -> None:
     async def body(scene: Scene) -> None:
-        async with penstock.connect_async(
+        async with millstream.connect_async(
             "broker1:9092", network=scene.network.host("client"), clock=SimulatedClock(scene.loop)
         ) as client:
             assert (await client.metadata()).cluster_id == "scripted"
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 await client.clock_drift()
             assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
             asking = client._home.asking(Role.PRODUCER)

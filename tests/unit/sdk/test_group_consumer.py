@@ -21,11 +21,11 @@ from builders.simulated_consumers import (
     until,
     values,
 )
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.aio.consumer import AsyncConsumer
-from penstock.sdk.consuming.health import Doing, Health
-from penstock.sdk.group_answers import CommittedOffset
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.aio.consumer import AsyncConsumer
+from millstream.sdk.consuming.health import Doing, Health
+from millstream.sdk.group_answers import CommittedOffset
 
 ALL = (0, 1, 2, 3)
 
@@ -161,7 +161,7 @@ def test_what_is_in_work_when_its_reader_fails_comes_again_and_what_was_before_d
 def test_without_a_group_there_is_nothing_to_commit() -> None:
     async def story(ground: Ground) -> None:
         async with ground.client.consumer(TOPIC) as consumer:
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await consumer.commit()
             assert caught.value.code is ErrorCode.INVALID_REQUEST
 
@@ -249,7 +249,7 @@ def test_a_callback_that_hangs_is_given_up_after_its_time_and_the_group_goes_on(
         await first.stop()
         await second.stop()
 
-    with caplog.at_level(logging.ERROR, "penstock.sdk.consumer"):
+    with caplog.at_level(logging.ERROR, "millstream.sdk.consumer"):
         play_four(story)
     assert f"{kind} of orders-" in caplog.text
     assert "was given up: it took longer than 5 s" in caplog.text
@@ -298,7 +298,7 @@ def test_who_was_given_up_cannot_commit_what_others_went_on_with() -> None:
             await until(lambda: len(other.values) == 40)
             ground.network.unblock("slow")
             await asyncio.sleep(LONG_S)
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await slow.commit()
             assert caught.value.code is ErrorCode.FENCED_MEMBER_EPOCH
             assert await slow.poll(5.0) == []
@@ -472,10 +472,10 @@ def test_what_a_group_has_committed_cannot_be_moved_while_a_member_reads() -> No
         await ground.write(partitions=ALL)
         async with alone(ground) as consumer:
             await read(consumer, 40)
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await ground.client.groups.commit(GROUP, {place(): CommittedOffset(3)})
             assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await ground.client.groups.delete(GROUP)
             assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
 
@@ -484,7 +484,7 @@ def test_what_a_group_has_committed_cannot_be_moved_while_a_member_reads() -> No
 
 def test_an_assignor_that_the_broker_does_not_have_is_refused_when_joining() -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             async with alone(ground, assignor="alphabetical"):
                 pass
         assert caught.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR

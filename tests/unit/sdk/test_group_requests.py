@@ -6,13 +6,13 @@ import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk import requests_groups
-from penstock.sdk.answers import Broker
-from penstock.sdk.core import Request
-from penstock.sdk.group_answers import CommittedOffset, MemberRef
-from penstock.wire.messages import write_response
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk import requests_groups
+from millstream.sdk.answers import Broker
+from millstream.sdk.core import Request
+from millstream.sdk.group_answers import CommittedOffset, MemberRef
+from millstream.wire.messages import write_response
 
 WHERE = TopicPartition("orders", 3)
 
@@ -82,7 +82,7 @@ def test_a_group_that_is_dead_is_not_there(version: int, error: int) -> None:
     row = {"group_id": "g", "group_state": "Dead", "error_code": error}
     data = write_response("DescribeGroups", version, {"groups": [row]})
     refused = requests_groups.describe_classic_group("g").decode(version, memoryview(data), 0)
-    assert isinstance(refused, PenstockError)
+    assert isinstance(refused, MillstreamError)
     assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, TOPIC, Ground, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.aio.calls import AsyncIteratorCalls
-from penstock.sdk.iterating.requests import GroupIterator, ListedIterator
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.aio.calls import AsyncIteratorCalls
+from millstream.sdk.iterating.requests import GroupIterator, ListedIterator
 
 NAMES = (GROUP, "a")
 
@@ -18,7 +18,7 @@ async def owned_iterator(calls: AsyncIteratorCalls, **wanted: Any) -> GroupItera
     return await calls.get(*NAMES, TOPIC, 0, **wanted)
 
 
-def code_of(caught: "pytest.ExceptionInfo[PenstockError]") -> ErrorCode:
+def code_of(caught: "pytest.ExceptionInfo[MillstreamError]") -> ErrorCode:
     return caught.value.code
 
 
@@ -28,7 +28,7 @@ def test_what_one_process_has_handed_on_another_commits() -> None:
         elsewhere = await ground.machine.connect("elsewhere")
         here, there = ground.client.iterator_calls(), elsewhere.iterator_calls()
         iterator = await owned_iterator(here)
-        with pytest.raises(PenstockError) as nothing:
+        with pytest.raises(MillstreamError) as nothing:
             await here.commit(*NAMES, iterator)
         assert code_of(nothing) is ErrorCode.NOTHING_HANDED
         batch = await here.read(iterator)
@@ -79,16 +79,16 @@ def test_everybody_is_listed_without_iterators() -> None:
 def test_who_is_not_in_the_group_is_told_so() -> None:
     async def story(ground: Ground) -> None:
         calls = ground.client.iterator_calls()
-        with pytest.raises(PenstockError) as unknown:
+        with pytest.raises(MillstreamError) as unknown:
             await calls.beat(*NAMES)
         assert code_of(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
-        with pytest.raises(PenstockError) as nobody:
+        with pytest.raises(MillstreamError) as nobody:
             await calls.list(*NAMES)
         assert code_of(nobody) is ErrorCode.GROUP_ID_NOT_FOUND
         await calls.join(*NAMES)
         assert (await calls.beat(*NAMES)).owned == ()
         await calls.leave(*NAMES)
-        with pytest.raises(PenstockError) as gone:
+        with pytest.raises(MillstreamError) as gone:
             await calls.leave(*NAMES)
         assert code_of(gone) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_named_before_anybody_is_asked() -> None:
             (lambda: calls.get(*NAMES, TOPIC, 0, start="middle"), "start='middle'"),
             (lambda: calls.get(*NAMES, TOPIC, 0, max_messages=0), "max_messages=0"),
         ):
-            with pytest.raises(PenstockError, match=named):
+            with pytest.raises(MillstreamError, match=named):
                 await asked()
 
     play(story)

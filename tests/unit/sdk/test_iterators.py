@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.aio.iterators import AsyncIterators
-from penstock.sdk.iterating.engine import IteratorEngine
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.aio.iterators import AsyncIterators
+from millstream.sdk.iterating.engine import IteratorEngine
 
 
 class Worker:
@@ -74,19 +74,19 @@ def test_a_client_reads_and_commits_with_single_calls() -> None:
         assert batch.following is not None
         ahead = await iterators.read(batch.following)
         assert [message.offset for message in ahead.messages] == [4, 5, 6, 7]
-        with pytest.raises(PenstockError, match="5 messages cannot have been read of a batch of 4"):
+        with pytest.raises(MillstreamError, match="5 messages cannot have been read of a batch of 4"):
             await iterators.commit(batch, 5)
         done = await iterators.commit(batch, 3)
         assert done.position == 3
         assert done.following is not None
         assert (await iterators.read(done.following)).messages[0].offset == 3
         assert await ground.committed() == {0: 3}
-        with pytest.raises(PenstockError) as settled:
+        with pytest.raises(MillstreamError) as settled:
             await iterators.commit(ahead)
         assert settled.value.code is ErrorCode.ITERATOR_SETTLED
         assert "1 partitions" in repr(iterators) or "0 partitions" in repr(iterators)
         await iterators.leave()
-        with pytest.raises(PenstockError) as gone:
+        with pytest.raises(MillstreamError) as gone:
             await iterators.get(TOPIC, 0)
         assert gone.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -193,7 +193,7 @@ def test_iterators_that_are_over_at_once_are_asked_for_more_and_more_rarely(monk
 
         async def expired(*_: Any) -> None:
             asked_s.append(asyncio.get_running_loop().time())
-            raise PenstockError(ErrorCode.ITERATOR_EXPIRED)
+            raise MillstreamError(ErrorCode.ITERATOR_EXPIRED)
 
         await ground.write(3)
         async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
@@ -215,10 +215,10 @@ def test_the_loop_joins_by_itself_and_wants_topics() -> None:
         async for batch in ground.client.iterators(TOPIC, group=GROUP):
             assert [message.value for message in batch.messages] == ground.written[0]
             break
-        with pytest.raises(PenstockError, match="no topics"):
+        with pytest.raises(MillstreamError, match="no topics"):
             await ground.client.iterators(group=GROUP).poll()
         for _ in range(2):
-            with pytest.raises(PenstockError, match="missing"):
+            with pytest.raises(MillstreamError, match="missing"):
                 await ground.client.iterators("missing", group=GROUP).poll()
 
     play(story)
@@ -237,7 +237,7 @@ def test_the_loop_joins_by_itself_and_wants_topics() -> None:
 )
 def test_an_option_that_makes_no_sense_is_named(options: dict[str, Any], named: str) -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError, match=named):
+        with pytest.raises(MillstreamError, match=named):
             ground.client.iterators(TOPIC, group=GROUP, **options)
         with pytest.raises(TypeError, match="'begin'"):
             ground.client.iterators(TOPIC, group=GROUP, begin=1)  # type: ignore[call-arg]

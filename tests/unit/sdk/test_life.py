@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.life import Life
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.life import Life
 
 
 class Ends:
@@ -65,10 +65,10 @@ def test_what_is_over_says_so_and_makes_nothing_more() -> None:
     producer = ends.make("producer", client)
     asyncio.run(client.close())
     for life in (client, producer):
-        with pytest.raises(PenstockError, match=f"this {life.name} is closed") as refused:
+        with pytest.raises(MillstreamError, match=f"this {life.name} is closed") as refused:
             life.check()
         assert refused.value.code is ErrorCode.CLIENT_CLOSED
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillstreamError):
         ends.make("consumer", client)
 
 
@@ -93,7 +93,7 @@ def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing()
         found = "nothing was raised"
         try:
             producer.check()
-        except PenstockError as error:
+        except MillstreamError as error:
             found = str(error)
         asyncio.run(client.close())
         os.write(writing, f"{found} {ends.order}".encode())

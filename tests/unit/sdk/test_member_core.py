@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.consuming.member_core import LEAVES, LEAVES_FOR_A_WHILE, NOTHING, Consequence, MemberCore, Share
-from penstock.sdk.group_answers import BeatAnswer
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.consuming.member_core import LEAVES, LEAVES_FOR_A_WHILE, NOTHING, Consequence, MemberCore, Share
+from millstream.sdk.group_answers import BeatAnswer
 
 TOPIC = UUID(int=7)
 
@@ -71,7 +71,7 @@ def test_a_change_during_a_heartbeat_is_told_with_the_next() -> None:
 def test_everything_is_told_again_after_a_heartbeat_whose_fate_is_unknown() -> None:
     core = joined(0)
     core.beat()
-    assert core.failed(PenstockError(ErrorCode.NETWORK_EXCEPTION)) is Consequence.TRY_AGAIN
+    assert core.failed(MillstreamError(ErrorCode.NETWORK_EXCEPTION)) is Consequence.TRY_AGAIN
     beat = core.beat()
     assert (beat.epoch, beat.topics, beat.owned) == (1, ("orders",), ((TOPIC, 0),))
 
@@ -81,7 +81,7 @@ def test_everything_is_told_again_after_a_heartbeat_whose_fate_is_unknown() -> N
 )
 def test_a_fenced_member_has_lost_everything_and_joins_again_under_its_id(code: ErrorCode) -> None:
     core = joined(0, 1)
-    assert core.failed(PenstockError(code)) is Consequence.JOIN_AGAIN
+    assert core.failed(MillstreamError(code)) is Consequence.JOIN_AGAIN
     assert (core.owned, core.target, core.lives) == (NOTHING, NOTHING, 1)
     beat = core.beat()
     assert (beat.member_id, beat.epoch, beat.topics, beat.owned) == ("m", 0, ("orders",), ())
@@ -98,7 +98,7 @@ def test_a_fenced_member_has_lost_everything_and_joins_again_under_its_id(code: 
 )
 def test_a_coordinator_that_is_away_costs_nothing_but_time(code: ErrorCode) -> None:
     core = joined(0)
-    assert core.failed(PenstockError(code)) is Consequence.TRY_AGAIN
+    assert core.failed(MillstreamError(code)) is Consequence.TRY_AGAIN
     assert core.owned == share(0)
 
 
@@ -113,11 +113,11 @@ def test_a_coordinator_that_is_away_costs_nothing_but_time(code: ErrorCode) -> N
     ],
 )
 def test_what_would_fail_again_is_given_up(code: ErrorCode) -> None:
-    assert joined(0).failed(PenstockError(code)) is Consequence.GIVE_UP
+    assert joined(0).failed(MillstreamError(code)) is Consequence.GIVE_UP
 
 
 def test_a_group_that_cannot_be_joined_for_not_being_there_is_given_up() -> None:
-    assert member().failed(PenstockError(ErrorCode.GROUP_ID_NOT_FOUND)) is Consequence.GIVE_UP
+    assert member().failed(MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND)) is Consequence.GIVE_UP
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, LEAVES), ("worker-1", LEAVES_FOR_A_WHILE)])
@@ -165,7 +165,7 @@ def test_a_coordinator_that_believes_what_it_is_told_always_knows_what_the_membe
             assigned = None if what is None else share(*what)  # type: ignore[misc]  # numbers of partitions
             core.answered(BeatAnswer(epoch, 1_000, assigned))
         elif step == "fail":
-            core.failed(PenstockError(what))  # type: ignore[arg-type]  # an ErrorCode
+            core.failed(MillstreamError(what))  # type: ignore[arg-type]  # an ErrorCode
         elif core.epoch > 0:
             core.own(core.target)
         assert core.epoch > 0 or core.owned == NOTHING

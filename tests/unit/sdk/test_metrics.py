@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import penstock
+import millstream
 from builders import simulated_consumers
 from builders.scripted_broker import Cut, Refuse, Scene, play
 from builders.simulated_consumers import GROUP, LONG_S, Ground
-from penstock.model.errors import ErrorCode
-from penstock.testing.simulated_clock import SimulatedClock
+from millstream.model.errors import ErrorCode
+from millstream.testing.simulated_clock import SimulatedClock
 
 
 class Noted:
@@ -39,7 +39,7 @@ class Broken:
 
 
 def connect(scene: Scene, metrics: Any, bootstrap: str = "broker1:9092") -> Any:
-    return penstock.connect_async(
+    return millstream.connect_async(
         bootstrap, network=scene.network.host("client"), clock=SimulatedClock(scene.loop), metrics=metrics
     )
 
@@ -51,7 +51,7 @@ def test_connections_requests_refusals_and_retries_are_counted() -> None:
             scene.cluster.then("Metadata", Cut(after=False))
             await client.list_topics()
             scene.cluster.then("CreateTopics", Refuse(ErrorCode.NOT_CONTROLLER))
-            with pytest.raises(penstock.PenstockError):
+            with pytest.raises(millstream.MillstreamError):
                 await client.create_topic("no such name")
             await client.create_topic("t")
         where = "broker1:9092"
@@ -81,19 +81,19 @@ def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog:
             scene.cluster.then("Metadata", Cut(after=False))
             await client.list_topics()
 
-    with caplog.at_level(logging.DEBUG, "penstock.sdk"):
+    with caplog.at_level(logging.DEBUG, "millstream.sdk"):
         play(body)
     said = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("penstock.sdk.cluster", "DEBUG", "connected to broker1:9092") in said
-    assert any(name == "penstock.sdk.cluster" and "no connection to nobody:1" in text for name, _, text in said)
+    assert ("millstream.sdk.cluster", "DEBUG", "connected to broker1:9092") in said
+    assert any(name == "millstream.sdk.cluster" and "no connection to nobody:1" in text for name, _, text in said)
     assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
-    assert any(name == "penstock.sdk.asking" and text.startswith("trying again after") for name, _, text in said)
+    assert any(name == "millstream.sdk.asking" and text.startswith("trying again after") for name, _, text in said)
     assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
 
 
-def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(penstock_bootstrap: str) -> None:
+def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(millstream_bootstrap: str) -> None:
     noted = Noted()
-    with penstock.connect(penstock_bootstrap, metrics=noted) as client:
+    with millstream.connect(millstream_bootstrap, metrics=noted) as client:
         client.producer().put_many("counted", [b"a", b"b", b"c"]).result(60)
         with client.consumer("counted", start="beginning") as consumer:
             assert len(consumer.poll(60)) == 3
@@ -103,10 +103,10 @@ def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(penst
 
 
 @pytest.mark.parametrize("way", ["subscription", "iterators", "iterator calls"])
-def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, penstock_bootstrap: str) -> None:
+def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, millstream_bootstrap: str) -> None:
     noted = Noted()
     topic = f"counted-{way.replace(' ', '-')}"
-    with penstock.connect(penstock_bootstrap, metrics=noted) as client:
+    with millstream.connect(millstream_bootstrap, metrics=noted) as client:
         client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
         if way == "subscription":
             with client.subscription(topic, start="beginning") as subscription:

@@ -12,19 +12,19 @@ from uuid import UUID
 
 import pytest
 
-from penstock.model import workers
-from penstock.model.errors import PenstockError
-from penstock.model.file_part import FilePlace
-from penstock.model.names import TopicPartition
-from penstock.records.batch import encode_batch
-from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming import hand as hand_module
-from penstock.sdk.consuming import nearby, reader
-from penstock.sdk.consuming.arrow import as_record_batch, next_record_batch
-from penstock.sdk.consuming.hand import Hand
-from penstock.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, Nearby, NotThereError
-from penstock.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
-from penstock.sdk.requests import INFO
+from millstream.model import workers
+from millstream.model.errors import MillstreamError
+from millstream.model.file_part import FilePlace
+from millstream.model.names import TopicPartition
+from millstream.records.batch import encode_batch
+from millstream.sdk.answers import FetchedBatches
+from millstream.sdk.consuming import hand as hand_module
+from millstream.sdk.consuming import nearby, reader
+from millstream.sdk.consuming.arrow import as_record_batch, next_record_batch
+from millstream.sdk.consuming.hand import Hand
+from millstream.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, Nearby, NotThereError
+from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
+from millstream.sdk.requests import INFO
 
 WHERE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -531,5 +531,5 @@ def test_what_is_damaged_in_a_file_is_damaged_and_not_asked_for_as_if_it_were_el
     hand.give([portion(placed(path), 2 * COUNT)])
     assert not hand.open()
     assert hand.damage is not None
-    assert isinstance(hand.damage[1], PenstockError)
+    assert isinstance(hand.damage[1], MillstreamError)
     assert not isinstance(hand.damage[1], NotThereError)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, Worker, play, read, until, values
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.consuming.getting import ANSWER_S
-from penstock.sdk.consuming.reading import BACKOFF_MIN_S
-from penstock.testing.simulated_loop import SimulatedLoop
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.consuming.getting import ANSWER_S
+from millstream.sdk.consuming.reading import BACKOFF_MIN_S
+from millstream.testing.simulated_loop import SimulatedLoop
 
 TIMEOUT_S = 0.5
 
@@ -114,7 +114,7 @@ def test_messages_from_a_place_are_waited_for_no_longer_than_was_said() -> None:
             assert values(await consumer.get(TOPIC, 0, 1, timeout=0)) == ground.written[0][1:]
             ground.network.block("reader")
             asked_s = loop.time()
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await consumer.get(TOPIC, 0, 1, timeout=3)
             assert loop.time() - asked_s <= 3 + ANSWER_S
             assert caught.value.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)

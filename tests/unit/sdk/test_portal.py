@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.sync.portal import Portal
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.sync.portal import Portal
 
 
 async def thread_here() -> threading.Thread:
@@ -66,9 +66,9 @@ def test_who_waits_while_the_portal_ends_is_told_so() -> None:
         assert begun.wait(60)
         portal.close()
         error = waiting.exception(60)
-    assert isinstance(error, PenstockError)
+    assert isinstance(error, MillstreamError)
     assert error.code is ErrorCode.CLIENT_CLOSED
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         portal.run(thread_here())
     assert refused.value.code is ErrorCode.CLIENT_CLOSED
 
@@ -79,7 +79,7 @@ def test_waiting_on_its_own_thread_is_refused() -> None:
     async def wait_within() -> None:
         portal.run(thread_here())
 
-    with pytest.raises(PenstockError, match="must not wait there") as refused:
+    with pytest.raises(MillstreamError, match="must not wait there") as refused:
         portal.run(wait_within())
     assert refused.value.code is ErrorCode.CLIENT_MISUSED
     portal.close()
@@ -157,7 +157,7 @@ def test_a_farewell_that_fails_is_logged_and_ends_nothing_but_itself(caplog: pyt
     portal = Portal()
 
     async def farewell() -> None:
-        raise PenstockError(ErrorCode.NETWORK_EXCEPTION, "two messages were lost")
+        raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, "two messages were lost")
 
     portal.at_end(farewell)
     thread = portal.run(thread_here())
@@ -169,7 +169,7 @@ def test_a_farewell_that_fails_is_logged_and_ends_nothing_but_itself(caplog: pyt
 def test_a_process_ends_though_a_portal_was_never_closed() -> None:
     program = """
 import asyncio, threading
-from penstock.sdk.sync.portal import Portal
+from millstream.sdk.sync.portal import Portal
 portal = Portal()
 begun = threading.Event()
 async def forever():

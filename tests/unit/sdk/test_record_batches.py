@@ -5,10 +5,10 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from penstock.model.names import TopicPartition
-from penstock.records.batch import encode_batch
-from penstock.sdk.consuming.arrow import SHARED_ROWS_MAX, as_record_batch
-from penstock.sdk.consuming.reader import Portion, Reader
+from millstream.model.names import TopicPartition
+from millstream.records.batch import encode_batch
+from millstream.sdk.consuming.arrow import SHARED_ROWS_MAX, as_record_batch
+from millstream.sdk.consuming.reader import Portion, Reader
 
 
 def portion(where: TopicPartition, rows: int) -> Portion:

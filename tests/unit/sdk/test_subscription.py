@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.records.batch import decode_messages
-from penstock.records.header import CorruptBatch
-from penstock.records.message import Message
-from penstock.sdk.aio.subscription import AsyncSubscription
-from penstock.sdk.consuming.decoding import UndecodableError
-from penstock.sdk.retry import FEW_ATTEMPTS
-from penstock.sdk.subscribing import engine
-from penstock.sdk.subscribing.engine import SubscriptionEngine
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.records.batch import decode_messages
+from millstream.records.header import CorruptBatch
+from millstream.records.message import Message
+from millstream.sdk.aio.subscription import AsyncSubscription
+from millstream.sdk.consuming.decoding import UndecodableError
+from millstream.sdk.retry import FEW_ATTEMPTS
+from millstream.sdk.subscribing import engine
+from millstream.sdk.subscribing.engine import SubscriptionEngine
 
 
 async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
@@ -172,7 +172,7 @@ def test_a_broker_that_is_unreachable_is_waited_for() -> None:
 
 
 def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.sdk.subscription")
+    caplog.set_level(logging.INFO, "millstream.sdk.subscription")
 
     async def story(ground: Ground) -> None:
         async with ground.client.subscription(TOPIC, start="beginning") as subscription:
@@ -202,7 +202,7 @@ def test_a_fault_of_the_subscription_is_told_to_who_reads(
             monkeypatch.setattr(SubscriptionEngine, "_subscribe", fail)
             await ground.restart()
             for _ in range(2):
-                with pytest.raises(PenstockError, match="CLIENT_FAILED"):
+                with pytest.raises(MillstreamError, match="CLIENT_FAILED"):
                     await subscription.poll(None)
 
     play(story)
@@ -251,7 +251,7 @@ def test_a_group_with_members_refuses_commits_and_that_is_raised() -> None:
             await member.poll(timeout=1.0)
             async with ground.client.subscription(TOPIC, start="beginning", group=GROUP) as subscription:
                 assert values(await subscription.poll(timeout=10.0)) == ground.written[0]
-                with pytest.raises(PenstockError) as refused:
+                with pytest.raises(MillstreamError) as refused:
                     await subscription.poll(timeout=10.0)
                 assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -276,7 +276,7 @@ def test_committed_by_hand_is_what_the_caller_says(group: str | None) -> None:
             await subscription.commit()
             messages += await read(subscription, 10)
             assert values(messages) == ground.written[0][:25]
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 await subscription.commit({TopicPartition("other", 0): 5})
             assert refused.value.code is ErrorCode.INVALID_REQUEST
         assert await ground.committed() == ({} if group is None else {0: 15})
@@ -299,7 +299,7 @@ def test_messages_that_are_removed_before_they_came_are_not_passed_over_in_silen
             await ground.client.admin.delete_records({TopicPartition(TOPIC, 0): 15})
             await subscription.commit()
             if goes_on_at is None:
-                with pytest.raises(PenstockError) as refused:
+                with pytest.raises(MillstreamError) as refused:
                     await subscription.poll(timeout=10.0)
                 assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
                 return
@@ -315,10 +315,10 @@ def test_a_topic_that_is_deleted_is_told_of() -> None:
         async with ground.client.subscription(TOPIC, start="beginning") as subscription:
             await read(subscription, 5)
             await ground.client.delete_topic(TOPIC)
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 await subscription.poll(timeout=60.0)
             assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillstreamError):
                 await subscription.poll(timeout=60.0)
 
     play(story)
@@ -367,7 +367,7 @@ def test_it_is_for_one_caller_at_a_time() -> None:
         async with ground.client.subscription(TOPIC) as subscription:
             first = asyncio.ensure_future(subscription.poll(timeout=5.0))
             await asyncio.sleep(0.1)
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 await subscription.poll()
             assert refused.value.code is ErrorCode.CLIENT_MISUSED
             assert await first == []
@@ -394,7 +394,7 @@ def test_it_is_for_one_caller_at_a_time() -> None:
 )
 def test_what_makes_no_sense_is_refused_by_name(options: dict[str, Any], words: str) -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError, match=words):
+        with pytest.raises(MillstreamError, match=words):
             async with ground.client.subscription(TOPIC, **options):
                 pass
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.times import Times
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.times import Times
 
 NOW_MS = 1_700_000_000_000
 NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
@@ -73,7 +73,7 @@ def test_when_is_a_datetime_a_timedelta_from_now_or_seconds_since_the_epoch(valu
     ],
 )
 def test_what_is_no_time_to_wait_is_refused_with_its_name(value: Any, why: str) -> None:
-    with pytest.raises(PenstockError, match=why) as refused:
+    with pytest.raises(MillstreamError, match=why) as refused:
         TIMES.span_s(value, "linger")
     assert refused.value.code is ErrorCode.INVALID_SETTING
     assert refused.value.detail.startswith("linger=")
@@ -84,7 +84,7 @@ def test_what_is_no_time_to_wait_is_refused_with_its_name(value: Any, why: str) 
     [-1, timedelta(days=-40_000), datetime(1969, 12, 31, tzinfo=UTC), "yesterday", datetime(2024, 1, 1)],  # noqa: DTZ001
 )
 def test_what_is_no_moment_is_refused_with_its_name(value: Any) -> None:
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         TIMES.moment_ms(value, "start")
     assert refused.value.code is ErrorCode.INVALID_SETTING
     assert refused.value.detail.startswith("start=")

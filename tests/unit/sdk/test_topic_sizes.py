@@ -3,9 +3,9 @@
 import pytest
 
 from builders.scripted_broker import Refuse, Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.topic_sizes import Extent, extents, topic_sizes
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.topic_sizes import Extent, extents, topic_sizes
 
 
 def test_messages_are_counted_by_the_offsets_a_topic_spans() -> None:
@@ -43,7 +43,7 @@ def test_a_failure_that_is_not_about_a_topic_is_told() -> None:
         client = scene.client()
         await client.put("a", [b"x"])
         scene.cluster.faults[2].extend([Refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * 5)
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await extents(client, await client.list_topics(), 30.0)
         assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, place, play, read, values
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.consuming.hints import Places
-from penstock.sdk.subscribing.stream import Stream
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.consuming.hints import Places
+from millstream.sdk.subscribing.stream import Stream
 
 
 async def make_anew(ground: Ground, count: int) -> None:
@@ -33,7 +33,7 @@ def test_a_reader_without_a_group_is_told(kind: str, pause: bool) -> None:
             if pause and kind == "consumer":
                 await reader.resume()
             for _ in range(2):
-                with pytest.raises(PenstockError, match="made again") as caught:
+                with pytest.raises(MillstreamError, match="made again") as caught:
                     await reader.poll(LONG_S)
                 assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -77,7 +77,7 @@ def test_a_subscription_does_not_read_on_in_a_topic_that_was_made_again_while_it
             monkeypatch.setattr(Stream, "open", subscribe_late)
             ground.network.cut("reader")
             for _ in range(2):
-                with pytest.raises(PenstockError, match="made again") as caught:
+                with pytest.raises(MillstreamError, match="made again") as caught:
                     await subscription.poll(LONG_S)
                 assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -105,7 +105,7 @@ def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_bef
         consumer = ground.client.consumer(TOPIC, start="beginning" if group else "latest", group=group)
         async with consumer:
             if group is None:
-                with pytest.raises(PenstockError, match="made again"):
+                with pytest.raises(MillstreamError, match="made again"):
                     await consumer.poll(LONG_S)
             else:
                 assert values(await read(consumer, 20)) == ground.written[0]

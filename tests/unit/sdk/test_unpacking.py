@@ -8,12 +8,12 @@ import pytest
 
 from builders.held_workers import HeldWorkers
 from builders.simulated_consumers import TOPIC, Ground, every, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.records.batch import encode_batch
-from penstock.sdk.answers import FetchedBatches
-from penstock.sdk.consuming.opening import HEAVY_BYTES
-from penstock.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.records.batch import encode_batch
+from millstream.sdk.answers import FetchedBatches
+from millstream.sdk.consuming.opening import HEAVY_BYTES
+from millstream.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
 
 COMPRESSIONS = ["gzip", "snappy", "lz4", "zstd"]
 VALUES = [Random(number).randbytes(100) for number in range(200)]
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_told_by_who_opens_it() -> None:
     batch[-1] ^= 1
     (portion,) = portions(batch)
     for attempt in (lambda: portion.unpacked(PIECE_BYTES, PIECE_BYTES), portion.open):
-        with pytest.raises(PenstockError) as raised:
+        with pytest.raises(MillstreamError) as raised:
             attempt()
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -180,8 +180,8 @@ def test_what_grows_out_of_all_proportion_is_refused_unpacked_or_not() -> None:
     batch = encode_batch([None] * 1_000_000, timestamps=1, compression="zstd")
     (portion,) = portions(batch)
     portion.is_packed = True
-    with pytest.raises(PenstockError, match="more memory as objects"):
+    with pytest.raises(MillstreamError, match="more memory as objects"):
         portion.open()
     (piece,) = portion.unpacked(PIECE_BYTES, PIECE_BYTES)
-    with pytest.raises(PenstockError, match="more memory as objects"):
+    with pytest.raises(MillstreamError, match="more memory as objects"):
         piece.open()

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import penstock
+import millstream
 from builders.scripted_broker import Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.admin_answers import ResourceKind
-from penstock.testing.simulated_clock import SimulatedClock
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.admin_answers import ResourceKind
+from millstream.testing.simulated_clock import SimulatedClock
 
 
 def connect(scene: Scene) -> Any:
-    return penstock.connect_async(
+    return millstream.connect_async(
         "broker1:9092", network=scene.network.host("client"), clock=SimulatedClock(scene.loop)
     )
 
@@ -49,7 +49,7 @@ def connect(scene: Scene) -> Any:
 def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(PenstockError, match=f"INVALID_SETTING: {name}={wrong!r}: "):
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {name}={wrong!r}: "):
                 client.producer(**{name: wrong})
 
     play(body)
@@ -58,8 +58,8 @@ def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> No
 @pytest.mark.parametrize("wrong", [5, "x", object])
 def test_metrics_are_told_to_what_can_hear_of_them(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
-        with pytest.raises(PenstockError, match="INVALID_SETTING: metrics="):
-            await penstock.connect_async("broker1:9092", network=scene.network.host("client"), metrics=wrong)
+        with pytest.raises(MillstreamError, match="INVALID_SETTING: metrics="):
+            await millstream.connect_async("broker1:9092", network=scene.network.host("client"), metrics=wrong)
 
     play(body)
 
@@ -72,7 +72,7 @@ def test_settings_of_topics_are_text(settings: Any) -> None:
                 client.create_topic("t", settings=settings),
                 client.admin.alter_settings(ResourceKind.TOPIC, "t", settings),
             ):
-                with pytest.raises(PenstockError, match="names and values must be str") as caught:
+                with pytest.raises(MillstreamError, match="names and values must be str") as caught:
                     await refused
                 assert caught.value.code is ErrorCode.INVALID_SETTING
 
@@ -85,7 +85,7 @@ def test_what_is_no_name_of_a_topic_is_refused(kind: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             options = {"group": "g"} if kind == "iterators" else {}
-            with pytest.raises(PenstockError, match=re.escape(f"INVALID_SETTING: topics={wrong!r}: ")):
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: topics={wrong!r}: ")):
                 getattr(client, kind)(wrong, **options)
 
     play(body)
@@ -95,7 +95,7 @@ def test_what_is_no_name_of_a_topic_is_refused(kind: str, wrong: Any) -> None:
 def test_what_cannot_be_called_is_no_callback(name: str) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(PenstockError, match=f"INVALID_SETTING: {name}=5: a function is expected"):
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {name}=5: a function is expected"):
                 client.consumer("t", **{name: 5})
 
     play(body)
@@ -112,9 +112,9 @@ def test_a_callback_that_nobody_would_await_is_refused() -> None:
                 for refused in (
                     lambda: client.consumer("t", on_health=notice),
                     lambda: receipt.add_done_callback(notice),
-                    lambda: penstock.connect("broker1:9092", on_clock_drift=notice),
+                    lambda: millstream.connect("broker1:9092", on_clock_drift=notice),
                 ):
-                    with pytest.raises(PenstockError, match="it is called and not awaited"):
+                    with pytest.raises(MillstreamError, match="it is called and not awaited"):
                         refused()
 
     play(body)
@@ -125,7 +125,7 @@ def test_what_is_no_place_to_begin_at_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             for kind in ("consumer", "subscription"):
-                with pytest.raises(PenstockError, match="INVALID_SETTING: start="):
+                with pytest.raises(MillstreamError, match="INVALID_SETTING: start="):
                     getattr(client, kind)("t", start=wrong)
 
     play(body)
@@ -135,7 +135,7 @@ def test_what_is_no_place_to_begin_at_is_refused(wrong: Any) -> None:
 def test_a_poll_is_for_at_least_one_message(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(PenstockError, match=f"INVALID_SETTING: max_messages={wrong!r}: "):
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: max_messages={wrong!r}: "):
                 await client.consumer("t").poll(0, wrong)
 
     play(body)
@@ -146,7 +146,7 @@ def test_what_is_no_offset_is_not_committed(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             for reader in (client.consumer("t", group="g"), client.subscription("t", group="g")):
-                with pytest.raises(PenstockError, match=f"INVALID_SETTING: offset of t-0={wrong!r}: "):
+                with pytest.raises(MillstreamError, match=f"INVALID_SETTING: offset of t-0={wrong!r}: "):
                     await reader.commit({("t", 0): wrong})
 
     play(body)
@@ -206,7 +206,7 @@ def test_no_question_goes_to_a_broker_with_an_argument_that_cannot_be_right(ques
             ask = attrgetter(question)(client)
             for name, wrong in by_name.items():
                 for each in wrong:
-                    with pytest.raises(PenstockError) as caught:
+                    with pytest.raises(MillstreamError) as caught:
                         await ask(**right | {name: each})
                     assert caught.value.code in WRONG, f"{name}={each!r}: {caught.value}"
 
@@ -231,16 +231,16 @@ def test_a_consumer_is_asked_for_nothing_with_an_argument_that_cannot_be_right(c
             consumer = client.consumer("t", group="g")
             for name, wrong in by_name.items():
                 for each in wrong:
-                    with pytest.raises(PenstockError) as caught:
+                    with pytest.raises(MillstreamError) as caught:
                         await getattr(consumer, call)(**right | {name: each})
                     assert caught.value.code in WRONG, f"{name}={each!r}: {caught.value}"
             no_places: list[Any] = [("t",), ([],), (("t",),), (("t", "0"),)]
             for places in no_places:
-                with pytest.raises(PenstockError, match="INVALID_"):
+                with pytest.raises(MillstreamError, match="INVALID_"):
                     await consumer.pause(*places)
             nowhere: list[Any] = [([], 0), ("t", [])]
             for place in nowhere:
-                with pytest.raises(PenstockError, match="INVALID_"):
+                with pytest.raises(MillstreamError, match="INVALID_"):
                     consumer.position(*place)
 
     play(body)
@@ -258,7 +258,7 @@ def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
                 iterators.read(wrong),
                 iterators.commit(wrong),
             ):
-                with pytest.raises(PenstockError, match=r"INVALID_SETTING: (iterator|batch)="):
+                with pytest.raises(MillstreamError, match=r"INVALID_SETTING: (iterator|batch)="):
                     await refused
 
     play(body)
@@ -268,7 +268,7 @@ def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
 def test_room_is_asked_for_in_bytes(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(PenstockError, match=f"INVALID_SETTING: size_bytes={wrong!r}: "):
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: size_bytes={wrong!r}: "):
                 await client.producer().room(wrong)
 
     play(body)
@@ -287,7 +287,7 @@ def test_what_cannot_be_called_is_not_called_when_messages_are_done(wrong: Any) 
                 lambda: receipts[0].add_done_callback(wrong),
             ]
             for refused in takers:
-                with pytest.raises(PenstockError, match=r"INVALID_SETTING: (on_done|callback)="):
+                with pytest.raises(MillstreamError, match=r"INVALID_SETTING: (on_done|callback)="):
                     refused()
             assert len(receipts) == 1
 

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, StructField, StructType, TimestampType
 
-from penstock.model.errors import PenstockError
-from penstock.spark.columns import ArrowColumns, check_schema
-from penstock.spark.values.options import ValueFormat, ValueOptions, ValueShape
+from millstream.model.errors import MillstreamError
+from millstream.spark.columns import ArrowColumns, check_schema
+from millstream.spark.values.options import ValueFormat, ValueOptions, ValueShape
 
 LAST_US = (2**63 - 1) // 1000 * 1000
 
@@ -37,5 +37,5 @@ def test_a_type_that_has_no_nulls_where_there_may_be_some_is_refused(kind: DataT
     fields = StructType([StructField("field", kind)])
     schema = fields if shape is ValueShape.COLUMNS else StructType([StructField("value", fields)])
     for values in (ValueOptions(ValueFormat.JSON, shape=shape), ValueOptions(ValueFormat.ARROW, shape=shape)):
-        with pytest.raises(PenstockError, match="or a part of it, is NOT NULL"):
+        with pytest.raises(MillstreamError, match="or a part of it, is NOT NULL"):
             check_schema(schema, values)

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from penstock.model.names import TopicPartition
-from penstock.spark.filters import Limits, push
+from millstream.model.names import TopicPartition
+from millstream.spark.filters import Limits, push
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

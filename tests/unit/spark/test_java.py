@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import java
-from penstock.spark.java import BUNDLED, JavaNotFoundError, java_environment, java_version
+from millstream.spark import java
+from millstream.spark.java import BUNDLED, JavaNotFoundError, java_environment, java_version
 
 
 def pretend(directory: Path, version: str) -> Path:
@@ -42,7 +42,7 @@ def test_without_a_java_that_is_new_enough_the_bundled_one_is_taken(tmp_path: Pa
 
 
 def test_a_java_home_without_java_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(JavaNotFoundError, match=r"no bin/java can be started.*penstock\[spark-java\]"):
+    with pytest.raises(JavaNotFoundError, match=r"no bin/java can be started.*millstream\[spark-java\]"):
         java_environment({"JAVA_HOME": str(tmp_path)})
 
 
@@ -54,7 +54,7 @@ def test_a_java_home_that_is_too_old_is_refused_with_its_version(tmp_path: Path)
 
 def test_without_any_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
-    with pytest.raises(JavaNotFoundError, match=r"no Java here.*apt-get install.*penstock\[spark-java\]"):
+    with pytest.raises(JavaNotFoundError, match=r"no Java here.*apt-get install.*millstream\[spark-java\]"):
         java_environment({"PATH": str(tmp_path)})
 
 

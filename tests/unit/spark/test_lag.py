@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.spark.pipelines.watching import lag_of
-from penstock.spark.positions import TopicPosition, to_json
+from millstream.spark.pipelines.watching import lag_of
+from millstream.spark.positions import TopicPosition, to_json
 
 
 def position(**offsets: dict[int, int]) -> dict[str, Any]:

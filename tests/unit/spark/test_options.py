@@ -1,4 +1,4 @@
-"""Options of the format "penstock": what is understood, and what is said about what is not."""
+"""Options of the format "millstream": what is understood, and what is said about what is not."""
 
 import re
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
-from penstock.spark.places import Kind, Place, Places, offset_places, time_places
+from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
+from millstream.spark.places import Kind, Place, Places, offset_places, time_places
 
 LEAST = {"bootstrap": "localhost:9092", "topic": "orders"}
 MIDDAY_MS = 1_769_860_800_000
@@ -21,7 +21,7 @@ def options(*, streaming: bool = False, **given: str) -> SourceOptions:
 
 
 def refused(given: dict[str, str], *, streaming: bool = False) -> str:
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         source_options(parse_options(given), streaming=streaming)
     assert caught.value.code is ErrorCode.INVALID_SETTING
     return caught.value.detail

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.pipelines.failures import pipeline_error, told
-from penstock.spark.pipelines.python_file import compiled, run_python
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.pipelines.failures import pipeline_error, told
+from millstream.spark.pipelines.python_file import compiled, run_python
 
 JAVA = (
     "\n\tat org.apache.spark.sql.errors.QueryCompilationErrors$.pythonDataSourceError(Errors.scala:2576)\n\tat x.Y(Z)"
 )
 SOURCE = (
     "org.apache.spark.SparkException: [PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n"
-    '  File "/site/penstock/spark/survey.py", line 65, in _named\n'
+    '  File "/site/millstream/spark/survey.py", line 65, in _named\n'
     "    raise refusal(number)\n"
-    "penstock.model.errors.PenstockError: UNKNOWN_TOPIC_OR_PARTITION: topic 'o': there is no such topic here\n"
+    "millstream.model.errors.MillstreamError: UNKNOWN_TOPIC_OR_PARTITION: topic 'o': there is no such topic here\n"
     " SQLSTATE: 38000" + JAVA
 )
 FUNCTION = (
@@ -78,7 +78,7 @@ def test_what_spark_says_is_brought_to_its_point(said: str, where: str, code: st
 def test_what_a_file_raises_is_told_with_the_line(source: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text(source)
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(MillstreamError) as caught:
         run_python(file, compiled(file), [], {})
     assert caught.value.detail == text
 
@@ -96,10 +96,10 @@ def test_a_file_is_the_main_program_and_finds_names_and_arguments(source: str, t
 def test_what_is_no_python_is_told_before_it_is_run(source: bytes, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_bytes(source)
-    with pytest.raises(PenstockError, match=r"^\w+: job\.py"):
+    with pytest.raises(MillstreamError, match=r"^\w+: job\.py"):
         compiled(file)
 
 
 def test_a_failure_of_ours_keeps_its_code() -> None:
-    error = pipeline_error(PenstockError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is there"), "job.py", Path("job.py"))
+    error = pipeline_error(MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is there"), "job.py", Path("job.py"))
     assert (error.code, error.detail) == (ErrorCode.TOPIC_ALREADY_EXISTS, "job.py: it is there")

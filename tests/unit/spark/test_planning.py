@@ -5,8 +5,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.names import TopicPartition
-from penstock.spark.planning import MERGE_BYTES, SPLIT_BYTES, Range, admit, plan
+from millstream.model.names import TopicPartition
+from millstream.spark.planning import MERGE_BYTES, SPLIT_BYTES, Range, admit, plan
 
 ID = UUID(int=7)
 MB = 1024 * 1024

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.spark.positions import (
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.spark.positions import (
     TopicPosition,
     beginning,
     begun,
@@ -92,6 +92,6 @@ def test_a_topic_that_was_made_anew_begins_by_itself() -> None:
     "said", [{"a": 5}, {"a": {"0": 5}}, {"a": {"id": "x", "offsets": {}}}, {"a": {"id": str(ID), "offsets": {}}}]
 )
 def test_the_position_of_another_source_is_refused(said: dict[str, object]) -> None:
-    with pytest.raises(PenstockError, match="another's") as caught:
+    with pytest.raises(MillstreamError, match="another's") as caught:
         from_json(said)
     assert caught.value.code is ErrorCode.INVALID_REQUEST

@@ -12,7 +12,7 @@ RUN = """
 import sys
 from pathlib import Path
 import pyspark
-from penstock.spark.pipelines.project import run_project
+from millstream.spark.pipelines.project import run_project
 
 place = Path(sys.argv[1])
 pyspark.__file__ = str(place / "__init__.py")

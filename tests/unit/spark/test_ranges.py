@@ -4,11 +4,11 @@ from uuid import UUID
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.spark.options import DataLoss
-from penstock.spark.positions import TopicPosition
-from penstock.spark.ranges import Reach, between, still_there
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.spark.options import DataLoss
+from millstream.spark.positions import TopicPosition
+from millstream.spark.ranges import Reach, between, still_there
 
 WHERE = TopicPartition("orders", 0)
 OLD, NEW = UUID(int=1), UUID(int=2)
@@ -33,7 +33,7 @@ def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
 
 
 def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
-    with pytest.raises(PenstockError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
+    with pytest.raises(MillstreamError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
         still_there(WHERE, 2, 9, Reach(5, 20), DataLoss.FAIL)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not(
 
 
 def test_a_topic_that_was_made_anew_is_a_failure() -> None:
-    with pytest.raises(PenstockError, match="made anew") as caught:
+    with pytest.raises(MillstreamError, match="made anew") as caught:
         spans(DataLoss.FAIL, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})})
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 

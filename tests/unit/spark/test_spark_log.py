@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from penstock.spark.pipelines.spark_log import Sieve, SparkLog, as_logged
+from millstream.spark.pipelines.spark_log import Sieve, SparkLog, as_logged
 
 HANGING_UP = [
     "Traceback (most recent call last):",

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.failures import EXIT_FAILED, EXIT_TERMINATED
-from penstock.cli.main import EXIT_INTERRUPTED
+from millstream.cli.failures import EXIT_FAILED, EXIT_TERMINATED
+from millstream.cli.main import EXIT_INTERRUPTED
 
 RUN = """
 import sys
 from pyspark import java_gateway
-from penstock.cli.main import main
-from penstock.spark.pipelines import running
+from millstream.cli.main import main
+from millstream.spark.pipelines import running
 
 def session(*words, **options):
     java = java_gateway.Popen(["sh", "-c", "trap '' INT TERM; echo begun; exec sleep 3600"])
@@ -31,8 +31,8 @@ main()
 
 REFUSED = """
 from py4j.protocol import Py4JError
-from penstock.cli.main import main
-from penstock.spark.pipelines import running
+from millstream.cli.main import main
+from millstream.spark.pipelines import running
 
 def session(*words, **options):
     raise Py4JError("An error occurred while calling x.\\n: java.io.IOException: it is stopped\\n\\tat x.Y(Z)")
@@ -47,7 +47,7 @@ def test_a_master_that_takes_nobody_is_told_in_a_line(tmp_path: Path) -> None:
     words = [sys.executable, "-c", REFUSED, "pipeline", "run", str(tmp_path / "a.py"), "--master", "spark://h:1"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_FAILED
-    assert "penstock: Spark on spark://h:1: it is stopped\n" in done.stderr
+    assert "millstream: Spark on spark://h:1: it is stopped\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 

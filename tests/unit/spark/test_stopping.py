@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from penstock.spark.pipelines.stopping import InterruptiblePipe, Stop
+from millstream.spark.pipelines.stopping import InterruptiblePipe, Stop
 
 ROUNDS = 500
 

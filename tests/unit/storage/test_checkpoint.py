@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
-from penstock.storage import checkpoint
-from penstock.storage.checkpoint import LogState
-from penstock.storage.log import LogSettings
-from penstock.storage.segment import SegmentState
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.storage import checkpoint
+from millstream.storage.checkpoint import LogState
+from millstream.storage.log import LogSettings
+from millstream.storage.segment import SegmentState
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 OWNER = UUID(int=9)
 STATES = [
@@ -70,7 +70,7 @@ def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
 def test_a_checkpoint_does_not_wait_when_much_is_appended(policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.tails.TAIL_BYTES_MAX", 5_000)
+    monkeypatch.setattr("millstream.storage.tails.TAIL_BYTES_MAX", 5_000)
 
     async def check() -> None:
         disk = SimulatedDisk()
@@ -148,7 +148,7 @@ def test_a_failed_append_does_not_fail_those_before_it() -> None:
 
 
 def test_the_journal_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.data_directory.JOURNAL_FULL_BYTES", 20_000)
+    monkeypatch.setattr("millstream.storage.data_directory.JOURNAL_FULL_BYTES", 20_000)
 
     async def check() -> None:
         disk = SimulatedDisk()

@@ -14,12 +14,12 @@ from builders.keyed import (
     table_of,
 )
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.record import Record
-from penstock.storage.exchange import Stage
-from penstock.storage.log import Log
-from penstock.storage.store import Store
-from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.record import Record
+from millstream.storage.exchange import Stage
+from millstream.storage.log import Log
+from millstream.storage.store import Store
+from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 KEYS = 4
 
@@ -233,7 +233,7 @@ def test_a_log_that_was_quarantined_after_an_exchange_comes_back_with_what_it_la
     run(look(is_whole=True))
 
 
-def only(error: PenstockError, *codes: ErrorCode) -> None:
+def only(error: MillstreamError, *codes: ErrorCode) -> None:
     if error.code not in codes:
         raise error
 
@@ -280,7 +280,7 @@ class Chaos:
         for _ in range(8):
             await asyncio.sleep(0.002)
             self.disk.is_full = self.random.random() < 0.1
-            with suppress(OSError, PenstockError):
+            with suppress(OSError, MillstreamError):
                 if self.random.random() < 0.2 and log.durable_offset > log.start_offset:
                     self.table.trimmed = self.random.randint(log.start_offset, log.durable_offset)
                     log.trim(self.table.trimmed)
@@ -290,7 +290,7 @@ class Chaos:
         for _ in range(30):
             try:
                 await self.table.write(store, log, self.random.randrange(KEYS), self.random.choice((10, 100, 900)))
-            except PenstockError as error:
+            except MillstreamError as error:
                 only(error, ErrorCode.KAFKA_STORAGE_ERROR)
                 await asyncio.sleep(0.002)
 
@@ -299,7 +299,7 @@ class Chaos:
             await asyncio.sleep(0.001)
             try:
                 found = records_in(log)
-            except PenstockError as error:
+            except MillstreamError as error:
                 only(error, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
                 continue
             assert [record.offset for record in found] == sorted(record.offset for record in found)

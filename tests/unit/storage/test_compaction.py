@@ -21,15 +21,15 @@ from builders.keyed import (
 )
 from builders.logs import key, open_store, run
 from builders.record_lists import bounded
-from penstock.records.batch import seal
-from penstock.records.compaction import filler
-from penstock.records.header import HEADER_BYTES, BatchHeader, each_batch, read_header
-from penstock.records.record import Record
-from penstock.storage.cleaner import CleanerLimits, CleaningJob
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_clock import ManualClock, SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.records.batch import seal
+from millstream.records.compaction import filler
+from millstream.records.header import HEADER_BYTES, BatchHeader, each_batch, read_header
+from millstream.records.record import Record
+from millstream.storage.cleaner import CleanerLimits, CleaningJob
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_clock import ManualClock, SimulatedClock
+from millstream.testing.simulated_disk import SimulatedDisk
 
 
 async def log_of(store: Store, settings: LogSettings = COMPACTED, number: int = 0) -> Log:

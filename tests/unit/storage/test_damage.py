@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, open_store, run
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.log import Log
-from penstock.storage.store import Store
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.log import Log
+from millstream.storage.store import Store
+from millstream.testing.simulated_disk import SimulatedDisk
 
 Damage = Callable[[SimulatedDisk, str], None]
 
@@ -98,7 +98,7 @@ def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
         store, log = await filled(disk)
         damage(disk, log.segments[0].path)
         for _ in range(3):
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 look(log)
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
             assert log.segments[0].path in refused.value.detail
@@ -106,7 +106,7 @@ def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
         assert [(record.getMessage(), record.__dict__["log"]) for record in told] == [
             ("a partition is quarantined", log.path)
         ]
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await append_durably(store, log, [b"after"])
 
     run(check())
@@ -131,7 +131,7 @@ def test_what_is_not_flushed_yet_is_refused_but_not_quarantined(caplog: pytest.L
         assert segment.flushed.position < segment.end.position, "the journal took it"
         disk.spoil(segment.path, segment.end.position - 1, b"\xff")
         for _ in range(3):
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 log.read_cold(1, 10_000, log.end_offset)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
             assert "cannot be read" in refused.value.detail
@@ -145,7 +145,7 @@ def test_a_log_that_is_being_deleted_is_not_quarantined(caplog: pytest.LogCaptur
     async def check() -> None:
         store, log = await filled(SimulatedDisk())
         await store.delete(log.key)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             read_all(log)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert log.quarantined is None

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from penstock.storage.disk import DiskFile
-from penstock.storage.files import OpenFiles
-from penstock.testing.simulated_disk import SimulatedDisk, SimulatedFile
+from millstream.storage.disk import DiskFile
+from millstream.storage.files import OpenFiles
+from millstream.testing.simulated_disk import SimulatedDisk, SimulatedFile
 
 
 class Thing:

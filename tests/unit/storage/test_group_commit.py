@@ -6,11 +6,11 @@ import errno
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.commit import Commit
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.commit import Commit
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 ROOMY = LogSettings()
 
@@ -206,7 +206,7 @@ def test_a_failed_flush_fails_its_waiters_only() -> None:
         waiting = [store.commit(good), store.commit(bad)]
         outcome = await asyncio.gather(*(one for one in waiting if one is not None), return_exceptions=True)
         assert outcome[0] is None
-        assert isinstance(outcome[1], PenstockError)
+        assert isinstance(outcome[1], MillstreamError)
         assert outcome[1].code is ErrorCode.KAFKA_STORAGE_ERROR
         assert good.durable_offset == 2
 

@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from builders.logs import append, key, logs_of, open_store, run, values_of
-from penstock.storage import index
-from penstock.storage.index import Place, SparseIndex
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.storage import index
+from millstream.storage.index import Place, SparseIndex
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import SimulatedDisk
 
 FINE = LogSettings(segment_bytes=4000, index_interval_bytes=128)
 

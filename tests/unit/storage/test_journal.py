@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from builders.logs import key
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.journal import Journal, JournalEntry, journal_numbers, read_journal
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.journal import Journal, JournalEntry, journal_numbers, read_journal
+from millstream.testing.simulated_disk import SimulatedDisk
 
 OWNER = UUID(int=5)
 
@@ -63,7 +63,7 @@ def test_a_damaged_frame_does_not_hide_those_behind_it() -> None:
     assert read(disk) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("content", [b"", b"PNSTK", bytes(100), b"garbage" * 30])
+@pytest.mark.parametrize("content", [b"", b"MSTRM", bytes(100), b"garbage" * 30])
 def test_a_file_without_a_whole_head_holds_nothing(content: bytes) -> None:
     disk = SimulatedDisk()
     written(disk, 1)
@@ -85,7 +85,7 @@ def test_frames_of_another_journal_are_not_taken_for_this_ones() -> None:
 def test_the_journal_of_another_directory_is_refused() -> None:
     disk = SimulatedDisk()
     written(disk, 1)
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         list(read_journal(disk, "/data", UUID(int=6), 7))
     assert refused.value.code is ErrorCode.DATA_DIRECTORY_MISSING
 

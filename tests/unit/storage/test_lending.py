@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 
 from builders.logs import append_durably, key, open_store, run
-from penstock.model.file_part import PART_BYTES_MIN
-from penstock.records.header import each_batch
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.local_part import LocalPart
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import Store
+from millstream.model.file_part import PART_BYTES_MIN
+from millstream.records.header import each_batch
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.local_part import LocalPart
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import Store
 
 BATCHES = 60
 SETTINGS = LogSettings(segment_bytes=400_000, segment_ms=-1, retention_ms=-1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.local_disk import LocalDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.local_disk import LocalDisk
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_file_closes_with_its_last_reference(disk: LocalDisk, tmp_path: Path) 
 def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: Path) -> None:
     lock = disk.lock(f"{tmp_path}/.lock")
     try_it = (
-        "import sys; from penstock.storage.local_disk import LocalDisk\n"
+        "import sys; from millstream.storage.local_disk import LocalDisk\n"
         "try: LocalDisk().lock(sys.argv[1])\n"
         "except Exception as error: print(error); sys.exit(3)"
     )
@@ -129,7 +129,7 @@ def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: 
     assert second.returncode == 3
     assert "DATA_DIRECTORY_IN_USE" in second.stdout
     assert str(os.getpid()) in second.stdout
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         disk.lock(f"{tmp_path}/.lock")
     assert refused.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
     lock.close()

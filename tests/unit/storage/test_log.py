@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.header import each_batch
-from penstock.storage.log import Log, LogSettings
-from penstock.testing.simulated_clock import ManualClock
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.header import each_batch
+from millstream.storage.log import Log, LogSettings
+from millstream.testing.simulated_clock import ManualClock
+from millstream.testing.simulated_disk import SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=300)
 
@@ -101,7 +101,7 @@ def test_a_reader_that_follows_a_writer_sees_each_batch_once() -> None:
 def test_offsets_outside_the_log_are_refused(offset: int) -> None:
     async def check() -> None:
         log = await filled(SimulatedDisk())
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             log.read(offset, 100, log.end_offset)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

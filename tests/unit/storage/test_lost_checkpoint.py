@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.scan import find_later
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.scan import find_later
+from millstream.testing.simulated_disk import SimulatedDisk
 
 CHECKPOINT = "/data/checkpoint"
 ROOMY = LogSettings(index_interval_bytes=256)
@@ -162,7 +162,7 @@ def test_no_log_is_made_before_the_first_checkpoint() -> None:
 
         disk.before = full
         store = await open_store(disk)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await store.create(key(0), ROOMY)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert not disk.exists(CHECKPOINT)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-from penstock.model.workers import ThreadWorkers
-from penstock.storage.mender import Mender
+from millstream.model.workers import ThreadWorkers
+from millstream.storage.mender import Mender
 
 
 async def _no_round() -> None:

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
-from penstock.model.names import PartitionKey
-from penstock.storage.store import Store
-from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.model.names import PartitionKey
+from millstream.storage.store import Store
+from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 DIRECTORIES = ("/a/one", "/b/two")
 

@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, key, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import PartitionKey
-from penstock.storage.log import Log
-from penstock.storage.store import Store
-from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import PartitionKey
+from millstream.storage.log import Log
+from millstream.storage.store import Store
+from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 LOGS = 4
 
 
-def only_refusals(error: PenstockError) -> None:
+def only_refusals(error: MillstreamError) -> None:
     if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
         raise error
 
@@ -76,7 +76,7 @@ class Chaos:
                     self.trim(log)
             except OSError:
                 continue
-            except PenstockError as error:
+            except MillstreamError as error:
                 only_refusals(error)
 
     def trim(self, log: Log) -> None:
@@ -100,7 +100,7 @@ class Chaos:
                 if committed is not None and self.random.random() < 0.8:
                     await committed
                     self.acknowledged[log.key] |= dict(enumerate(values, base))
-            except PenstockError as error:
+            except MillstreamError as error:
                 only_refusals(error)
                 await asyncio.sleep(0.002)
 
@@ -109,7 +109,7 @@ class Chaos:
         try:
             if log is None:
                 log = await store.create(key(number), SMALL)
-        except PenstockError as error:
+        except MillstreamError as error:
             only_refusals(error)
             return None
         log.settings = SMALL

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records.header import each_batch
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.header import each_batch
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_disk import SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=256)
 
@@ -61,7 +61,7 @@ def test_a_truncated_end_is_cut_at_the_last_whole_batch(checkpoint: int, missing
     run(check())
 
 
-@pytest.mark.parametrize("rubbish", [b"\0" * 5000, b"\xff" * 333, b"PNSTK" * 99, b"\0\0\0\0\0\0\0\x0a" + b"\x7f" * 80])
+@pytest.mark.parametrize("rubbish", [b"\0" * 5000, b"\xff" * 333, b"MSTRM" * 99, b"\0\0\0\0\0\0\0\x0a" + b"\x7f" * 80])
 def test_rubbish_behind_the_last_batch_is_cut_and_kept_aside(rubbish: bytes) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
@@ -144,10 +144,10 @@ def test_flushed_data_that_is_missing_quarantines_its_log_and_no_other(
             store = await open_store(disk)
             first, bad, last = logs_of(store)
             assert len(values_of(first)) == len(values_of(last)) == 30
-            with pytest.raises(PenstockError) as refused:
+            with pytest.raises(MillstreamError) as refused:
                 bad.read(0, 100, 10)
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
-            with pytest.raises(PenstockError):
+            with pytest.raises(MillstreamError):
                 append(bad, [b"x"])
             assert disk.list(bad.path) == [name for name in before if disk.exists(f"{bad.path}/{name}")]
             disk.locks.clear()
@@ -198,7 +198,7 @@ def test_damage_below_what_was_flushed_is_reported_and_not_read_around() -> None
         disk.spoil(path, position_of(disk, path, 20) + 3, b"\xff" * 9)
         _, log = await reopened(disk)
         assert log.end_offset == 40
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             values_of(log, 90)
         assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
         assert log.quarantined is not None

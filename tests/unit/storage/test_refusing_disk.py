@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.log import Log
-from penstock.storage.store import FlushPolicy, Store
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.log import Log
+from millstream.storage.store import FlushPolicy, Store
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 
 async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, Log]:
@@ -28,7 +28,7 @@ async def healed(log: Log) -> None:
 
 
 def refused(log: Log, value: bytes) -> str:
-    with pytest.raises(PenstockError) as error:
+    with pytest.raises(MillstreamError) as error:
         append(log, [value])
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     return error.value.detail
@@ -156,7 +156,7 @@ def test_after_a_failed_flush_what_can_be_read_back_is_written_anew(already_flus
         append(log, [b"%d" % already_flushed])
         old = log.segments[-1].path
         fail_flushes_of(disk, old, lose=False)
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await store.commit(log)  # type: ignore[misc]  # there is something to wait for
         refused(log, b"while it is fenced")
         assert len(values_of(log)) == already_flushed + 1
@@ -178,7 +178,7 @@ def test_what_was_never_acknowledged_and_cannot_be_read_back_is_dropped_and_said
         log.on_cut = lambda one: cuts.append(one.end_offset)
         append(log, [b"lost"])
         fail_flushes_of(disk, log.segments[-1].path, lose=True)
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await store.commit(log)  # type: ignore[misc]  # there is something to wait for
         await healed(log)
         assert cuts == [3]
@@ -234,7 +234,7 @@ def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> No
         fail_flushes_of(disk, logs[0].segments[0].path, lose=True)
         await store.checkpoint()
         await asyncio.sleep(20)
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             logs[0].read(0, 100, 1)
         assert error.value.code is ErrorCode.PARTITION_QUARANTINED
         assert values_of(logs[1]) == {0: b"0", 1: b"1"}

@@ -3,11 +3,11 @@
 import pytest
 
 from builders.logs import append, append_durably, key, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.log import LogSettings
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_clock import ManualClock
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.log import LogSettings
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_clock import ManualClock
+from millstream.testing.simulated_disk import SimulatedDisk
 
 HOUR_MS = 3_600_000
 POLICIES = [FlushPolicy.ALWAYS, FlushPolicy.OS]
@@ -117,7 +117,7 @@ def test_a_log_is_trimmed_only_within_itself(new_start: int) -> None:
         store = await open_store(SimulatedDisk())
         log = await store.create(key(0), bounded())
         await append_durably(store, log, [b"value"] * 3)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             log.trim(new_start)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
         log.trim(0)

@@ -3,9 +3,9 @@
 import pytest
 
 from builders.batches import batch
-from penstock.records.header import HEADER_BYTES, stamp
-from penstock.storage.scan import CHUNK_BYTES, walk
-from penstock.testing.simulated_disk import SimulatedDisk, SimulatedFile
+from millstream.records.header import HEADER_BYTES, stamp
+from millstream.storage.scan import CHUNK_BYTES, walk
+from millstream.testing.simulated_disk import SimulatedDisk, SimulatedFile
 
 COUNT = 20
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.storage import sealed, snapshot
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.storage import sealed, snapshot
+from millstream.testing.simulated_disk import SimulatedDisk
 
 KIND = b"TESTKIND"
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from penstock.model.errors import PenstockError
-from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.model.errors import MillstreamError
+from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 
 def fates(count: int = 300, *, flush: bool, flush_name: bool) -> Counter[bytes | None]:
@@ -137,7 +137,7 @@ def test_the_same_seed_loses_the_same() -> None:
 def test_locks_and_open_files_are_counted() -> None:
     disk = SimulatedDisk()
     lock = disk.lock("/.lock")
-    with pytest.raises(PenstockError, match="in use"):
+    with pytest.raises(MillstreamError, match="in use"):
         disk.lock("/.lock")
     lock.close()
     disk.lock("/.lock")

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import SimulatedDisk
 
 TWO = ("/disk1/data", "/disk2/data")
 
@@ -111,7 +111,7 @@ def test_a_deleted_log_leaves_no_files() -> None:
         log = await store.create(key(0), SMALL)
         await append_durably(store, log, [b"value"])
         await store.delete(key(0))
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             append(log, [b"too late"])
         await store.checkpoint()
         assert [name for name in disk.list("/data") if name.startswith(key(0).topic_id.hex)] == []
@@ -123,7 +123,7 @@ def test_a_log_is_not_created_twice() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk())
         await store.create(key(0), SMALL)
-        with pytest.raises(PenstockError, match="exists already"):
+        with pytest.raises(MillstreamError, match="exists already"):
             await store.create(key(0), SMALL)
 
     run(check())
@@ -141,7 +141,7 @@ def test_logs_are_spread_over_the_directories() -> None:
 
 
 async def refused(disk: SimulatedDisk, *directories: str) -> ErrorCode:
-    with pytest.raises(PenstockError) as error:
+    with pytest.raises(MillstreamError) as error:
         await open_store(disk, *directories)
     return error.value.code
 
@@ -186,7 +186,7 @@ def test_a_log_directory_that_vanished_is_not_begun_anew() -> None:
         log = logs_of(store)[0]
         assert log.quarantined is not None
         assert "missing" in log.quarantined
-        with pytest.raises(PenstockError, match="exists already"):
+        with pytest.raises(MillstreamError, match="exists already"):
             await store.create(key(0), SMALL)
 
     run(check())

@@ -9,14 +9,14 @@ import pytest
 
 from builders.keyed import COMPACTED, append_pairs, clean, records_in, table_of
 from builders.logs import SMALL, append, key, logs_of, values_of
-from penstock.model.clock import SystemClock
-from penstock.model.entropy import SystemEntropy
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.workers import ThreadWorkers
-from penstock.records.header import each_batch
-from penstock.storage.local_disk import LocalDisk
-from penstock.storage.log import Log
-from penstock.storage.store import FlushPolicy, Store
+from millstream.model.clock import SystemClock
+from millstream.model.entropy import SystemEntropy
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.workers import ThreadWorkers
+from millstream.records.header import each_batch
+from millstream.storage.local_disk import LocalDisk
+from millstream.storage.log import Log
+from millstream.storage.store import FlushPolicy, Store
 
 LOGS = 12
 BATCHES = 120
@@ -94,7 +94,7 @@ def test_everything_is_read_in_order_while_it_is_written(tmp_path: Path, policy:
             *(follow(place, log) for log in logs),
             checkpoint(store),
         )
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await place.open()
         assert refused.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
         before = {log.key: values_of(log) for log in logs}

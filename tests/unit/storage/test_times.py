@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, key, open_store, run
-from penstock.records.batch import encode_batch, seal
-from penstock.records.header import HEADER_BYTES, each_batch, read_header, stamp
-from penstock.storage.log import Log
-from penstock.storage.reader import OPENED_BYTES_MAX
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.records.batch import encode_batch, seal
+from millstream.records.header import HEADER_BYTES, each_batch, read_header, stamp
+from millstream.storage.log import Log
+from millstream.storage.reader import OPENED_BYTES_MAX
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import SimulatedDisk
 
 
 def put(log: Log, times: list[int], compression: str) -> None:

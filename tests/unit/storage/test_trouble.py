@@ -7,11 +7,11 @@ import logging
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, open_store, run
-from penstock.model.errors import PenstockError
-from penstock.storage.log import Log
-from penstock.storage.trouble import EVERY_S, Trouble
-from penstock.testing.simulated_clock import ManualClock
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.model.errors import MillstreamError
+from millstream.storage.log import Log
+from millstream.storage.trouble import EVERY_S, Trouble
+from millstream.testing.simulated_clock import ManualClock
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -25,14 +25,14 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 async def refuse_some(log: Log, count: int) -> None:
     """Writes that are refused, each after the log was repaired from the one before."""
     for _ in range(count):
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             append(log, [b"x" * 100])
         await asyncio.sleep(1)
         assert log.broken is None
 
 
 def test_a_full_disk_is_told_once_with_the_reason_and_once_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="penstock")
+    caplog.set_level(logging.INFO, logger="millstream")
 
     async def check() -> None:
         disk = SimulatedDisk()
@@ -56,7 +56,7 @@ def test_a_full_disk_is_told_once_with_the_reason_and_once_when_it_is_over(caplo
 
 
 def test_a_failed_flush_is_told_with_its_reason_and_so_is_the_repair(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="penstock")
+    caplog.set_level(logging.INFO, logger="millstream")
 
     async def check() -> None:
         disk = SimulatedDisk()
@@ -69,7 +69,7 @@ def test_a_failed_flush_is_told_with_its_reason_and_so_is_the_repair(caplog: pyt
                 raise OSError(errno.EIO, "Input/output error")
 
         disk.before = fail_once
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await append_durably(store, log, [b"lost or not"])
         await asyncio.sleep(20)
         await append_durably(store, log, [b"after"])

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
-from penstock.storage.log import Log, LogSettings
-from penstock.storage.store import FlushPolicy, Store
-from penstock.storage.written import FILE_NAME
-from penstock.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.storage.log import Log, LogSettings
+from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.written import FILE_NAME
+from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=256)
 NOTE = f"/data/{FILE_NAME}"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.model.names import TopicPartition
-from penstock.testing.checker import Kind, Promises, Violation, check
-from penstock.testing.history import FinalLog, History
+from millstream.model.names import TopicPartition
+from millstream.testing.checker import Kind, Promises, Violation, check
+from millstream.testing.history import FinalLog, History
 
 PARTITION = TopicPartition("orders", 0)
 WEAK = Promises(survives_power_loss=False)

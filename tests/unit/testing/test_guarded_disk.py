@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.storage.disk import Buffer, Closeable, DiskFile, Space
-from penstock.testing.guarded_disk import Guard, GuardedDisk
-from penstock.testing.owner import Owner, ProcessCrashed
+from millstream.storage.disk import Buffer, Closeable, DiskFile, Space
+from millstream.testing.guarded_disk import Guard, GuardedDisk
+from millstream.testing.owner import Owner, ProcessCrashed
 
 
 class ListingFile:

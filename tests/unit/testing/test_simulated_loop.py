@@ -6,8 +6,8 @@ from contextvars import copy_context
 
 import pytest
 
-from penstock.testing.owner import OWNER, Owner
-from penstock.testing.simulated_loop import SimulatedLoop, SimulationStuckError
+from millstream.testing.owner import OWNER, Owner
+from millstream.testing.simulated_loop import SimulatedLoop, SimulationStuckError
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.owner import OWNER, Owner
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_network import CONNECT_TIMEOUT_S, SimulatedNetwork
-from penstock.testing.simulated_transport import WINDOW_BYTES, Conditions, SimulatedTransport
+from millstream.testing.owner import OWNER, Owner
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_network import CONNECT_TIMEOUT_S, SimulatedNetwork
+from millstream.testing.simulated_transport import WINDOW_BYTES, Conditions, SimulatedTransport
 
 Body = Callable[["Scene"], Coroutine[Any, Any, None]]
 

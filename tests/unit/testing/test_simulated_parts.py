@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from penstock.testing.owner import OWNER, Owner
-from penstock.testing.simulated_clock import ManualClock, SimulatedClock
-from penstock.testing.simulated_entropy import SimulatedEntropy, branch
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_workers import SimulatedWorkers, Slowness
-from penstock.testing.trace import Trace
+from millstream.testing.owner import OWNER, Owner
+from millstream.testing.simulated_clock import ManualClock, SimulatedClock
+from millstream.testing.simulated_entropy import SimulatedEntropy, branch
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_workers import SimulatedWorkers, Slowness
+from millstream.testing.trace import Trace
 
 
 @pytest.fixture

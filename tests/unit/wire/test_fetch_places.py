@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.model.file_part import FilePlace
-from penstock.wire.fetch import (
+from millstream.model.file_part import FilePlace
+from millstream.wire.fetch import (
     FLEXIBLE_FROM,
     PLACE,
     Fetched,
@@ -15,10 +15,10 @@ from penstock.wire.fetch import (
     parse_fetch_request,
     write_fetch_response,
 )
-from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
-from penstock.wire.framing import Buffer, Piece
-from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_request, read_response
+from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
+from millstream.wire.framing import Buffer, Piece
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_request, read_response
 
 FETCH_VERSIONS = range(4, 19)
 

@@ -17,7 +17,7 @@ from kio.schema.list_offsets.v1 import request as list_offsets_1
 from kio.schema.metadata.v12 import response as metadata_12
 from kio.serial import entity_reader, entity_writer
 
-from penstock.wire.messages import read_request, read_response, write_request, write_response
+from millstream.wire.messages import read_request, read_response, write_request, write_response
 
 
 def kio_bytes(entity: Any) -> bytes:

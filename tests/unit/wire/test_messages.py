@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_request, read_response, write_request, write_response
-from penstock.wire.schema import Field, Schema, load
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_request, read_response, write_request, write_response
+from millstream.wire.schema import Field, Schema, load
 
 SERVED = {
     "ApiVersions": ("metadata", 0, 4),

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.wire.fetch import Fetched, FetchPartition, parse_fetch_request, write_fetch_response
-from penstock.wire.fetch_client import parse_fetch_response, write_fetch_request
-from penstock.wire.framing import Buffer, Piece
-from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_request, read_response, write_request, write_response
-from penstock.wire.produce import (
+from millstream.wire.fetch import Fetched, FetchPartition, parse_fetch_request, write_fetch_response
+from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
+from millstream.wire.framing import Buffer, Piece
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_request, read_response, write_request, write_response
+from millstream.wire.produce import (
     ProduceResult,
     parse_produce_request,
     parse_produce_response,
     write_produce_request,
     write_produce_response,
 )
-from penstock.wire.puts import (
+from millstream.wire.puts import (
     parse_puts_request,
     parse_puts_response,
     write_puts_request,

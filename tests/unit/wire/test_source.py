@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_request
-from penstock.wire.sink import unsigned_varint
-from penstock.wire.source import Source
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_request
+from millstream.wire.sink import unsigned_varint
+from millstream.wire.source import Source
 
 
 def source(data: bytes, elements_max: int = 1000) -> Source:

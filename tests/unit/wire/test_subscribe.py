@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.malformed import MalformedError
-from penstock.wire.messages import read_response, write_response
-from penstock.wire.subscribe import Delivered, Delivery, parse_delivery, write_delivery
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_response, write_response
+from millstream.wire.subscribe import Delivered, Delivery, parse_delivery, write_delivery
 
 int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 texts = st.none() | st.text(max_size=40)

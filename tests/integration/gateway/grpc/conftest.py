@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.testing.embedded import EmbeddedBroker
+from millstream.testing.embedded import EmbeddedBroker
 
 _numbers = itertools.count(os.getpid() * 1000)
 

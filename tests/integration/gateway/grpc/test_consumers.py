@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from penstock.gateway.grpc.v1 import consumers_pb2, events_pb2, iterators_pb2
-from penstock.gateway.grpc.v1.messages_pb2 import PutManyRequest, PutRequest
-from penstock.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
+from millstream.gateway.grpc.v1 import consumers_pb2, events_pb2, iterators_pb2
+from millstream.gateway.grpc.v1.messages_pb2 import PutManyRequest, PutRequest
+from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
 
 Unused = Callable[[str], str]
 

@@ -13,13 +13,13 @@ import pytest
 
 from builders.gateways import RealGateway, gateway
 from builders.grpc_gateway import failure_of
-from penstock.gateway.grpc.v1 import events_pb2 as events
-from penstock.gateway.grpc.v1 import messages_pb2 as pb
-from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
-from penstock.testing.real_broker import RealBroker
+from millstream.gateway.grpc.v1 import events_pb2 as events
+from millstream.gateway.grpc.v1 import messages_pb2 as pb
+from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
+from millstream.testing.real_broker import RealBroker
 
 if TYPE_CHECKING:
-    from penstock.gateway.grpc.v1.messages_pb2_grpc import MessageServiceAsyncStub
+    from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceAsyncStub
 
 MIB = 2**20
 STREAMS = 50

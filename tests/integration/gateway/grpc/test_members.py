@@ -7,10 +7,10 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
-from penstock.gateway.clusters import DEFAULT, Clusters, Connecting
-from penstock.gateway.grpc.server import start_grpc
-from penstock.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
-from penstock.testing.embedded import EmbeddedBroker
+from millstream.gateway.clusters import DEFAULT, Clusters, Connecting
+from millstream.gateway.grpc.server import start_grpc
+from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
+from millstream.testing.embedded import EmbeddedBroker
 
 
 @pytest.fixture

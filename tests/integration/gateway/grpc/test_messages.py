@@ -7,13 +7,13 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from penstock.gateway.clusters import Connecting
-from penstock.gateway.grpc.limits import GrpcLimits
-from penstock.gateway.grpc.v1 import events_pb2 as events
-from penstock.gateway.grpc.v1 import messages_pb2 as pb
-from penstock.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
-from penstock.gateway.rights import Caller, Right
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.gateway.clusters import Connecting
+from millstream.gateway.grpc.limits import GrpcLimits
+from millstream.gateway.grpc.v1 import events_pb2 as events
+from millstream.gateway.grpc.v1 import messages_pb2 as pb
+from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
+from millstream.gateway.rights import Caller, Right
+from millstream.model.errors import ErrorCode, MillstreamError
 
 Unused = Callable[[str], str]
 
@@ -177,7 +177,7 @@ def test_what_was_put_before_a_stream_fails_is_acknowledged(bootstrap: str, unus
             if right is Right.MESSAGES_WRITE:
                 self.left -= 1
                 if self.left < 0:
-                    raise PenstockError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no longer")
+                    raise MillstreamError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no longer")
 
     async def story() -> None:
         async with grpc_gateway(bootstrap, guard=Once()) as served:

@@ -11,16 +11,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from penstock.gateway.clusters import Clusters
-from penstock.gateway.draining import Draining
-from penstock.gateway.grpc.limits import GrpcLimits
-from penstock.gateway.grpc.server import services, start_grpc
-from penstock.gateway.grpc.v1 import events_pb2 as events
-from penstock.gateway.grpc.v1 import messages_pb2 as pb
-from penstock.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
-from penstock.gateway.making import NoMaker
-from penstock.gateway.rights import Caller, Right
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.gateway.clusters import Clusters
+from millstream.gateway.draining import Draining
+from millstream.gateway.grpc.limits import GrpcLimits
+from millstream.gateway.grpc.server import services, start_grpc
+from millstream.gateway.grpc.v1 import events_pb2 as events
+from millstream.gateway.grpc.v1 import messages_pb2 as pb
+from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
+from millstream.gateway.making import NoMaker
+from millstream.gateway.rights import Caller, Right
+from millstream.model.errors import ErrorCode, MillstreamError
 
 T = TypeVar("T")
 Unused = Callable[[str], str]
@@ -61,7 +61,7 @@ class Strict:
         assert caller.address
         self.asked.append((right.value, cluster, resource))
         if right is Right.MESSAGES_WRITE:
-            raise PenstockError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"writing to {resource!r} is not for you")
+            raise MillstreamError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"writing to {resource!r} is not for you")
 
 
 def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stream(
@@ -125,7 +125,7 @@ def test_health_is_serving_for_every_service_until_the_gateway_is_stopped(bootst
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             stub: Any = health_pb2_grpc.HealthStub(cast("grpc.Channel", served.channel))
-            for name in ("", "penstock.v1.MessageService"):
+            for name in ("", "millstream_api.v1.MessageService"):
                 answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
             watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
@@ -190,7 +190,7 @@ def test_what_is_too_large_never_reaches_a_service(bootstrap: str) -> None:
 def test_bytes_that_are_no_request_are_refused_by_name(bootstrap: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
-            raw: Any = served.channel.unary_unary("/penstock.v1.TopicService/ListTopics")
+            raw: Any = served.channel.unary_unary("/millstream_api.v1.TopicService/ListTopics")
             with pytest.raises(grpc.RpcError) as caught:
                 await raw(b"\xff\xff\xff")
             failure = failure_of(caught.value)
@@ -204,7 +204,7 @@ def test_what_is_unexpected_is_logged_and_told_as_no_more_than_that(
 ) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
-            monkeypatch.setattr("penstock.gateway.topics.describe_topic", None)
+            monkeypatch.setattr("millstream.gateway.topics.describe_topic", None)
             with pytest.raises(grpc.RpcError) as caught:
                 await served.topics.DescribeTopic(DescribeTopicRequest(topic="x"))
             failure = failure_of(caught.value)
@@ -247,7 +247,7 @@ def test_a_broker_that_is_not_there_is_told_by_name_within_the_callers_deadline(
 def test_a_port_that_somebody_has_is_refused_by_name() -> None:
     async def story() -> None:
         async with grpc_gateway("127.0.0.1:1") as served:
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await start_grpc(Clusters({}), host="127.0.0.1", port=served.server.port)
             assert caught.value.code is ErrorCode.ADDRESS_UNAVAILABLE
             assert "--grpc-port" in caught.value.detail

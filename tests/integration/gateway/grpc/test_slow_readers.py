@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
-from penstock.gateway.budget import Budget
-from penstock.gateway.grpc.v1 import events_pb2, messages_pb2
-from penstock.model.errors import PenstockError
+from millstream.gateway.budget import Budget
+from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
+from millstream.model.errors import MillstreamError
 
 Unused = Callable[[str], str]
 
@@ -51,7 +51,7 @@ class WatchedBudget(Budget):
         self._changed.set()
         try:
             super().take(size_bytes, own_bytes, is_refusable=is_refusable)
-        except PenstockError:
+        except MillstreamError:
             self.refused += 1
             raise
 
@@ -78,7 +78,7 @@ def test_answers_that_nobody_takes_are_bounded_and_others_are_told(bootstrap: st
                 asked = messages_pb2.GetRequest(topic=topic, start=start).SerializeToString()
             else:
                 asked = messages_pb2.TailRequest(topic=topic, start=start).SerializeToString()
-            path = f"/penstock.v1.MessageService/{method}"
+            path = f"/millstream_api.v1.MessageService/{method}"
             lazy = [lazy_call(served.server.port, path, asked) for _ in range(8)]
             try:
                 await budget.until(lambda: budget.held_bytes > 2_500_000 and budget.refused == 5)

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from penstock.gateway.grpc.v1 import cluster_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
+from millstream.gateway.grpc.v1 import cluster_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
 
 Unused = Callable[[str], str]
 

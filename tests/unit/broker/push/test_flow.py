@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.broker.push.flow import MARKS, Flow, Lane, Room, Window
+from millstream.broker.push.flow import MARKS, Flow, Lane, Room, Window
 
 LANES = 3
 

@@ -9,13 +9,13 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, produce, serve, until
 from builders.subscriber import Subscribed, Subscriber, wanted
-from penstock.broker.outbox import Outbox
-from penstock.broker.push import subscriptions
-from penstock.broker.push.subscriptions import PARTITIONS_MAX
-from penstock.model.errors import ErrorCode
-from penstock.model.roles import Role
-from penstock.storage.local_disk import LocalDisk, LocalFile
-from penstock.storage.store import FlushPolicy
+from millstream.broker.outbox import Outbox
+from millstream.broker.push import subscriptions
+from millstream.broker.push.subscriptions import PARTITIONS_MAX
+from millstream.model.errors import ErrorCode
+from millstream.model.roles import Role
+from millstream.storage.local_disk import LocalDisk, LocalFile
+from millstream.storage.store import FlushPolicy
 
 END, BEGINNING, GROUP = -1, -2, -3
 

@@ -6,15 +6,15 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 import proto
-from penstock.gateway.budget import Budget
-from penstock.gateway.clusters import Clusters
-from penstock.gateway.draining import Draining
-from penstock.gateway.figures import Traffic
-from penstock.gateway.grpc.calls import Answering, Grounds, Needs
-from penstock.gateway.grpc.limits import GrpcLimits
-from penstock.gateway.grpc.server import services
-from penstock.gateway.making import NoMaker
-from penstock.gateway.rights import ANYBODY, Right
+from millstream.gateway.budget import Budget
+from millstream.gateway.clusters import Clusters
+from millstream.gateway.draining import Draining
+from millstream.gateway.figures import Traffic
+from millstream.gateway.grpc.calls import Answering, Grounds, Needs
+from millstream.gateway.grpc.limits import GrpcLimits
+from millstream.gateway.grpc.server import services
+from millstream.gateway.making import NoMaker
+from millstream.gateway.rights import ANYBODY, Right
 
 SERVICES = services(GrpcLimits(), NoMaker())
 METHODS = [(method, service) for descriptor, service in SERVICES.items() for method in descriptor.methods]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from builders.gateway import Web, with_web
-from penstock.gateway.rights import Caller, Right
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.gateway.rights import Caller, Right
+from millstream.model.errors import ErrorCode, MillstreamError
 
 POLL = "/events?topic=t&group=g&consumer=a&wait=5"
 
@@ -88,7 +88,7 @@ class OnlyReaders:
 
     def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
         if right is not Right.MESSAGES_READ:
-            raise PenstockError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{right.value} on {resource!r} is missing")
+            raise MillstreamError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{right.value} on {resource!r} is missing")
 
 
 def test_who_reads_for_a_group_needs_the_right_to_move_its_place() -> None:

@@ -107,7 +107,7 @@ def test_lines_of_json_have_the_place_in_a_header() -> None:
         answer = await web.ask("GET", "/events?topic=t", accept="application/x-ndjson")
         assert answer.headers["content-type"] == "application/x-ndjson"
         assert [json.loads(line)["value"] for line in answer.body.splitlines()] == ["a", "b"]
-        assert answer.headers["penstock-next"] == "0:2"
+        assert answer.headers["millstream-next"] == "0:2"
 
     with_web(story)
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from penstock.gateway.gateway import Gateway
-from penstock.gateway.settings import Settings
+from millstream.gateway.gateway import Gateway
+from millstream.gateway.settings import Settings
 
 OTHERS = [
     "rebound.example",

@@ -3,7 +3,7 @@
 import pytest
 
 from builders.gateway import Web, with_web
-from penstock.gateway.http.site import WebLimits
+from millstream.gateway.http.site import WebLimits
 
 POLL = "/events?topic=t&group=g&consumer=a&auto_commit=true&wait=0"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from builders.gateway import Web, with_web
-from penstock.gateway.budget import Budget, Share
-from penstock.gateway.http.site import WebLimits
+from millstream.gateway.budget import Budget, Share
+from millstream.gateway.http.site import WebLimits
 
 
 async def read(web: Web, **parameters: Any) -> list[dict[str, Any]]:
@@ -132,9 +132,9 @@ def test_any_other_body_is_one_events_value() -> None:
             "/events?topic=t",
             b"\x00raw",
             content_type="application/octet-stream",
-            penstock_key="k",
-            penstock_header_trace="abc",
-            penstock_message_id="mine",
+            millstream_key="k",
+            millstream_header_trace="abc",
+            millstream_message_id="mine",
         )
         assert (answer.json["offset"], answer.json["message_id"]) == (0, "mine")
         (event,) = await read(web)
@@ -147,7 +147,7 @@ def test_any_other_body_is_one_events_value() -> None:
 def test_lines_of_a_head_that_are_there_twice_are_two_headers() -> None:
     async def story(web: Web) -> None:
         kind = "application/octet-stream"
-        answer = await web.ask("POST", "/events?topic=t", b"x", content_type=kind, penstock_header_via="a\nb")
+        answer = await web.ask("POST", "/events?topic=t", b"x", content_type=kind, millstream_header_via="a\nb")
         assert answer.status == 200
         assert (await read(web))[0]["headers"] == {"via": ["a", "b"]}
 
@@ -224,7 +224,7 @@ BAD: list[tuple[Any, dict[str, str], tuple[int, str, str | None]]] = [
     ({"topic": "t", "events": [{"value": 1, "partition": -1}]}, {}, (422, "INVALID_REQUEST", "events[0].partition")),
     ({"topic": "t", "value": "a", "partition": 1, "hash": 2}, {}, (422, "INVALID_REQUEST", "hash")),
     ({"topic": "t", "value": "a", "message_id": "~nonsense"}, {}, (422, "INVALID_MESSAGE_ID", "message_id")),
-    ({"topic": "t", "value": "a", "headers": {"penstock.id": "x"}}, {}, (422, "INVALID_REQUEST", "value")),
+    ({"topic": "t", "value": "a", "headers": {"millstream.id": "x"}}, {}, (422, "INVALID_REQUEST", "value")),
     ({"topic": "t", "value": "a", "cluster": "none"}, {}, (404, "UNKNOWN_CLUSTER", "cluster")),
     ({"topic": "t", "value": "a", "partition": 9}, {}, (404, "UNKNOWN_TOPIC_OR_PARTITION", None)),
     ({"topic": "t", "value": "a"}, {"content_encoding": "br"}, (422, "INVALID_REQUEST", "Content-Encoding")),

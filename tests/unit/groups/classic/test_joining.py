@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from penstock.groups.answers import Joined
-from penstock.groups.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
-from penstock.groups.settings import GroupSettings
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined
+from millstream.groups.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
+from millstream.groups.settings import GroupSettings
+from millstream.model.errors import ErrorCode
 
 
 def test_the_first_member_leads_and_is_told_who_is_there() -> None:

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from builders.classic_group_model import REBALANCE_MS, SESSION_MS, ModelGroup
 from builders.group_machine import Driver, offering, subscription
-from penstock.groups.answers import Joined, Synced
-from penstock.groups.commands import AssignedBytes
-from penstock.groups.effects import Record, Token
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, Synced
+from millstream.groups.commands import AssignedBytes
+from millstream.groups.effects import Record, Token
+from millstream.model.errors import ErrorCode
 
 GROUPS = ("g",)
 INSTANCES = (None, None, "i0", "i0")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver
-from penstock.groups.answers import Joined, LeftMember, Synced
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, LeftMember, Synced
+from millstream.model.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

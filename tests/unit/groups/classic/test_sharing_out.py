@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from builders.group_machine import REBALANCE_MS, Driver, offering
-from penstock.groups.answers import Joined, Synced
-from penstock.groups.commands import AssignedBytes
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, Synced
+from millstream.groups.commands import AssignedBytes
+from millstream.model.errors import ErrorCode
 
 
 def test_everybody_waits_for_the_leader_and_then_gets_its_own_part() -> None:

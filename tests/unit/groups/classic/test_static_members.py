@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from penstock.groups.answers import Joined, Synced
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, Synced
+from millstream.model.errors import ErrorCode
 
 
 def test_a_follower_that_returns_to_a_stable_group_keeps_its_part_and_disturbs_nobody() -> None:

@@ -5,10 +5,10 @@ import pytest
 from builders.group_consumers import ClassicConsumer, Consumer, describe
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerHeartbeatAnswer
-from penstock.groups.consumer.records import TARGET, TARGET_EPOCH
-from penstock.groups.records import key_version
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerHeartbeatAnswer
+from millstream.groups.consumer.records import TARGET, TARGET_EPOCH
+from millstream.groups.records import key_version
+from millstream.model.errors import ErrorCode
 
 INTERVAL_MS = 1_000
 

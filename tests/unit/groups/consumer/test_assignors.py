@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.groups.consumer.assignors import (
+from millstream.groups.consumer.assignors import (
     ASSIGNORS,
     NOTHING,
     Assignment,

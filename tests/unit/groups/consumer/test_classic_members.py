@@ -7,9 +7,9 @@ import pytest
 from builders.group_consumers import REBALANCE_MS, SESSION_MS, ClassicConsumer, Consumer, describe
 from builders.group_machine import Driver, offering, subscription
 from builders.group_topics import Topics
-from penstock.groups.answers import Joined, LeftMember
-from penstock.model.errors import ErrorCode
-from penstock.wire.messages import read_versioned
+from millstream.groups.answers import Joined, LeftMember
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import read_versioned
 
 ORDERS = offering("range", metadata=subscription("orders"))
 

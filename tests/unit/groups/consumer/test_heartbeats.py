@@ -7,9 +7,9 @@ import pytest
 from builders.group_consumers import JOINING, REBALANCE_MS, SESSION_MS, Consumer, describe, request
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
-from penstock.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
+from millstream.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
+from millstream.model.errors import ErrorCode
 
 
 def _driver(**settings: Any) -> Driver:

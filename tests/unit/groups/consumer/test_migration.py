@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders.group_consumers import ClassicConsumer, Consumer, describe, request
 from builders.group_machine import Driver, offering
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerHeartbeatAnswer, GroupList, Joined
-from penstock.groups.commands import ListGroups
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerHeartbeatAnswer, GroupList, Joined
+from millstream.groups.commands import ListGroups
+from millstream.model.errors import ErrorCode
 
 Member = Consumer | ClassicConsumer
 

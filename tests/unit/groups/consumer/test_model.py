@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders.group_consumers import Consumer, describe
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode
 
 TOPICS = ("t0", "t1", "t2")
 _any = st.integers(0, 100)

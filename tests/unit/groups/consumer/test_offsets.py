@@ -7,9 +7,9 @@ import pytest
 from builders.group_consumers import Consumer
 from builders.group_machine import Driver, offering, subscription
 from builders.group_topics import Topics
-from penstock.groups.answers import Joined, Offsets
-from penstock.groups.commands import FetchOffsets
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Joined, Offsets
+from millstream.groups.commands import FetchOffsets
+from millstream.model.errors import ErrorCode
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -5,12 +5,12 @@ import pytest
 from builders.group_consumers import Consumer, describe
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.commands import OfferedProtocol
-from penstock.groups.consumer import records
-from penstock.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
-from penstock.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch, Value
-from penstock.groups.effects import Record
-from penstock.model.errors import PenstockError
+from millstream.groups.commands import OfferedProtocol
+from millstream.groups.consumer import records
+from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
+from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch, Value
+from millstream.groups.effects import Record
+from millstream.model.errors import MillstreamError
 
 TOPIC = bytes(range(16))
 TWO_PARTITIONS = b"\x02" + TOPIC + b"\x03\x00\x00\x00\x00\x00\x00\x00\x02" + b"\x00"
@@ -94,7 +94,7 @@ def test_what_is_written_is_read_back(version: int, name: str, value: Value, rec
 def test_a_member_state_that_nobody_knows_makes_the_record_unreadable() -> None:
     record = records.holding_record("g", "m", Holding())
     assert record.value is not None
-    with pytest.raises(PenstockError):
+    with pytest.raises(MillstreamError):
         records.read_value(records.HOLDING, record.value[:10] + b"\x07" + record.value[11:])
 
 

@@ -7,10 +7,10 @@ import pytest
 from builders.group_consumers import Consumer, describe
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerHeartbeatAnswer
-from penstock.groups.consumer import regex
-from penstock.groups.consumer.regex import EXPRESSION_CHARS_MAX, Regexes, compile_expression
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.groups.answers import ConsumerHeartbeatAnswer
+from millstream.groups.consumer import regex
+from millstream.groups.consumer.regex import EXPRESSION_CHARS_MAX, Regexes, compile_expression
+from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def _driver(**settings: Any) -> Driver:
@@ -72,7 +72,7 @@ def test_a_member_that_changes_to_an_expression_that_cannot_be_used_keeps_what_i
 
 @pytest.mark.parametrize("expression", ["a" * (EXPRESSION_CHARS_MAX + 1), "(?:a{100}b{100}c{100}){33}"])
 def test_an_expression_that_is_too_large_is_refused(expression: str) -> None:
-    with pytest.raises(PenstockError) as refused:
+    with pytest.raises(MillstreamError) as refused:
         compile_expression(expression)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert len(str(refused.value)) < 400

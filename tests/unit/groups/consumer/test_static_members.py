@@ -5,9 +5,9 @@ import pytest
 from builders.group_consumers import SESSION_MS, Consumer, describe, request
 from builders.group_machine import Driver
 from builders.group_topics import Topics
-from penstock.groups.answers import ConsumerHeartbeatAnswer, Left, LeftMember
-from penstock.groups.commands import Leave, LeavingMember
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ConsumerHeartbeatAnswer, Left, LeftMember
+from millstream.groups.commands import Leave, LeavingMember
+from millstream.model.errors import ErrorCode
 
 
 def _pair() -> tuple[Driver, Consumer, Consumer]:

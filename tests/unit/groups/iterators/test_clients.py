@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from builders.group_consumers import SESSION_MS, Consumer, describe
 from builders.iterator_clients import IN_FLIGHT_MS, driver
-from penstock.groups.answers import ClientAnswer, GroupList
-from penstock.groups.commands import IteratorJoin, ListGroups
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import ClientAnswer, GroupList
+from millstream.groups.commands import IteratorJoin, ListGroups
+from millstream.model.errors import ErrorCode
 
 
 def test_a_client_that_joins_is_given_nothing_before_it_asks() -> None:

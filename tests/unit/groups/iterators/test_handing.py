@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from builders.iterator_clients import IN_FLIGHT_MS, IteratorClient, IteratorDriver, driver
-from penstock.groups.iterators.issuing import HANDED
-from penstock.groups.iterators.iterator import Iterator
-from penstock.model.errors import ErrorCode
+from millstream.groups.iterators.issuing import HANDED
+from millstream.groups.iterators.iterator import Iterator
+from millstream.model.errors import ErrorCode
 
 
 def handing(count: int = 5, **got: Any) -> tuple[IteratorDriver, IteratorClient, Iterator]:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from builders.group_topics import Topics
 from builders.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, IteratorClient, IteratorDriver, driver
-from penstock.groups.answers import IteratorAnswer, IteratorList
-from penstock.groups.commands import CommitIterator, ListIterators
-from penstock.groups.context import LOOK_EVERY_MS
-from penstock.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX
-from penstock.groups.iterators.records import ITERATOR_KEY
-from penstock.groups.records import key_version
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import IteratorAnswer, IteratorList
+from millstream.groups.commands import CommitIterator, ListIterators
+from millstream.groups.context import LOOK_EVERY_MS
+from millstream.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX
+from millstream.groups.iterators.records import ITERATOR_KEY
+from millstream.groups.records import key_version
+from millstream.model.errors import ErrorCode
 
 TOPIC = ("orders", 0)
 

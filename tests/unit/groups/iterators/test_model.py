@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from builders.group_consumers import describe
 from builders.group_topics import Topics
 from builders.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
-from penstock.groups.answers import IteratorAnswer, IteratorList
-from penstock.groups.commands import ListIterators
-from penstock.groups.iterators.issuing import HANDED
-from penstock.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import IteratorAnswer, IteratorList
+from millstream.groups.commands import ListIterators
+from millstream.groups.iterators.issuing import HANDED
+from millstream.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
+from millstream.model.errors import ErrorCode
 
 NAMES = ("a", "b", "c")
 PARTITIONS = 3

@@ -5,10 +5,10 @@ import asyncio
 from msgspec.structs import replace
 
 from builders.group_site import EVENTS, GROUP, GroupSite, run_groups
-from penstock.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
-from penstock.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
-from penstock.groups.iterators.iterator import BEGINNING, Iterator, Told
-from penstock.model.errors import ErrorCode
+from millstream.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
+from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
+from millstream.groups.iterators.iterator import BEGINNING, Iterator, Told
+from millstream.model.errors import ErrorCode
 
 
 async def joined(site: GroupSite) -> None:

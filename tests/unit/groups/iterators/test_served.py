@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from builders.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, JumpingClock
-from penstock.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told, told_of
-from penstock.groups.iterators.served import ServedIterators
-from penstock.model.errors import ErrorCode, PenstockError
+from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told, told_of
+from millstream.groups.iterators.served import ServedIterators
+from millstream.model.errors import ErrorCode, MillstreamError
 
 HOUR_MS = 3_600_000
 
@@ -34,7 +34,7 @@ class Server:
     def says(self, iterator: Iterator) -> ErrorCode:
         try:
             self.served.check(iterator)
-        except PenstockError as error:
+        except MillstreamError as error:
             return error.code
         return ErrorCode.NONE
 

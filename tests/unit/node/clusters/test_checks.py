@@ -4,9 +4,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from penstock.model.errors import ErrorCode, FieldError
-from penstock.node.clusters.checks import PROCESSES_MAX, check, check_inside, directories
-from penstock.process.control import BROKERS_MAX, NewCluster
+from millstream.model.errors import ErrorCode, FieldError
+from millstream.node.clusters.checks import PROCESSES_MAX, check, check_inside, directories
+from millstream.process.control import BROKERS_MAX, NewCluster
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.node.clusters.checks import FILE_NAME
-from penstock.node.clusters.files import ClusterFiles, Remembered
-from penstock.process.control import NewCluster
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.node.clusters.checks import FILE_NAME
+from millstream.node.clusters.files import ClusterFiles, Remembered
+from millstream.process.control import NewCluster
 
 ORDERS = NewCluster("orders", brokers=2, log_directories=("disk",))
 
 
 def refused(files: ClusterFiles, new: NewCluster) -> ErrorCode:
-    with pytest.raises(PenstockError) as problem:
+    with pytest.raises(MillstreamError) as problem:
         files.check(new)
     return problem.value.code
 

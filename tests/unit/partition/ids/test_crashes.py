@@ -9,15 +9,15 @@ import pytest
 
 from builders.partitions import Site, read_all
 from builders.putting import put_ids, put_numbered, retry, stored_ids
-from penstock.catalog.catalog import Catalog
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import MadeId
-from penstock.partition.ids.limits import IdLimits
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.partition.state import ProducerLimits
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.catalog.catalog import Catalog
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import MadeId
+from millstream.partition.ids.limits import IdLimits
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.partition.state import ProducerLimits
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import Operation, SimulatedDisk
 
 TINY = ProducerLimits(ids=IdLimits(in_memory_each=6))
 FRESH = (b"fresh", b"fresher", b"freshest")
@@ -152,7 +152,7 @@ def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy
         await put_ids(partition, b"before")
         await partition.save_ids()
         site.disk.flush_error_chance = 1.0
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await put_ids(partition, b"a")
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.flush_error_chance = 0.0
@@ -176,7 +176,7 @@ async def _until_accepted(partition: Partition, *ids: bytes) -> list[int]:
     while True:
         try:
             return await put_ids(partition, *ids)
-        except PenstockError as error:
+        except MillstreamError as error:
             if not error.code.retriable:
                 raise
             await asyncio.sleep(0.005)

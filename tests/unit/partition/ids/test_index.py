@@ -10,15 +10,15 @@ import pytest
 from builders.batches import batch
 from builders.partitions import Site, SlowWorkers, committed, read_all
 from builders.putting import put_batch, put_ids, put_numbered, retry, stored_ids
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import MadeId
-from penstock.partition.ids.index import IdIndex
-from penstock.partition.ids.limits import IdLimits
-from penstock.partition.partition import Partition
-from penstock.partition.partitions import Partitions
-from penstock.partition.state import ProducerLimits
-from penstock.storage.store import FlushPolicy
-from penstock.testing.simulated_disk import Operation
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import MadeId
+from millstream.partition.ids.index import IdIndex
+from millstream.partition.ids.limits import IdLimits
+from millstream.partition.partition import Partition
+from millstream.partition.partitions import Partitions
+from millstream.partition.state import ProducerLimits
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated_disk import Operation
 
 WINDOW_MS = 80_000
 SLACK_MS = WINDOW_MS // 8 + 1
@@ -334,7 +334,7 @@ def test_a_run_that_is_missing_or_damaged_refuses_what_it_may_know() -> None:
         (run,) = index_of(partition).runs
         run.forget()
         site.disk.remove(run.path)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await put_ids(partition, b"a")
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert (await stored_ids(partition))[b"a"] == 1

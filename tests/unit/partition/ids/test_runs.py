@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.partition.ids.filter import Filter
-from penstock.partition.ids.keys import Place
-from penstock.partition.ids.run import BLOCK_BYTES, BLOCK_ENTRIES, Run, RunWriter, merge, packed
-from penstock.storage.files import OpenFiles
-from penstock.testing.simulated_disk import SimulatedDisk
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.ids.filter import Filter
+from millstream.partition.ids.keys import Place
+from millstream.partition.ids.run import BLOCK_BYTES, BLOCK_ENTRIES, Run, RunWriter, merge, packed
+from millstream.storage.files import OpenFiles
+from millstream.testing.simulated_disk import SimulatedDisk
 
 contents = st.dictionaries(st.integers(0, 900), st.integers(0, 10**6 - 1), min_size=1, max_size=400)
 SIZES = [1, 2, BLOCK_ENTRIES - 1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 20 * BLOCK_ENTRIES + 7]
@@ -113,7 +113,7 @@ def test_a_damaged_run_says_so_and_never_that_a_key_is_not_there(position: int) 
     for number in range(3 * BLOCK_ENTRIES):
         try:
             assert run.find(key(number)) == Place(number, 1)
-        except PenstockError as error:
+        except MillstreamError as error:
             errors.append(error)
     assert {error.code for error in errors} == {ErrorCode.KAFKA_STORAGE_ERROR}
     assert all(run.path in error.detail for error in errors)

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.simulated_node import HOST
-from penstock.catalog.memory import MemoryCatalog
-from penstock.node.settings import Settings
-from penstock.sdk.aio.client import AsyncClient, connect_async
-from penstock.sdk.numbered import engine
-from penstock.testing.process import BrokerProcess, Machine
-from penstock.testing.simulated_clock import SimulatedClock
-from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulated_entropy import SimulatedEntropy
-from penstock.testing.simulated_loop import SimulatedLoop
-from penstock.testing.simulated_network import SimulatedNetwork
-from penstock.testing.simulated_workers import SimulatedWorkers, Slowness
-from penstock.testing.trace import Trace
+from millstream.catalog.memory import MemoryCatalog
+from millstream.node.settings import Settings
+from millstream.sdk.aio.client import AsyncClient, connect_async
+from millstream.sdk.numbered import engine
+from millstream.testing.process import BrokerProcess, Machine
+from millstream.testing.simulated_clock import SimulatedClock
+from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated_entropy import SimulatedEntropy
+from millstream.testing.simulated_loop import SimulatedLoop
+from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.testing.simulated_workers import SimulatedWorkers, Slowness
+from millstream.testing.trace import Trace
 
 PARTITIONS = 3
 ROWS = 120

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.limits import FIRST_SELF_NAMED_PRODUCER
-from penstock.node.settings import Settings
-from penstock.records.message import Message
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.numbered.engine import BLOCK_ROWS
-from penstock.sdk.numbered.options import NumberedOptions, producer_id_of
-from penstock.sdk.producing._sharing import partition_for
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
+from millstream.node.settings import Settings
+from millstream.records.message import Message
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.numbered.engine import BLOCK_ROWS
+from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
+from millstream.sdk.producing._sharing import partition_for
 
 TOPIC = "t"
 
@@ -133,7 +133,7 @@ def test_a_batch_that_the_topic_finds_too_large_is_halved_until_it_fits() -> Non
     async def story(client: AsyncClient) -> None:
         await write(client, values_of(1000))
         assert [each.value for each in await messages(client)] == [b"%d" % number for number in range(1000)]
-        with pytest.raises(PenstockError) as error:
+        with pytest.raises(MillstreamError) as error:
             await write(client, pa.RecordBatch.from_pydict({"value": [bytes(2000)]}), name=b"large")
         assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -148,7 +148,7 @@ def test_a_writer_that_the_broker_has_forgotten_says_so_instead_of_storing_rows_
             await client.delete_topic(TOPIC)
             await client.create_topic(TOPIC)
             await writer.write(values_of(50, 50))
-            with pytest.raises(PenstockError, match="50 rows were stored, of which the broker knows 0") as error:
+            with pytest.raises(MillstreamError, match="50 rows were stored, of which the broker knows 0") as error:
                 await writer.finish()
             assert error.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
         assert await messages(client) == []
@@ -168,7 +168,7 @@ def test_a_writer_that_the_broker_has_forgotten_says_so_instead_of_storing_rows_
 )
 def test_rows_that_cannot_be_written_are_refused_with_the_reason(columns: dict[str, Any], says: str) -> None:
     async def story(client: AsyncClient) -> None:
-        with pytest.raises(PenstockError, match=says) as error:
+        with pytest.raises(MillstreamError, match=says) as error:
             await write(client, pa.RecordBatch.from_pydict(columns))
         assert error.value.code is ErrorCode.INVALID_REQUEST
 
@@ -186,7 +186,7 @@ def test_rows_that_cannot_be_written_are_refused_with_the_reason(columns: dict[s
     ],
 )
 def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(PenstockError, match=f"{says}=") as error:
+    with pytest.raises(MillstreamError, match=f"{says}=") as error:
         NumberedOptions(**{"name": b"w", **options})
     assert error.value.code is ErrorCode.INVALID_SETTING
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.message_id import as_message_id
-from penstock.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
-from penstock.sdk.producing._sharing import partition_for, picked, shares
-from penstock.sdk.producing.options import Options
-from penstock.sdk.producing.sharing import runs
+from millstream.model.message_id import as_message_id
+from millstream.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
+from millstream.sdk.producing._sharing import partition_for, picked, shares
+from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.sharing import runs
 
 
 def intake() -> Intake:

@@ -4,9 +4,9 @@ import pytest
 
 from builders.engines import Put
 from builders.scripted_broker import Cut, Fault, Refuse, Scene, Silence, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.sdk.producing.failures import OutcomeUnknownError
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.producing.failures import OutcomeUnknownError
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -49,7 +49,7 @@ def test_a_refusal_until_the_deadline_is_named_although_the_last_attempt_was_not
         put = Put(scene, timeout_s=3.0)
         await put("t", b"a")
         scene.cluster.then("Produce", *[Refuse(ErrorCode.NOT_ENOUGH_REPLICAS)] * 3, *[last] * 100)
-        with pytest.raises(PenstockError) as caught:
+        with pytest.raises(MillstreamError) as caught:
             await put("t", b"b")
         assert isinstance(caught.value, OutcomeUnknownError) == (last == Silence())
         assert ErrorCode.NOT_ENOUGH_REPLICAS.meaning in caught.value.detail
@@ -64,7 +64,7 @@ def test_a_message_whose_turn_does_not_come_in_time_is_known_not_to_be_stored() 
         first, second = put("t", b"a"), put("t", b"b")
         with pytest.raises(OutcomeUnknownError):
             await first
-        with pytest.raises(PenstockError, match="nothing was sent") as caught:
+        with pytest.raises(MillstreamError, match="nothing was sent") as caught:
             await second
         assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert not isinstance(caught.value, OutcomeUnknownError)
@@ -99,10 +99,10 @@ def test_where_order_is_kept_to_the_end_nothing_goes_behind_a_message_that_faile
         await put("t", b"first", partition=0)
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
         receipts = [put("t", b"%d" % number, partition=0) for number in range(3)]
-        with pytest.raises(PenstockError, match="INVALID_RECORD"):
+        with pytest.raises(MillstreamError, match="INVALID_RECORD"):
             await receipts[0]
         for receipt in receipts[1:]:
-            with pytest.raises(PenstockError, match="nothing was sent; a message before it was not stored"):
+            with pytest.raises(MillstreamError, match="nothing was sent; a message before it was not stored"):
                 await receipt
         assert (await put("t", b"elsewhere", partition=1)).offset == 0
         assert scene.cluster.topics["t"][0].values == [b"first"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from builders.engines import Put
 from builders.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.producing.failures import OutcomeUnknownError, UnstoredError
-from penstock.sdk.producing.line import IDS_MAX
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
+from millstream.sdk.producing.line import IDS_MAX
 
 RETRIED: list[Fault] = [
     Cut(after=False),
@@ -128,7 +128,7 @@ def test_a_refusal_in_the_middle_of_what_is_under_way_fails_only_its_own_batch()
         await put("t", b"first")
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
         receipts = [put("t", b"%d" % number) for number in range(5)]
-        with pytest.raises(PenstockError, match="INVALID_RECORD"):
+        with pytest.raises(MillstreamError, match="INVALID_RECORD"):
             await receipts[0]
         assert [(await receipt).offset for receipt in receipts[1:]] == [1, 2, 3, 4]
         assert scene.cluster.topics["t"][0].values == [b"first", b"1", b"2", b"3", b"4"]
@@ -145,7 +145,7 @@ def test_a_batch_that_its_topic_finds_too_large_is_halved(code: ErrorCode) -> No
         assert [(await receipt).offset for receipt in receipts] == list(range(8))
         assert len(scene.cluster.topics["t"][0].batches) == 3
         scene.cluster.then("Produce", Refuse(code))
-        with pytest.raises(PenstockError, match=code.name):
+        with pytest.raises(MillstreamError, match=code.name):
             await put("t", b"alone")
 
     play(body)
@@ -172,9 +172,9 @@ def test_a_topic_that_cannot_be_had_fails_its_messages_and_no_others() -> None:
         put = Put(scene)
         bad, good = put("bad", b"v"), put("good", b"v")
         assert (await good).offset == 0
-        with pytest.raises(PenstockError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(MillstreamError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await bad
-        with pytest.raises(PenstockError, match="INVALID_TOPIC"):
+        with pytest.raises(MillstreamError, match="INVALID_TOPIC"):
             put("a/b", b"v")
         assert put.engine.intake.held_bytes == 0
 
@@ -190,7 +190,7 @@ def test_messages_that_cannot_be_encoded_fail_and_hold_up_nobody(alone: bool) ->
         bad = [put("t", b"a", time_ms=-(2**63)), put("t", b"b", time_ms=2**63 - 1)]
         good = put("t", b"good")
         for receipt in bad:
-            with pytest.raises(PenstockError, match=r"INVALID_RECORD.*too far apart"):
+            with pytest.raises(MillstreamError, match=r"INVALID_RECORD.*too far apart"):
                 await receipt
         assert (await good).offset == (0 if alone else 1)
 
@@ -254,7 +254,7 @@ def test_one_value_is_not_taken_for_many(value: Any) -> None:
 @pytest.mark.parametrize("columns", [{"keys": [b"k"]}, {"headers": [None] * 3}, {"timestamps_ms": [1]}, {"ids": []}])
 def test_columns_of_different_length_are_refused_before_anything_is_sent(columns: dict[str, list[object]]) -> None:
     async def body(scene: Scene) -> None:
-        with pytest.raises(PenstockError, match=r"there are 2 values but"):
+        with pytest.raises(MillstreamError, match=r"there are 2 values but"):
             Put(scene).many("t", [b"a", b"b"], **columns)
 
     play(body)
@@ -274,7 +274,7 @@ def test_flushing_waits_for_everything_and_tells_what_nobody_has_asked_after() -
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
         assert put("t", b"c").done() is False
         asked = put("t", b"d")
-        with pytest.raises(PenstockError):
+        with pytest.raises(MillstreamError):
             await asked
         with pytest.raises(UnstoredError, match="1 message was"):
             await put.engine.flush(10)
@@ -289,7 +289,7 @@ def test_closing_flushes_and_what_cannot_be_flushed_in_time_is_said_to_be_in_dou
         stored = put("t", b"a")
         await put.close(10)
         assert stored.result().offset == 0
-        with pytest.raises(PenstockError, match="the producer is closed"):
+        with pytest.raises(MillstreamError, match="the producer is closed"):
             put("t", b"late")
 
         put = Put(scene, batch_count=1)
@@ -308,7 +308,7 @@ def test_a_put_beyond_the_memory_a_producer_may_hold_is_refused_on_the_event_loo
     async def body(scene: Scene) -> None:
         put = Put(scene, max_bytes=2_000, linger_s=1.0)
         taken = [put("t", b"v" * 100) for _ in range(10)]
-        with pytest.raises(PenstockError, match=r"PRODUCER_FULL.*await producer\.room"):
+        with pytest.raises(MillstreamError, match=r"PRODUCER_FULL.*await producer\.room"):
             put("t", b"v" * 100)
         assert put.engine.intake.held_bytes <= 2_000
         await put.engine.room()
@@ -323,7 +323,7 @@ def test_a_put_beyond_the_memory_a_producer_may_hold_is_refused_on_the_event_loo
 def test_blocking_on_the_event_loop_that_does_the_work_is_refused() -> None:
     async def body(scene: Scene) -> None:
         receipt = Put(scene)("t", b"v")
-        with pytest.raises(PenstockError, match="CLIENT_MISUSED"):
+        with pytest.raises(MillstreamError, match="CLIENT_MISUSED"):
             receipt.result()
         await receipt
 
@@ -362,7 +362,7 @@ def test_the_id_of_a_message_is_its_place_in_its_batch_or_its_own_when_asked_for
 def test_a_broker_that_keeps_no_ids_refuses_retries_under_one_and_repeats_nothing_that_only_an_id_would_tell() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
-        with pytest.raises(PenstockError, match="keeps no message ids"):
+        with pytest.raises(MillstreamError, match="keeps no message ids"):
             await put("t", b"a", message_id=b"mine")
         scene.cluster.then("Produce", Cut(after=True))
         asked = put("t", b"b")
@@ -386,7 +386,7 @@ def test_a_number_that_was_told_as_part_of_an_id_is_not_taken_back() -> None:
         told = second.message_id
         assert told.startswith(b"~")
         await first
-        with pytest.raises(PenstockError, match="UNKNOWN_PRODUCER_ID"):
+        with pytest.raises(MillstreamError, match="UNKNOWN_PRODUCER_ID"):
             await second
         assert second.message_id == told
 
@@ -397,7 +397,7 @@ def test_a_message_that_never_left_has_an_id_of_its_own() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.auto_create = False
         receipt = Put(scene)("t", b"v")
-        with pytest.raises(PenstockError, match="UNKNOWN_TOPIC"):
+        with pytest.raises(MillstreamError, match="UNKNOWN_TOPIC"):
             await receipt
         assert len(receipt.message_id) == 32
         assert receipt.message_id == receipt.message_id

@@ -8,15 +8,15 @@ import pytest
 
 from builders.engines import Put
 from builders.scripted_broker import Late, Refuse, Scene, play
-from penstock.model.clock import SystemClock
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.client import WireClient
-from penstock.sdk.core import ConnectionCore
-from penstock.sdk.producing import batches
-from penstock.sdk.producing._chunk import Batch, Place, Receipt
-from penstock.sdk.producing.engine import Engine
-from penstock.sdk.producing.ids import taken_ids
-from penstock.sdk.producing.options import Options
+from millstream.model.clock import SystemClock
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.client import WireClient
+from millstream.sdk.core import ConnectionCore
+from millstream.sdk.producing import batches
+from millstream.sdk.producing._chunk import Batch, Place, Receipt
+from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing.ids import taken_ids
+from millstream.sdk.producing.options import Options
 
 COLUMNS = ("keys", "headers", "partition", "hashes", "ids")
 
@@ -33,7 +33,7 @@ def test_the_id_of_a_message_that_was_not_stored_is_never_that_of_another(code: 
         refused = put("t", b"c")
         await asyncio.sleep(0.1)
         told = refused.message_id if told_early else None
-        with pytest.raises(PenstockError, match=code.name):
+        with pytest.raises(MillstreamError, match=code.name):
             await refused
         await ahead
         after = put("t", b"d")
@@ -54,12 +54,12 @@ def test_a_failure_that_its_receipt_tells_is_no_warning(
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
-        with pytest.raises(PenstockError, match="INVALID_RECORD"):
+        with pytest.raises(MillstreamError, match="INVALID_RECORD"):
             await Put(scene).many("t", [b"v"] * count)
 
-    with caplog.at_level("INFO", "penstock.sdk.producer"):
+    with caplog.at_level("INFO", "millstream.sdk.producer"):
         play(body)
-    (record,) = [each for each in caplog.records if each.name == "penstock.sdk.producer"]
+    (record,) = [each for each in caplog.records if each.name == "millstream.sdk.producer"]
     assert (record.levelname, record.getMessage()[: len(text)]) == ("INFO", text)
 
 
@@ -68,7 +68,7 @@ def test_a_message_that_there_can_never_be_room_for_is_refused_at_once(is_held: 
     async def body(scene: Scene) -> None:
         put = Put(scene, max_bytes=5_000)
         small = [put("t", b"small")] if is_held else []
-        with pytest.raises(PenstockError, match=r"a message of 5\d\d\d bytes, .* its max_bytes=5000") as refused:
+        with pytest.raises(MillstreamError, match=r"a message of 5\d\d\d bytes, .* its max_bytes=5000") as refused:
             put("t", b"v" * 5_000)
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
         for receipt in small:
@@ -141,7 +141,7 @@ def test_a_message_that_waits_for_its_turn_fails_within_its_time_too() -> None:
         for number in range(12):
             begun_s, receipt = scene.loop.time(), put("t", b"%d" % number)
             await asyncio.sleep(0.1)
-        with pytest.raises(PenstockError, match="REQUEST_TIMED_OUT"):
+        with pytest.raises(MillstreamError, match="REQUEST_TIMED_OUT"):
             await receipt
         assert scene.loop.time() - begun_s < 21
 
@@ -155,7 +155,7 @@ def test_an_error_that_many_receipts_share_does_not_remember_who_asked() -> None
         receipts = [put("t", b"v") for _ in range(100)]
         frames = []
         for receipt in receipts:
-            with pytest.raises(PenstockError) as error:
+            with pytest.raises(MillstreamError) as error:
                 await receipt
             frames.append(len(error.traceback))
         assert len(set(frames[1:])) == 1
@@ -170,7 +170,7 @@ def test_a_message_too_large_for_any_request_fails_alone(monkeypatch: pytest.Mon
         put = Put(scene)
         await put("t", b"a")
         too_large, after = put("t", bytes(10_000)), put("t", b"b")
-        with pytest.raises(PenstockError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(MillstreamError, match="MESSAGE_TOO_LARGE"):
             await too_large
         await after
         assert scene.cluster.topics["t"][0].values == [b"a", b"b"]
@@ -195,7 +195,7 @@ def test_a_fault_of_the_producer_fails_what_it_meets_and_what_comes_after_is_sto
         if not is_first:
             await put("t", b"a")
         faulty = put("t", b"faulty")
-        with pytest.raises(PenstockError, match="CLIENT_FAILED"):
+        with pytest.raises(MillstreamError, match="CLIENT_FAILED"):
             await faulty
         await put("t", b"b")
         assert scene.cluster.topics["t"][0].values == ([b"b"] if is_first else [b"a", b"b"])
@@ -214,7 +214,7 @@ def test_a_producer_whose_event_loop_has_ended_says_so_to_whoever_puts_or_waits(
     put_many = partial(engine.put_many, "t", [b"v"], timestamps_ms=5, **dict.fromkeys(COLUMNS))
     put = partial(engine.intake.put, "u", b"v", *[None] * 7)
     for late in (receipt.result, put, put, put_many, lambda: asyncio.run(awaited(receipt))):
-        with pytest.raises(PenstockError, match="event loop that this producer works on has ended") as refused:
+        with pytest.raises(MillstreamError, match="event loop that this producer works on has ended") as refused:
             late()
         assert refused.value.code is ErrorCode.CLIENT_CLOSED
 

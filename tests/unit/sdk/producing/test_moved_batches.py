@@ -8,12 +8,12 @@ import pytest
 
 from builders.engines import Put
 from builders.scripted_broker import Late, Refuse, Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import ID_HEADER
-from penstock.sdk.producing import packing
-from penstock.sdk.producing._chunk import Batch, Receipt
-from penstock.sdk.producing._sharing import partition_for
-from penstock.sdk.producing.batches import parts
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import ID_HEADER
+from millstream.sdk.producing import packing
+from millstream.sdk.producing._chunk import Batch, Receipt
+from millstream.sdk.producing._sharing import partition_for
+from millstream.sdk.producing.batches import parts
 
 PARTITIONS = 8
 
@@ -73,7 +73,7 @@ def test_a_partition_that_the_user_chose_is_not_exchanged_for_another(in_order: 
         await put_to_all(put)
         scene.cluster.topic("t", 1)
         chosen = [put("t", b"a", partition=5), put("t", b"b", partition=0)]
-        with pytest.raises(PenstockError, match="has no partition 5; it has 0 to 0"):
+        with pytest.raises(MillstreamError, match="has no partition 5; it has 0 to 0"):
             await chosen[0]
         assert (await chosen[1]).partition == 0
         assert scene.cluster.topics["t"][0].values == [b"b"]
@@ -93,7 +93,7 @@ def test_a_message_whose_place_was_told_as_part_of_its_id_goes_nowhere_else() ->
         told = [receipt.message_id for receipt in receipts]
         assert all(each.startswith(b"~") for each in told)
         scene.cluster.topic("t", 1)
-        with pytest.raises(PenstockError, match="no partition 1"):
+        with pytest.raises(MillstreamError, match="no partition 1"):
             await receipts[1]
         assert [receipt.message_id for receipt in receipts] == told
 

@@ -7,10 +7,10 @@ import pytest
 from builders.engines import Put
 from builders.held_workers import HeldWorkers
 from builders.scripted_broker import Refuse, Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.message_id import ID_HEADER
-from penstock.sdk.producing.failures import UnstoredError
-from penstock.sdk.producing.packing import HEAVY_BYTES
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import ID_HEADER
+from millstream.sdk.producing.failures import UnstoredError
+from millstream.sdk.producing.packing import HEAVY_BYTES
 
 BIG = b"x" * HEAVY_BYTES
 LONG_S = 5.0
@@ -111,7 +111,7 @@ def test_what_is_being_compressed_when_the_producer_is_given_up_is_told_to_be_un
         receipt = put("t", BIG)
         with pytest.raises(UnstoredError):
             await put.close(1.0)
-        with pytest.raises(PenstockError, match="nothing was sent"):
+        with pytest.raises(MillstreamError, match="nothing was sent"):
             await receipt
         await workers.release()
         assert put.engine.intake.held_bytes == 0

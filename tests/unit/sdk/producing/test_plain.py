@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import penstock
-from penstock.sdk.producing import _chunk, _sharing
+import millstream
+from millstream.sdk.producing import _chunk, _sharing
 
 HERE = Path(__file__).parent
 
@@ -20,8 +20,8 @@ def test_it_is_told_whether_the_modules_are_compiled() -> None:
 def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_path: Path) -> None:
     if not _chunk.COMPILED:
         return  # This is that run.
-    source = Path(str(penstock.__file__)).parent
-    shutil.copytree(source, tmp_path / "penstock", ignore=shutil.ignore_patterns("_chunk.*.so", "_sharing.*.so"))
+    source = Path(str(millstream.__file__)).parent
+    shutil.copytree(source, tmp_path / "millstream", ignore=shutil.ignore_patterns("_chunk.*.so", "_sharing.*.so"))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", str(HERE)],
@@ -32,7 +32,7 @@ def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_pat
         timeout=280,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    program = "from penstock.sdk.producing import _chunk, _sharing; print(_chunk.COMPILED or _sharing.COMPILED)"
+    program = "from millstream.sdk.producing import _chunk, _sharing; print(_chunk.COMPILED or _sharing.COMPILED)"
     told = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
     )

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from builders.simulated_consumers import TOPIC, Ground, every, play
-from penstock.model.errors import PenstockError
-from penstock.sdk.aio.client import AsyncClient
-from penstock.sdk.aio.producer import AsyncProducer
-from penstock.sdk.producing.posting import TOGETHER_BYTES
+from millstream.model.errors import MillstreamError
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.aio.producer import AsyncProducer
+from millstream.sdk.producing.posting import TOGETHER_BYTES
 
 PARTITIONS = 16
 
@@ -78,7 +78,7 @@ def test_what_one_partition_refuses_concerns_no_other() -> None:
             stored = [producer.put(TOPIC, b"a", partition=number) for number in range(2)]
             refused = producer.put("small", bytes(5_000))
             assert [(await receipt).offset for receipt in stored] == [1, 1]
-            with pytest.raises(PenstockError, match="MESSAGE_TOO_LARGE"):
+            with pytest.raises(MillstreamError, match="MESSAGE_TOO_LARGE"):
                 await refused
             assert (await producer.put("small", b"after")).offset == 1
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from builders.engines import Put
 from builders.scripted_broker import Refuse, Scene, play
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.producing._sharing import partition_for, sorted_by_key
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.producing._sharing import partition_for, sorted_by_key
 
 ROWS = st.lists(
     st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=30)), min_size=1, max_size=60
@@ -92,7 +92,7 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     given: pa.Table, columns: dict[str, object], problem: str
 ) -> None:
     async def body(scene: Scene) -> None:
-        with pytest.raises(PenstockError, match=problem):
+        with pytest.raises(MillstreamError, match=problem):
             Put(scene).many("t", given, **columns)
 
     play(body)

@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.model.names import TopicPartition
-from penstock.records.header import CorruptBatch
-from penstock.sdk.subscribing import requests as subscribing
-from penstock.sdk.watching import behind, shelf
-from penstock.sdk.watching.behind import Behind, Portions
-from penstock.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
-from penstock.sdk.watching.link import WINDOW
-from penstock.sdk.watching.portion import Portion
-from penstock.sdk.watching.shelf import SHELF_BYTES
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.records.header import CorruptBatch
+from millstream.sdk.subscribing import requests as subscribing
+from millstream.sdk.watching import behind, shelf
+from millstream.sdk.watching.behind import Behind, Portions
+from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
+from millstream.sdk.watching.link import WINDOW
+from millstream.sdk.watching.portion import Portion
+from millstream.sdk.watching.shelf import SHELF_BYTES
 
 PARTITIONS = 3
 MESSAGES = 150
@@ -55,7 +55,7 @@ class Poller:
                     wait=random.choice((0.0, 0.2, 5.0, 60.0)),
                     timeout=5.0,
                 )
-            except PenstockError as error:
+            except MillstreamError as error:
                 if not error.code.retriable:
                     raise
                 continue
@@ -158,7 +158,7 @@ def test_what_is_written_while_the_broker_cannot_be_heard_wakes_who_waits_for_it
 
 
 def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.sdk.watching")
+    caplog.set_level(logging.INFO, "millstream.sdk.watching")
 
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(polls(ground, [0]))
@@ -179,7 +179,7 @@ def test_a_broker_that_is_not_there_is_named_when_the_time_is_over() -> None:
         waiting = asyncio.ensure_future(polls(ground, [5], wait_s=5.0))
         await begun(ground)
         await ground.node.stop()
-        with pytest.raises(PenstockError) as lost:
+        with pytest.raises(MillstreamError) as lost:
             await asyncio.wait_for(waiting, LONG_S)
         assert lost.value.code is ErrorCode.NETWORK_EXCEPTION
         ground.node = await ground.machine.start()
@@ -248,7 +248,7 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
         assert damaged == 1
         with monkeypatch.context() as patched:
             patched.setattr(behind, "decode_messages", decode)
-            with pytest.raises(PenstockError, match="a bit has turned") as refused:
+            with pytest.raises(MillstreamError, match="a bit has turned") as refused:
                 await ground.client.read(TOPIC, 0, 0)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -287,7 +287,7 @@ def test_a_broker_that_does_not_push_says_so_to_who_waits_and_is_read_all_the_sa
     async def story(ground: Ground) -> None:
         await ground.write(3)
         assert await polls(ground, [0]) == [ground.written[0]]
-        with pytest.raises(PenstockError, match="does not serve Subscribe") as refused:
+        with pytest.raises(MillstreamError, match="does not serve Subscribe") as refused:
             await polls(ground, [3])
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
@@ -306,7 +306,7 @@ def test_of_those_who_ask_the_same_each_tries_for_as_long_as_it_has_time(first_i
             begun_s = loop.time()
             try:
                 found = len((await ground.client.read(TOPIC, 0, 0, wait=0.1, timeout=timeout_s)).messages)
-            except PenstockError as error:
+            except MillstreamError as error:
                 return error.code, loop.time() - begun_s
             return found, loop.time() - begun_s
 
@@ -334,7 +334,7 @@ def test_a_read_that_is_closed_under_is_told_and_not_cancelled() -> None:
         await asyncio.sleep(1)
         await client.close()
         for each in reading:
-            with pytest.raises(PenstockError) as caught:
+            with pytest.raises(MillstreamError) as caught:
                 await each
             assert caught.value.code is ErrorCode.CLIENT_CLOSED
         ground.network.unblock("other")

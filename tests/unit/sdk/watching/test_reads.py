@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.records import batch
-from penstock.sdk.watching import behind
-from penstock.sdk.watching.engine import LINGER_S, Watching
-from penstock.sdk.watching.portion import Portion
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records import batch
+from millstream.sdk.watching import behind
+from millstream.sdk.watching.engine import LINGER_S, Watching
+from millstream.sdk.watching.portion import Portion
 
 
 def watching(ground: Ground) -> Watching:
@@ -181,7 +181,7 @@ def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         await ground.client.admin.delete_records({place(): 4})
-        with pytest.raises(PenstockError, match=r"the first message that is has offset 4") as refused:
+        with pytest.raises(MillstreamError, match=r"the first message that is has offset 4") as refused:
             await ground.client.read(TOPIC, 0, 3, wait=wait)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await ground.client.read(TOPIC, 0, 4, wait=wait)).log_start_offset == 4
@@ -193,7 +193,7 @@ def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
 @pytest.mark.parametrize("wait", [0.0, 5.0])
 def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: float) -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await ground.client.read(topic, partition, 0, wait=wait)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -216,7 +216,7 @@ def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: 
 )
 def test_what_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
     async def story(ground: Ground) -> None:
-        with pytest.raises(PenstockError, match=next(iter(wrong))) as refused:
+        with pytest.raises(MillstreamError, match=next(iter(wrong))) as refused:
             await ground.client.read(TOPIC, **({"partition": 0, "offset": 0} | wrong))
         assert refused.value.code is ErrorCode.INVALID_SETTING
 
@@ -228,7 +228,7 @@ def test_a_topic_that_is_deleted_while_somebody_waits_is_told_at_once() -> None:
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
         await begun(ground)
         await ground.client.delete_topic(TOPIC)
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(MillstreamError) as refused:
             await asyncio.wait_for(waiting, LONG_S)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.batches import numbered_batch
-from penstock.model.names import TopicPartition
-from penstock.sdk.watching.portion import Limits, Portion, cut, share_out
-from penstock.sdk.watching.shelf import Cache, Chunk, Shelf
+from millstream.model.names import TopicPartition
+from millstream.sdk.watching.portion import Limits, Portion, cut, share_out
+from millstream.sdk.watching.shelf import Cache, Chunk, Shelf
 
 ALL_BYTES, SHELF_BYTES, KEEP_S = 20_000, 8_000, 5.0
 MUCH = Limits(1_000, 1_000_000)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.archive import files as files_module
-from penstock.spark.archive.files import OPEN_MAX, SCHEMA, read_piece
-from penstock.spark.archive.pieces import Piece
-from penstock.spark.archive.shelf import Shelf
-from penstock.spark.archive.store import Store
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.archive import files as files_module
+from millstream.spark.archive.files import OPEN_MAX, SCHEMA, read_piece
+from millstream.spark.archive.pieces import Piece
+from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.store import Store
 from unit.spark.archive.test_shelf import DAY_MS, made, messages, written
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
     path = tmp_path / shelf.staged_place(piece.files[0])
     path.write_bytes(path.read_bytes()[:-1])
     for _ in range(2):
-        with pytest.raises(PenstockError, match="cannot be read") as caught:
+        with pytest.raises(MillstreamError, match="cannot be read") as caught:
             read(shelf, piece, 0, 3)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         path.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def test_whatever_is_damaged_of_what_a_file_says_of_itself_the_error_names_the_f
         place.write_bytes(bad)
         try:
             read(shelf, piece, *wanted)
-        except PenstockError as error:
+        except MillstreamError as error:
             refused.append((error.code, file.name in error.detail))
     assert set(refused) == {(ErrorCode.CORRUPT_MESSAGE, True)}
     assert len(refused) > len(cut) + len(flipped) // 4

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.archive.pieces import Piece, StoredFile, added, by_partition, from_json, merged, misplaced, to_json
-from penstock.spark.ranges import holes
+from millstream.spark.archive.pieces import (
+    Piece,
+    StoredFile,
+    added,
+    by_partition,
+    from_json,
+    merged,
+    misplaced,
+    to_json,
+)
+from millstream.spark.ranges import holes
 
 FILE = StoredFile("date=2026-01-31/partition=0/00-ab.parquet", 3, 8, 5, 700, 2**32 - 1, -1, 2**62)
 

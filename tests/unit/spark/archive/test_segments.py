@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.archive.pieces import Piece, StoredFile
-from penstock.spark.archive.segments import (
+from millstream.spark.archive.pieces import Piece, StoredFile
+from millstream.spark.archive.segments import (
     FANOUT,
     Extent,
     Span,
@@ -103,7 +103,7 @@ def test_whatever_bit_of_a_segment_is_another_it_can_be_read_or_that_is_told(rea
 
 
 def test_only_groups_of_rows_with_what_is_wanted_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments._GROUP_ROWS", 3)
+    monkeypatch.setattr("millstream.spark.archive.segments._GROUP_ROWS", 3)
     line = [Piece(partition, start, start + 1) for partition in range(3) for start in range(5)]
     file = pa.BufferReader(encode(line))
     assert decode(file, 1, 2, 4) == line[7:9]
@@ -121,7 +121,7 @@ def test_a_merged_segment_has_the_pieces_of_all_in_order(parts: list[list[Piece]
 
 
 def test_segments_are_not_merged_into_one_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments.MERGED_ROWS", 2)
+    monkeypatch.setattr("millstream.spark.archive.segments.MERGED_ROWS", 2)
     part = encode([Piece(0, 0, 5)])
     assert merge([pa.BufferReader(part)] * 3) is None
     assert merge([pa.BufferReader(part)] * 2) is not None

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.sdk.consuming.arrow import SCHEMA
-from penstock.spark.archive.files import PieceWriter, read_piece
-from penstock.spark.archive.pieces import Piece
-from penstock.spark.archive.segments import FANOUT, Span
-from penstock.spark.archive.shelf import Keeper, Shelf, kept
-from penstock.spark.archive.store import Store, store_of
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.consuming.arrow import SCHEMA
+from millstream.spark.archive.files import PieceWriter, read_piece
+from millstream.spark.archive.pieces import Piece
+from millstream.spark.archive.segments import FANOUT, Span
+from millstream.spark.archive.shelf import Keeper, Shelf, kept
+from millstream.spark.archive.store import Store, store_of
 
 ID = UUID(int=7)
 DAY_MS = 86_400_000
@@ -84,17 +84,17 @@ def test_after_many_batches_the_index_has_few_files_and_every_piece(tmp_path: Pa
             assert len(keeper.commit(batch_of(shelf, number))) == 2
             assert keeper.commit(batch_of(shelf, number)) == []
     assert len(shelf.spans()) == 2 + 3
-    assert len(files_under(tmp_path / "_penstock" / "orders" / "index")) == 2 + 3
+    assert len(files_under(tmp_path / "_millstream" / "orders" / "index")) == 2 + 3
     assert offsets(shelf, 1) == list(range(commits * ROWS))
     assert keeper.ends == {0: commits * ROWS, 1: commits * ROWS}
-    assert not files_under(tmp_path / "_penstock" / "orders" / "staged")
+    assert not files_under(tmp_path / "_millstream" / "orders" / "staged")
 
 
 def test_a_batch_that_leaves_offsets_out_is_refused_unless_losses_are_to_be_remembered(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         keeper.commit(batch_of(shelf, 0))
-        with pytest.raises(PenstockError, match="orders-0: offsets 4 to 7 are missing in what was to be archived"):
+        with pytest.raises(MillstreamError, match="orders-0: offsets 4 to 7 are missing in what was to be archived"):
             keeper.commit(batch_of(shelf, 2))
     with kept(shelf) as keeper:
         keeper.recover()
@@ -104,8 +104,8 @@ def test_a_batch_that_leaves_offsets_out_is_refused_unless_losses_are_to_be_reme
 
 
 def test_an_index_whose_segments_grow_no_more_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 2)
-    monkeypatch.setattr("penstock.spark.archive.segments.MERGED_ROWS", 8)
+    monkeypatch.setattr("millstream.spark.archive.segments.FANOUT", 2)
+    monkeypatch.setattr("millstream.spark.archive.segments.MERGED_ROWS", 8)
     shelf = made(tmp_path)
     for number in range(13):
         with kept(shelf) as keeper:
@@ -180,7 +180,7 @@ def work(path: Path, batches: int) -> None:
 def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 2)
+    monkeypatch.setattr("millstream.spark.archive.segments.FANOUT", 2)
     monkeypatch.setattr("os.fsync", lambda file: None)  # No power fails here.
     batches = 3
     for lives in count():
@@ -188,7 +188,7 @@ def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_m
         path.mkdir()
         with monkeypatch.context() as patched:
             mortal = partial(Mortal, store_of(str(path)), failure, failure.after(lives))
-            patched.setattr("penstock.spark.archive.shelf.store_of", lambda path: mortal())  # noqa: B023
+            patched.setattr("millstream.spark.archive.shelf.store_of", lambda path: mortal())  # noqa: B023
             try:
                 work(path, batches)
                 break
@@ -204,7 +204,7 @@ def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_m
         assert [offsets(whole, partition) for partition in range(2)] == [list(range(batches * ROWS))] * 2
         known = {whole.place(file) for piece in whole.pieces() for file in piece.files}
         assert {f"data/{name}" for name in files_under(path / "data")} == known
-        assert not files_under(path / "_penstock" / "orders" / "staged")
+        assert not files_under(path / "_millstream" / "orders" / "staged")
     assert lives > 30
 
 
@@ -224,12 +224,12 @@ def test_files_are_on_the_disk_under_their_names_before_the_commit_that_names_th
 def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with kept(shelf):
-        with pytest.raises(PenstockError, match="it holds the lock") as caught, kept(shelf):
+        with pytest.raises(MillstreamError, match="it holds the lock") as caught, kept(shelf):
             pass
         assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
     stale, other = Keeper(shelf), Keeper(shelf)
     other.commit(batch_of(shelf, 0))
-    with pytest.raises(PenstockError, match="the commit 0 is there already"):
+    with pytest.raises(MillstreamError, match="the commit 0 is there already"):
         stale.commit(batch_of(shelf, 0))
 
 
@@ -263,11 +263,11 @@ def test_a_disk_that_is_full_is_told_with_the_path_that_was_to_be_written(
 
 def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> None:
     shelf = made(tmp_path)
-    with pytest.raises(PenstockError, match="each has to have an archive of its own"):
+    with pytest.raises(MillstreamError, match="each has to have an archive of its own"):
         shelf.begin(UUID(int=8))
-    manifest = tmp_path / "_penstock" / "orders" / "archive.json"
+    manifest = tmp_path / "_millstream" / "orders" / "archive.json"
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(PenstockError, match="has format 2, and this version knows 1"):
+    with pytest.raises(MillstreamError, match="has format 2, and this version knows 1"):
         shelf.begin(ID)
 
 
@@ -276,10 +276,10 @@ def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         keeper.commit(batch_of(shelf, 0))
-    (segment,) = (tmp_path / "_penstock" / "orders" / "index").iterdir()
+    (segment,) = (tmp_path / "_millstream" / "orders" / "index").iterdir()
     segment.write_bytes(damage(segment.read_bytes()))
     for read in (shelf.extents, shelf.pieces):
-        with pytest.raises(PenstockError, match=r"the index of the archive of 'orders' .* cannot be read") as caught:
+        with pytest.raises(MillstreamError, match=r"the index of the archive of 'orders' .* cannot be read") as caught:
             read()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -291,7 +291,7 @@ def test_a_segment_of_the_index_that_is_missing_is_told(tmp_path: Path) -> None:
             keeper.commit(batch_of(shelf, number))
     (tmp_path / shelf.index / Span(0, 0).name).unlink()
     for read in (shelf.extents, shelf.pieces, partial(Keeper, shelf)):
-        with pytest.raises(PenstockError, match="what the commits 0 to 0 have added is missing") as caught:
+        with pytest.raises(MillstreamError, match="what the commits 0 to 0 have added is missing") as caught:
             read()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -310,9 +310,9 @@ def test_an_index_that_is_merged_while_it_is_listed_is_seen_whole(
 
 
 def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.archive.segments.FANOUT", 3)
+    monkeypatch.setattr("millstream.spark.archive.segments.FANOUT", 3)
     store = Store(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
-    monkeypatch.setattr("penstock.spark.archive.shelf.store_of", lambda path: store)
+    monkeypatch.setattr("millstream.spark.archive.shelf.store_of", lambda path: store)
     assert not store.is_local
     shelf = Shelf("s3://bucket", "orders")
     assert shelf.topic_id() is None
@@ -325,7 +325,7 @@ def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkey
     with kept(shelf) as keeper:
         keeper.recover()
         with pytest.raises(FileExistsError):
-            store.create("_penstock/orders/archive.json", b"")
+            store.create("_millstream/orders/archive.json", b"")
     assert [offsets(shelf, partition) for partition in range(2)] == [list(range(4 * ROWS))] * 2
     assert not files_under(tmp_path / "bucket" / shelf.staged)
     assert len(files_under(tmp_path / "bucket" / "data")) == 8

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.value_batches import value_batch
-from penstock.spark.values.arrow_values import ArrowDecoder, infer_arrow
-from penstock.spark.values.decoding import decode
-from penstock.spark.values.options import BadValues
+from millstream.spark.values.arrow_values import ArrowDecoder, infer_arrow
+from millstream.spark.values.decoding import decode
+from millstream.spark.values.options import BadValues
 
 WANTED = pa.struct([("a", pa.int64()), ("b", pa.string())])
 DECODER = ArrowDecoder(WANTED)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.values.avro_values import AvroDecoder, AvroSchema
-from penstock.spark.values.options import AvroFraming
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.values.avro_values import AvroDecoder, AvroSchema
+from millstream.spark.values.options import AvroFraming
 
 ORDER = {
     "type": "record",
@@ -131,6 +131,6 @@ def record(kind: str) -> str:
     ],
 )
 def test_a_schema_that_makes_no_columns_is_refused(text: str, says: str) -> None:
-    with pytest.raises(PenstockError, match=f"option valueSchema: .*{says}") as caught:
+    with pytest.raises(MillstreamError, match=f"option valueSchema: .*{says}") as caught:
         AvroSchema(text)
     assert caught.value.code is ErrorCode.INVALID_SETTING

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.values.ddl import column_names
+from millstream.spark.values.ddl import column_names
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ import pyarrow as pa
 import pytest
 
 from builders.value_batches import value_batch
-from penstock.model.errors import ErrorCode, PenstockError
-from penstock.spark.values.decoding import decode
-from penstock.spark.values.json_values import JsonDecoder
-from penstock.spark.values.options import BadValues
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.values.decoding import decode
+from millstream.spark.values.json_values import JsonDecoder
+from millstream.spark.values.options import BadValues
 
 DECODER = JsonDecoder(pa.struct([("a", pa.int64())]))
 VALUES = [b'{"a": 1}', b"{", None, b'{"a": 2}', b'{"a": "x"}', b'{"a": 3}']
 
 
 def test_the_first_bad_value_is_named_by_its_place() -> None:
-    with pytest.raises(PenstockError, match=r"orders-3 at offset 101 is not .*; badValues=null reads") as caught:
+    with pytest.raises(MillstreamError, match=r"orders-3 at offset 101 is not .*; badValues=null reads") as caught:
         decode(DECODER, value_batch(VALUES), BadValues.FAIL)
     assert caught.value.code is ErrorCode.UNDECODABLE_VALUE
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.value_batches import value_batch
-from penstock.model.errors import PenstockError
-from penstock.spark.values.decoding import decode
-from penstock.spark.values.json_values import JsonDecoder, infer_json
-from penstock.spark.values.options import BadValues
+from millstream.model.errors import MillstreamError
+from millstream.spark.values.decoding import decode
+from millstream.spark.values.json_values import JsonDecoder, infer_json
+from millstream.spark.values.options import BadValues
 
 NUMBERS = JsonDecoder(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]))
 
@@ -107,7 +107,7 @@ def test_numbers_that_json_does_not_have_are_bad_values(number: bytes, field: by
     values = [b"{}", b'{"a": 1.5, "b": null}', b"{" + field % number + b"}", None]
     found = decode(JsonDecoder(kind), value_batch(values), BadValues.NULL).fields.to_pylist()
     assert found == [{"a": None, "b": None}, {"a": 1.5, "b": None}, None, None]
-    with pytest.raises(PenstockError, match=r"offset 102 .*: a number is not finite"):
+    with pytest.raises(MillstreamError, match=r"offset 102 .*: a number is not finite"):
         decode(JsonDecoder(kind), value_batch(values), BadValues.FAIL)
 
 

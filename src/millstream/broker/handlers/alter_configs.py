@@ -1,0 +1,33 @@
+"""AlterConfigs: all settings of a topic at once. What is not named goes back to the broker's defaults."""
+
+from millstream.broker.alterations import Alteration, answer_alterations
+from millstream.broker.request import Request, Result, Work
+from millstream.broker.resources import Resource, Resources
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.wire.messages import read_request
+from millstream.wire.reader import Fields
+
+API = "AlterConfigs"
+
+
+class AlterConfigsHandler:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(API, request.version, request.frame, request.body)
+        wanted = [_alteration(row) for row in fields["resources"]]
+        return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))
+
+
+def _alteration(row: Fields) -> Alteration:
+    settings = {each["name"]: each["value"] for each in row["configs"]}
+
+    def change(_: object) -> dict[str, str | None]:
+        for name, value in settings.items():
+            if value is None:
+                raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: a value is needed")
+        return settings
+
+    names = [each["name"] for each in row["configs"]]
+    return Alteration(Resource(row["resource_type"], row["resource_name"]), names, change)

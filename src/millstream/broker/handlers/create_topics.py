@@ -1,0 +1,103 @@
+"""CreateTopics: each topic by itself, so that one bad one does not keep the others from being made."""
+
+from collections import Counter
+from typing import Any
+
+from millstream.broker.answer_rows import Group, encode_groups
+from millstream.broker.capabilities import Identity, TopicCreation
+from millstream.broker.request import Request, Result, Work
+from millstream.broker.shown_settings import ShownSetting, topic_settings
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.wire.messages import read_request, write_response
+
+API = "CreateTopics"
+TOPICS_MAX = 1_000
+"""So many topics one request may create."""
+
+_SETTINGS_FROM = 5
+
+
+class CreateTopicsHandler:
+    """Answers with all settings of what was made: its own, the broker's, the defaults."""
+
+    def __init__(self, topics: TopicCreation, identity: Identity, default_partitions: int) -> None:
+        self._topics = topics
+        self._identity = identity
+        self._default_partitions = default_partitions
+
+    def __call__(self, request: Request) -> Result:
+        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+
+    async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
+        times = Counter(topic["name"] for topic in fields["topics"])
+        rows: list[Group] = []
+        for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
+            try:
+                if times[name] > 1:
+                    raise MillstreamError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is there {times[name]} times")
+                if len(times) > TOPICS_MAX:
+                    raise MillstreamError(ErrorCode.POLICY_VIOLATION, f"more than {TOPICS_MAX} topics in one request")
+                rows.append(await self._create(wanted, fields["validate_only"]))
+            except MillstreamError as error:
+                rows.append(({"name": name, "error_code": error.code.number, "error_message": error.detail}, ()))
+        if version < _SETTINGS_FROM:
+            return write_response(API, version, {"topics": [row for row, _ in rows]})
+        return write_response(API, version, {"topics": await encode_groups(API, version, ("topics",), "configs", rows)})
+
+    async def _create(self, wanted: dict[str, Any], validate_only: bool) -> Group:
+        partitions, replication_factor = self._layout(wanted)
+        settings = _settings(wanted)
+        topic = await self._topics.create(
+            wanted["name"],
+            partitions,
+            settings,
+            replication_factor=replication_factor,
+            validate_only=validate_only,
+        )
+        row = {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "error_message": None,
+            "num_partitions": topic.partitions,
+            "replication_factor": 1,
+        }
+        return row, map(_setting, topic_settings(topic.settings, self._topics.defaults))
+
+    def _layout(self, wanted: dict[str, Any]) -> tuple[int, int]:
+        """How many partitions, and how often each; from the numbers, or from who is to hold which."""
+        assignments = wanted["assignments"]
+        partitions, replication_factor = wanted["num_partitions"], wanted["replication_factor"]
+        if not assignments:
+            return (self._default_partitions if partitions == -1 else partitions), replication_factor
+        if partitions != -1 or replication_factor != -1:
+            raise MillstreamError(
+                ErrorCode.INVALID_REQUEST,
+                "num_partitions and replication_factor must be -1 when replicas are assigned by hand",
+            )
+        numbers = sorted(each["partition_index"] for each in assignments)
+        if numbers != list(range(len(assignments))):
+            raise MillstreamError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "assignments must name the partitions 0, 1, 2 and so on, once each",
+            )
+        for each in assignments:
+            if list(each["broker_ids"]) != [self._identity.node_id]:
+                raise MillstreamError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"partition {each['partition_index']} is assigned to {list(each['broker_ids'])[:10]}; "
+                    f"the only broker is {self._identity.node_id}",
+                )
+        return len(assignments), 1
+
+
+def _setting(setting: ShownSetting) -> dict[str, Any]:
+    return {"name": setting.name, "value": setting.value, "config_source": setting.source}
+
+
+def _settings(wanted: dict[str, Any]) -> dict[str, str | None]:
+    settings: dict[str, str | None] = {}
+    for row in wanted["configs"]:
+        if row["name"] in settings:
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row['name'][:100]} is set twice")
+        settings[row["name"]] = row["value"]
+    return settings

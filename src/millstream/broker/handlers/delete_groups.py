@@ -1,0 +1,25 @@
+"""DeleteGroups: groups without members, with all their offsets."""
+
+from millstream.broker.groups_seen import Groups, answer_to
+from millstream.broker.request import Request, Result, Work
+from millstream.groups.answers import Done
+from millstream.groups.commands import DeleteGroup
+from millstream.wire.messages import read_request, write_response
+
+API = "DeleteGroups"
+
+
+class DeleteGroupsHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields["groups_names"]))
+
+    async def _answer(self, version: int, names: list[str]) -> bytes:
+        rows = []
+        for name in dict.fromkeys(names):
+            done = await answer_to(self._groups, DeleteGroup(name), Done)
+            rows.append({"group_id": name, "error_code": done.error.number})
+        return write_response(API, version, {"results": rows})

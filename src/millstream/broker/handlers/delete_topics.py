@@ -1,0 +1,63 @@
+"""DeleteTopics: by name, or from version 6 on also by id."""
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from millstream.broker.answer_rows import encode_rows
+from millstream.broker.capabilities import TopicDeletion
+from millstream.broker.request import Request, Result, Work
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
+from millstream.wire.messages import read_request, write_response
+
+API = "DeleteTopics"
+_STATES_FROM = 6
+
+
+class DeleteTopicsHandler:
+    def __init__(self, topics: TopicDeletion) -> None:
+        self._topics = topics
+
+    def __call__(self, request: Request) -> Result:
+        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+
+    async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
+        if version >= _STATES_FROM:
+            wanted = [(topic["name"], topic["topic_id"]) for topic in fields["topics"]]
+        else:
+            wanted = [(name, NO_TOPIC_ID) for name in fields["topic_names"]]
+        rows = []
+        for (name, topic_id), times in Counter(wanted).items():
+            row: dict[str, Any] = {"name": name, "topic_id": topic_id}
+            try:
+                if times > 1:
+                    raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the topic is named {times} times")
+                topic = await self._topics.delete(_deletable(self._name(name, topic_id)))
+                row |= {"name": topic.name, "topic_id": topic.topic_id}
+            except MillstreamError as error:
+                row |= {"error_code": error.code.number, "error_message": error.detail}
+            rows.append(row)
+        return write_response(API, version, {"responses": await encode_rows(API, version, ("responses",), rows)})
+
+    def _name(self, name: str | None, topic_id: UUID) -> str:
+        if name is not None:
+            if topic_id != NO_TOPIC_ID:
+                raise MillstreamError(ErrorCode.INVALID_REQUEST, "a topic is named either by its name or by its id")
+            return name
+        if topic_id == NO_TOPIC_ID:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id")
+        topic = self._topics.topic_by_id(topic_id)
+        if topic is None:
+            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
+        return topic.name
+
+
+def _deletable(name: str) -> str:
+    """Kafka would delete an internal topic, and with it all groups or offsets; here that is no slip of the hand."""
+    if name.startswith(INTERNAL_PREFIX):
+        raise MillstreamError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            f"topic {name!r} is the broker's own and is not deleted; delete the groups instead",
+        )
+    return name

@@ -1,0 +1,37 @@
+"""DescribeClientQuotas: there are no quotas, so a filter that makes sense finds none."""
+
+from millstream.broker.request import Request
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.wire.messages import read_request, write_response
+from millstream.wire.reader import Fields
+
+API = "DescribeClientQuotas"
+_ENTITIES = ("user", "client-id", "ip")
+_EXACT, _DEFAULT, _ANY = range(3)
+
+
+def describe_client_quotas(request: Request) -> bytes:
+    fields = read_request(API, request.version, request.frame, request.body)
+    try:
+        _check(fields["components"])
+    except MillstreamError as error:
+        refused = {"error_code": error.code.number, "error_message": error.detail, "entries": None}
+        return write_response(API, request.version, refused)
+    return write_response(API, request.version, {"error_message": None, "entries": []})
+
+
+def _check(components: list[Fields]) -> None:
+    seen: dict[str, None] = {}
+    for component in components:
+        entity, kind, match = component["entity_type"], component["match_type"], component["match"]
+        if entity not in _ENTITIES:
+            raise MillstreamError(
+                ErrorCode.UNSUPPORTED_VERSION, f"quotas have entities {', '.join(_ENTITIES)}, not {entity[:100]!r}"
+            )
+        if entity in seen:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity} is named more than once")
+        seen[entity] = None
+        if kind not in (_EXACT, _DEFAULT, _ANY):
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity}: there is no match of type {kind}")
+        if (kind == _EXACT) != (match is not None):
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity}: only an exact match has a name, and needs one")

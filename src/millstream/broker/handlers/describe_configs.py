@@ -1,0 +1,52 @@
+"""DescribeConfigs: settings with their values, types, sources and documentation, resource by resource."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from millstream.broker.answer_rows import Group, encode_groups
+from millstream.broker.request import Request, Result, Work
+from millstream.broker.resources import Resource, Resources
+from millstream.broker.shown_settings import TYPES, ShownSetting
+from millstream.model.errors import MillstreamError
+from millstream.wire.messages import read_request, write_response
+from millstream.wire.reader import Fields
+
+API = "DescribeConfigs"
+
+
+class DescribeConfigsHandler:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def __call__(self, request: Request) -> Result:
+        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+
+    async def _answer(self, version: int, fields: Fields) -> bytes:
+        rows = await encode_groups(API, version, ("results",), "configs", self._groups(fields))
+        return write_response(API, version, {"results": rows})
+
+    def _groups(self, fields: Fields) -> Iterator[Group]:
+        # Whoever names a resource often gets it once: the answer would otherwise be as large as they like.
+        wanted = {Resource(row["resource_type"], row["resource_name"]): row for row in fields["resources"]}
+        for resource, row in wanted.items():
+            answer = {"resource_type": resource.kind, "resource_name": resource.name, "error_message": None}
+            try:
+                settings = self._resources.settings(resource)
+            except MillstreamError as error:
+                yield answer | {"error_code": error.code.number, "error_message": error.detail}, ()
+            else:
+                names = frozenset(row["configuration_keys"] or ())
+                yield answer, (_row(each, fields) for each in settings if not names or each.name in names)
+
+
+def _row(setting: ShownSetting, asked: Fields) -> dict[str, Any]:
+    synonyms = setting.synonyms if asked["include_synonyms"] else ()
+    return {
+        "name": setting.name,
+        "value": setting.value,
+        "read_only": setting.is_read_only,
+        "config_source": setting.source,
+        "synonyms": [synonym._asdict() for synonym in synonyms],
+        "config_type": TYPES[setting.kind],
+        "documentation": setting.doc if asked["include_documentation"] else None,
+    }

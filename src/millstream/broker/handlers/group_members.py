@@ -1,0 +1,62 @@
+"""GRP_JOIN, GRP_HB and GRP_LEAVE: a client of iterators comes to its group, stays, and goes."""
+
+from millstream.broker.groups_seen import Groups, answer_later, client_host
+from millstream.broker.iterators_seen import error_fields
+from millstream.broker.request import Request, Result
+from millstream.groups.answers import ClientAnswer
+from millstream.groups.commands import IteratorBeat, IteratorJoin, IteratorLeave
+from millstream.wire.messages import read_request, write_response
+
+JOIN, BEAT, LEAVE = "GroupJoin", "GroupBeat", "GroupLeave"
+
+
+class GroupJoinHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(JOIN, request.version, request.frame, request.body)
+        command = IteratorJoin(fields["group_id"], fields["client_id"], request.client_id, client_host(request))
+        return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(JOIN, request.version, answer))
+
+
+class GroupBeatHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(BEAT, request.version, request.frame, request.body)
+        command = IteratorBeat(fields["group_id"], fields["client_id"])
+        return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(BEAT, request.version, answer))
+
+
+class GroupLeaveHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(LEAVE, request.version, request.frame, request.body)
+        command = IteratorLeave(fields["group_id"], fields["client_id"])
+        return answer_later(
+            self._groups,
+            command,
+            ClientAnswer,
+            lambda answer: write_response(LEAVE, request.version, error_fields(answer.error, answer.detail)),
+        )
+
+
+def _encode(api: str, version: int, answer: ClientAnswer) -> bytes:
+    return write_response(
+        api,
+        version,
+        {
+            **error_fields(answer.error, answer.detail),
+            "generation": answer.generation,
+            "settled": answer.is_settled,
+            "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+            "session_timeout_ms": answer.session_timeout_ms,
+            "assignment": [
+                {"topic": each.topic, "partitions": each.partitions} for each in answer.assignment if each.topic
+            ],
+        },
+    )

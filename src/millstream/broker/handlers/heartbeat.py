@@ -1,0 +1,24 @@
+"""Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
+
+from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.request import Request, Result
+from millstream.groups.answers import Done
+from millstream.groups.commands import Heartbeat
+from millstream.wire.messages import read_request, write_response
+
+API = "Heartbeat"
+
+
+class HeartbeatHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        command = Heartbeat(
+            fields["group_id"], fields["generation_id"], fields["member_id"], fields["group_instance_id"]
+        )
+        return answer_later(
+            self._groups, command, Done, lambda done: write_response(API, version, {"error_code": done.error.number})
+        )

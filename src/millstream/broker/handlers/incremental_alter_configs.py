@@ -1,0 +1,72 @@
+"""IncrementalAlterConfigs: single settings of a topic. They are set, deleted, or, where they are lists, added to or
+taken from; what is not named stays as it is."""
+
+from collections.abc import Mapping, Sequence
+
+from millstream.broker.alterations import Alteration, answer_alterations
+from millstream.broker.request import Request, Result, Work
+from millstream.broker.resources import Resource, Resources
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.setting_table import TABLE, Kind
+from millstream.partition.settings import effective
+from millstream.wire.messages import read_request
+from millstream.wire.reader import Fields
+
+API = "IncrementalAlterConfigs"
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class IncrementalAlterConfigsHandler:
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(API, request.version, request.frame, request.body)
+        wanted = [self._alteration(row) for row in fields["resources"]]
+        return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))
+
+    def _alteration(self, row: Fields) -> Alteration:
+        names = [each["name"] for each in row["configs"]]
+        defaults = self._resources.topics.defaults
+
+        def change(old: Mapping[str, str]) -> dict[str, str | None]:
+            settings: dict[str, str | None] = dict(old)
+            for each in row["configs"]:
+                _apply(settings, each, old, defaults)
+            return settings
+
+        return Alteration(Resource(row["resource_type"], row["resource_name"]), names, change)
+
+
+def _apply(settings: dict[str, str | None], step: Fields, old: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    name, operation, value = step["name"], step["config_operation"], step["value"]
+    if operation == _DELETE:
+        settings.pop(name, None)
+        return
+    if operation not in (_SET, _APPEND, _SUBTRACT):
+        raise MillstreamError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name[:100]}: there is no operation {operation}, only 0 (set), 1 (delete), 2 (append), 3 (subtract)",
+        )
+    if value is None:
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: a value is needed")
+    if operation == _SET:
+        settings[name] = value
+        return
+    row = TABLE.get(name)
+    if row is not None and row.kind is not Kind.LIST:
+        raise MillstreamError(
+            ErrorCode.INVALID_CONFIG, f"{name}: it is no list, so nothing can be added to it or taken"
+        )
+    members = _members(effective(name, old, defaults)) if row is not None else []
+    settings[name] = ",".join(_joined(members, _members(value), operation))
+
+
+def _joined(members: Sequence[str], named: Sequence[str], operation: int) -> Sequence[str]:
+    if operation == _APPEND:
+        return list(dict.fromkeys([*members, *named]))
+    return [member for member in members if member not in named]
+
+
+def _members(value: str) -> list[str]:
+    return [member.strip() for member in value.split(",")] if value.strip() else []

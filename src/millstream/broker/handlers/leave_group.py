@@ -1,0 +1,38 @@
+"""LeaveGroup: members go, one of them up to version 2, several from version 3 on."""
+
+from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.request import Request, Result
+from millstream.groups.answers import Left
+from millstream.groups.commands import Leave, LeavingMember
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import read_request, write_response
+
+API = "LeaveGroup"
+_MANY_FROM = 3
+
+
+class LeaveGroupHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        if version >= _MANY_FROM:
+            members = tuple(LeavingMember(each["member_id"], each["group_instance_id"]) for each in fields["members"])
+        else:
+            members = (LeavingMember(fields["member_id"], None),)
+        command = Leave(fields["group_id"], members)
+        return answer_later(self._groups, command, Left, lambda left: _encode(version, left))
+
+
+def _encode(version: int, left: Left) -> bytes:
+    error = left.error
+    if version < _MANY_FROM and error is ErrorCode.NONE:
+        # The one member's error has no other place.
+        error = next((member.error for member in left.members), error)
+    rows = [
+        {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": each.error.number}
+        for each in left.members
+    ]
+    return write_response(API, version, {"error_code": error.number, "members": rows})

@@ -1,0 +1,34 @@
+"""ListGroups: the groups of this broker, of all states and kinds or of some."""
+
+from millstream.broker.answer_rows import encode_rows
+from millstream.broker.groups_seen import Groups
+from millstream.broker.request import Request, Result, Work
+from millstream.groups.commands import ListGroups
+from millstream.wire.messages import read_request, write_response
+from millstream.wire.reader import Fields
+
+API = "ListGroups"
+
+
+class ListGroupsHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields))
+
+    async def _answer(self, version: int, fields: Fields) -> bytes:
+        command = ListGroups(tuple(fields["states_filter"]), tuple(fields["types_filter"]))
+        listed = await self._groups.list_groups(command)
+        rows = (
+            {
+                "group_id": each.group_id,
+                "protocol_type": each.protocol_type,
+                "group_state": each.state,
+                "group_type": each.type,
+            }
+            for each in listed.groups
+        )
+        groups = await encode_rows(API, version, ("groups",), rows)
+        return write_response(API, version, {"error_code": listed.error.number, "groups": groups})

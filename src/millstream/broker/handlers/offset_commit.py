@@ -1,0 +1,88 @@
+"""OffsetCommit: remember how far a group has read. Acknowledged when it is durable.
+
+Partitions that do not exist are refused here, one by one; the others are committed all the same.
+"""
+
+from millstream.broker.groups_seen import Groups, TopicNames, answer_later
+from millstream.broker.request import Request, Result
+from millstream.groups.answers import PartitionErrors
+from millstream.groups.commands import CommitOffsets, OffsetToCommit
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import read_request, write_response
+from millstream.wire.reader import Fields
+
+API = "OffsetCommit"
+_STALE_EPOCH_FROM = 9
+_IDS_FROM = 10
+
+
+class OffsetCommitHandler:
+    def __init__(self, groups: Groups, topics: TopicNames) -> None:
+        self._groups = groups
+        self._topics = topics
+
+    def __call__(self, request: Request) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        answer = _Answer(version, fields["topics"], self._topics)
+        if not answer.offsets:
+            return answer.encode(PartitionErrors())
+        command = CommitOffsets(
+            group_id=fields["group_id"],
+            generation=fields["generation_id_or_member_epoch"],
+            member_id=fields["member_id"],
+            instance_id=fields["group_instance_id"],
+            offsets=tuple(answer.offsets),
+            knows_stale_epoch=version >= _STALE_EPOCH_FROM,
+        )
+        return answer_later(self._groups, command, PartitionErrors, answer.encode)
+
+
+class _Answer:
+    """What is to be committed, and the errors of what cannot be."""
+
+    def __init__(self, version: int, asked: list[Fields], topics: TopicNames) -> None:
+        self.offsets: list[OffsetToCommit] = []
+        self._version = version
+        self._topics: list[tuple[Fields, str, list[tuple[int, ErrorCode]]]] = []
+        for wanted in asked:
+            by_id = version >= _IDS_FROM
+            topic = topics.topic_by_id(wanted["topic_id"]) if by_id else topics.topic(wanted["name"])
+            name = topic.name if topic is not None else wanted["name"]
+            rows: list[tuple[int, ErrorCode]] = []
+            for each in wanted["partitions"]:
+                number = each["partition_index"]
+                error = ErrorCode.NONE
+                if topic is None and by_id:
+                    error = ErrorCode.UNKNOWN_TOPIC_ID
+                elif topic is None or not 0 <= number < topic.partitions:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    metadata = each["committed_metadata"] or ""
+                    self.offsets.append(
+                        OffsetToCommit(name, number, each["committed_offset"], each["committed_leader_epoch"], metadata)
+                    )
+                rows.append((number, error))
+            self._topics.append((wanted, name, rows))
+
+    def encode(self, committed: PartitionErrors) -> bytes:
+        topics = [
+            {
+                "name": wanted["name"],
+                "topic_id": wanted["topic_id"],
+                "partitions": [
+                    {"partition_index": number, "error_code": _error(committed, name, number, error).number}
+                    for number, error in rows
+                ],
+            }
+            for wanted, name, rows in self._topics
+        ]
+        return write_response(API, self._version, {"topics": topics})
+
+
+def _error(committed: PartitionErrors, name: str, number: int, error: ErrorCode) -> ErrorCode:
+    if error is not ErrorCode.NONE:
+        return error
+    if committed.error is not ErrorCode.NONE:
+        return committed.error
+    return committed.errors.get((name, number), ErrorCode.NONE)

@@ -1,0 +1,42 @@
+"""Role: one of Millstream's own keys. The connection becomes a producer's or a consumer's.
+
+What that forbids is in `millstream.broker.roles`.
+"""
+
+from millstream.broker.request import Request
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.roles import PRODUCER_GROUP_MAX, Role
+from millstream.wire.messages import read_request, write_response
+
+API = "Role"
+_ROLES = {role.value: role for role in Role}
+
+
+class RoleHandler:
+    def __call__(self, request: Request) -> bytes:
+        fields = read_request(API, request.version, request.frame, request.body)
+        try:
+            role, producer_group = _declared(fields["role"], fields["producer_group"])
+            if role is Role.PRODUCER and request.line.standing:
+                raise MillstreamError(
+                    ErrorCode.ROLE_IS_FINAL, "this connection has subscriptions, so it is a consumer's"
+                )
+            request.peer.declare(role, producer_group)
+        except MillstreamError as error:
+            answer = {"error_code": error.code.number, "error_message": error.detail}
+            return write_response(API, request.version, answer)
+        return write_response(API, request.version, {})
+
+
+def _declared(number: int, producer_group: str | None) -> tuple[Role, str | None]:
+    role = _ROLES.get(number)
+    problem = None
+    if role is None:
+        problem = f"there is no role {number}; 1 is a producer, 2 a consumer"
+    elif producer_group is not None and role is not Role.PRODUCER:
+        problem = "only a producer has a producer group"
+    elif producer_group is not None and not 0 < len(producer_group) <= PRODUCER_GROUP_MAX:
+        problem = f"a producer group's name has 1 to {PRODUCER_GROUP_MAX} characters, not {len(producer_group)}"
+    if role is None or problem is not None:
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, problem or "")
+    return role, producer_group

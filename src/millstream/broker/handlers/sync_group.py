@@ -1,0 +1,47 @@
+"""SyncGroup: the leader says who gets what, everybody else asks for their part."""
+
+from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.request import Request, Result
+from millstream.groups.answers import Synced
+from millstream.groups.commands import AssignedBytes, Sync
+from millstream.model.errors import ErrorCode
+from millstream.wire.messages import read_request, write_response
+
+API = "SyncGroup"
+_PROTOCOL_FROM = 5
+
+
+class SyncGroupHandler:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, request: Request) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        command = Sync(
+            group_id=fields["group_id"],
+            generation=fields["generation_id"],
+            member_id=fields["member_id"],
+            instance_id=fields["group_instance_id"],
+            protocol_type=fields["protocol_type"],
+            protocol_name=fields["protocol_name"],
+            assignments=tuple(
+                AssignedBytes(each["member_id"], bytes(each["assignment"])) for each in fields["assignments"]
+            ),
+        )
+        if version >= _PROTOCOL_FROM and (command.protocol_type is None or command.protocol_name is None):
+            return _encode(version, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return answer_later(self._groups, command, Synced, lambda synced: _encode(version, synced))
+
+
+def _encode(version: int, synced: Synced) -> bytes:
+    return write_response(
+        API,
+        version,
+        {
+            "error_code": synced.error.number,
+            "protocol_type": synced.protocol_type,
+            "protocol_name": synced.protocol_name,
+            "assignment": synced.assignment,
+        },
+    )

@@ -1,0 +1,97 @@
+"""All subscriptions of a broker: how many there may be, and whose turn it is."""
+
+from millstream.broker.line import Line
+from millstream.broker.memory import Memory
+from millstream.broker.push.flow import Window
+from millstream.broker.push.subscription import Subscription
+from millstream.broker.push.turns import Turns
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.wire.subscribe import END, NOWHERE
+
+PER_CONNECTION_MAX = 20_000
+"""Gateways watch many partitions, each with a subscription, over one connection."""
+
+PARTITIONS_MAX = 1_000
+"""Partitions that one subscription may have; who wants more subscribes more than once."""
+
+ALL_PARTITIONS_MAX = 200_000
+"""Partitions that all subscriptions together may have."""
+
+MESSAGES_MAX = 10_000_000
+BYTES_MIN, BYTES_MAX = 4 * 1024, 256 * 1024 * 1024
+
+
+class Subscriptions:
+    def __init__(self, memory: Memory, *, all_partitions_max: int = ALL_PARTITIONS_MAX) -> None:
+        self._memory = memory
+        self._all_partitions_max = all_partitions_max
+        self._turns = Turns()
+        self._open: dict[Subscription, int] = {}
+        self.partitions = 0
+        """Those that are subscribed to, each as often as it is."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(
+        self, line: Line, correlation_id: int, partitions: int, window: Window, *, group_id: str | None, otherwise: int
+    ) -> Subscription:
+        """A subscription that holds its place on the line and has nothing to send yet.
+
+        INVALID_REQUEST names what is wrong with the request; POLICY_VIOLATION says which bound it would break.
+        """
+        _check(window, otherwise)
+        if correlation_id in line.standing:
+            raise MillstreamError(
+                ErrorCode.INVALID_REQUEST, f"correlation id {correlation_id} is that of another subscription here"
+            )
+        if not 0 < partitions <= PARTITIONS_MAX:
+            raise MillstreamError(
+                ErrorCode.INVALID_REQUEST, f"{partitions} partitions; a subscription has 1 to {PARTITIONS_MAX}"
+            )
+        if len(line.standing) >= PER_CONNECTION_MAX:
+            raise MillstreamError(
+                ErrorCode.POLICY_VIOLATION, f"a connection has no more than {PER_CONNECTION_MAX} subscriptions"
+            )
+        if self.partitions + partitions > self._all_partitions_max:
+            raise MillstreamError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.partitions} partitions are subscribed to; this broker allows {self._all_partitions_max}",
+            )
+        subscription = Subscription(
+            line,
+            correlation_id,
+            window,
+            group_id=group_id,
+            otherwise=otherwise,
+            turns=self._turns,
+            memory=self._memory,
+            when_over=self._over,
+        )
+        line.standing[correlation_id] = subscription
+        self._open[subscription] = partitions
+        self.partitions += partitions
+        return subscription
+
+    def _over(self, subscription: Subscription) -> None:
+        self.partitions -= self._open.pop(subscription)
+
+
+def on_line(line: Line, correlation_id: int) -> Subscription:
+    """The subscription that a request names; RESOURCE_NOT_FOUND when its connection has none of that number."""
+    found = line.standing.get(correlation_id)
+    if not isinstance(found, Subscription):
+        raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"this connection has no subscription {correlation_id}")
+    return found
+
+
+def _check(window: Window, otherwise: int) -> None:
+    bounds = (
+        ("WindowMessages", window.messages, 1, MESSAGES_MAX),
+        ("WindowBytes", window.size_bytes, BYTES_MIN, BYTES_MAX),
+        ("SharePercent", window.share_percent, 1, 100),
+        ("Otherwise", otherwise, NOWHERE, END),
+    )
+    for name, value, least, most in bounds:
+        if not least <= value <= most:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name} is {value}; it may be {least} to {most}")

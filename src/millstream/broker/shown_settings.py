@@ -1,0 +1,110 @@
+"""Settings as DescribeConfigs and CreateTopics show them: value, type, where it comes from, what it is for."""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from millstream.groups.settings import GroupSettings
+from millstream.partition.setting_table import TABLE, Kind, Setting
+from millstream.partition.settings import effective
+
+
+class Source(IntEnum):
+    """Where a value comes from, by Kafka's numbers."""
+
+    TOPIC = 1
+    BROKER_AT_START = 4
+    DEFAULT = 5
+    LOGGER = 6
+
+
+TYPES: Mapping[Kind, int] = {
+    Kind.BOOLEAN: 1,
+    Kind.STRING: 2,
+    Kind.INT: 3,
+    Kind.LONG: 5,
+    Kind.DOUBLE: 6,
+    Kind.LIST: 7,
+}
+"""Kafka's numbers for the types of settings."""
+
+
+class Synonym(NamedTuple):
+    """A place in which a setting's value is looked for, and what was found there."""
+
+    name: str
+    value: str
+    source: Source
+
+
+class ShownSetting(NamedTuple):
+    name: str
+    kind: Kind
+    value: str
+    source: Source
+    doc: str = ""
+    is_read_only: bool = True
+    synonyms: tuple[Synonym, ...] = ()
+    """In the order in which they count; the first is in force."""
+
+
+def topic_settings(own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ShownSetting]:
+    """All settings of a topic that has set `own`, on a broker that was given `defaults`; by name."""
+    for row in TABLE.values():
+        source = Source.TOPIC if row.name in own else _brokers_source(row, defaults)
+        value = effective(row.name, own, defaults)
+        yield ShownSetting(row.name, row.kind, value, source, row.doc, False, tuple(_synonyms(row, own, defaults)))
+
+
+def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ShownSetting]:
+    """The settings of a broker that give topics their defaults, by the names that Kafka has for them."""
+    for row in TABLE.values():
+        if row.broker_name:
+            value = effective(row.name, {}, defaults)
+            synonyms = tuple(_synonyms(row, {}, defaults))
+            yield ShownSetting(
+                row.broker_name, row.kind, value, _brokers_source(row, defaults), row.doc, synonyms=synonyms
+            )
+
+
+def group_settings(settings: GroupSettings) -> Iterator[ShownSetting]:
+    """What holds for every group."""
+    yield _default_int(
+        "consumer.assignment.interval.ms",
+        settings.consumer_assignment_interval_ms,
+        "Least time between two assignments of a group of the new group protocol.",
+    )
+    yield _default_int(
+        "consumer.heartbeat.interval.ms",
+        settings.consumer_heartbeat_interval_ms,
+        "How often members of the new group protocol are told to send a heartbeat.",
+    )
+    yield _default_int(
+        "consumer.session.timeout.ms",
+        settings.consumer_session_timeout_ms,
+        "After so long without a heartbeat a member of the new group protocol is taken for dead.",
+    )
+
+
+def client_metrics_settings() -> Iterator[ShownSetting]:
+    """Of a subscription to clients' metrics: there are none, so every one has nothing to collect."""
+    yield _default_int("interval.ms", 300_000, "How often clients would send metrics. None are collected.")
+    for name, what in (("match", "Which clients would send metrics"), ("metrics", "Which metrics would be sent")):
+        yield ShownSetting(name, Kind.LIST, "", Source.DEFAULT, f"{what}. None are collected.")
+
+
+def _default_int(name: str, value: int, doc: str) -> ShownSetting:
+    return ShownSetting(name, Kind.INT, str(value), Source.DEFAULT, doc)
+
+
+def _brokers_source(row: Setting, defaults: Mapping[str, str]) -> Source:
+    return Source.BROKER_AT_START if row.name in defaults else Source.DEFAULT
+
+
+def _synonyms(row: Setting, own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[Synonym]:
+    if row.name in own:
+        yield Synonym(row.name, own[row.name], Source.TOPIC)
+    if row.name in defaults:
+        yield Synonym(row.broker_name, defaults[row.name], Source.BROKER_AT_START)
+    if row.broker_name:
+        yield Synonym(row.broker_name, row.default, Source.DEFAULT)

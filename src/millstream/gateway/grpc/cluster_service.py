@@ -1,0 +1,160 @@
+"""ClusterService: which clusters there are, and what runs in them."""
+
+import asyncio
+
+from millstream.gateway import resources
+from millstream.gateway.grpc.calls import Call, needs
+from millstream.gateway.grpc.telling import setting_told
+from millstream.gateway.grpc.v1 import cluster_pb2 as pb
+from millstream.gateway.making import ClusterMaker, made
+from millstream.gateway.rights import Right
+from millstream.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
+from millstream.sdk.admin import ROWS_MAX
+
+
+class ClusterService:
+    def __init__(self, maker: ClusterMaker) -> None:
+        self._maker = maker
+
+    @needs(Right.CLUSTER_READ)
+    async def list_clusters(self, request: pb.ListClustersRequest, call: Call) -> pb.ListClustersResponse:
+        return pb.ListClustersResponse(clusters=call.clusters.names, made=map(_made, await made(self._maker)))
+
+    @needs(Right.CLUSTER_READ)
+    async def get_info(self, request: pb.GetInfoRequest, call: Call) -> pb.GetInfoResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+        first = cluster.members[0].client
+        (said, _), described = await asyncio.gather(
+            first.info(timeout=timeout_s),
+            cluster.all(lambda member: member.client.admin.describe_cluster(timeout=timeout_s)),
+        )
+        return pb.GetInfoResponse(
+            cluster_id=said.cluster_id,
+            controller_id=described[0].controller_id,
+            brokers=[
+                pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port)
+                for each in described
+                for row in each.brokers
+            ],
+            node_id=said.node_id,
+            version=said.version,
+            client_version_min=said.client_version_min,
+            client_version_max=said.client_version_max,
+            server_time_ms=said.server_time_ms,
+            features=dict(said.features),
+        )
+
+    @needs(Right.CLUSTER_READ)
+    async def get_service_map(self, request: pb.GetServiceMapRequest, call: Call) -> pb.GetServiceMapResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+        shares = await cluster.shares(list(request.topics) or None)
+        maps = await cluster.all(lambda member: member.client.service_map(shares[member], timeout=timeout_s))
+        told = pb.GetServiceMapResponse(cluster_id=maps[0].cluster_id, controller_id=maps[0].controller_id)
+        for found in maps:
+            for service in found.services:
+                told.services.add(**service._asdict())
+            for where, leader in sorted(found.leaders.items()):
+                told.leaders.add(
+                    topic=where.topic, partition=where.partition, leader=leader.node_id, leader_epoch=leader.epoch
+                )
+        return told
+
+    @needs(Right.CLUSTER_READ)
+    async def get_backup_map(self, request: pb.GetBackupMapRequest, call: Call) -> pb.GetBackupMapResponse:
+        cluster = call.cluster(request.cluster)
+        timeout_s = call.timeout_s(cluster)
+        shares = await cluster.shares(list(request.topics) or None)
+        maps = await cluster.all(lambda member: member.client.backup_map(shares[member], timeout=timeout_s))
+        told = pb.GetBackupMapResponse(note=maps[0].note)
+        for where, row in sorted((where, row) for found in maps for where, row in found.partitions.items()):
+            told.partitions.add(
+                topic=where.topic,
+                partition=where.partition,
+                leader=row.leader_id,
+                end_offset=row.end_offset,
+                high_watermark=row.high_watermark,
+                followers=[pb.Follower(**follower._asdict()) for follower in row.followers],
+            )
+        return told
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def create_cluster(self, request: pb.CreateClusterRequest, call: Call) -> pb.CreateClusterResponse:
+        facts = await self._maker.create(
+            NewCluster(
+                request.name,
+                request.brokers or BROKERS_UNLESS_SAID,
+                tuple(request.log_directories),
+                request.partitions or None,
+                request.retention_ms or None,
+                request.retention_bytes or None,
+            )
+        )
+        return pb.CreateClusterResponse(name=facts.name, brokers=_brokers(facts))
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def stop_cluster(self, request: pb.StopClusterRequest, call: Call) -> pb.StopClusterResponse:
+        found = await self._maker.stop(request.name)
+        return pb.StopClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def start_cluster(self, request: pb.StartClusterRequest, call: Call) -> pb.StartClusterResponse:
+        found = await self._maker.start(request.name)
+        return pb.StartClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def delete_cluster(self, request: pb.DeleteClusterRequest, call: Call) -> pb.DeleteClusterResponse:
+        await self._maker.delete(request.name)
+        return pb.DeleteClusterResponse()
+
+    @needs(Right.CLUSTER_READ)
+    async def run_query(self, request: pb.RunQueryRequest, call: Call) -> pb.RunQueryResponse:
+        cluster = call.cluster(request.cluster)
+        found = await resources.run_query(cluster, request.sql, request.max_rows or ROWS_MAX, call.timeout_s(cluster))
+        rows = [pb.Row(cells=map(_cell, row)) for row in found.rows]
+        return pb.RunQueryResponse(columns=found.columns, rows=rows, truncated=found.is_truncated)
+
+    @needs(Right.CLUSTER_READ)
+    async def get_broker_settings(
+        self, request: pb.GetBrokerSettingsRequest, call: Call
+    ) -> pb.GetBrokerSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        rows = await resources.broker_settings(cluster, request.broker, call.timeout_s(cluster))
+        return pb.GetBrokerSettingsResponse(settings=map(setting_told, rows))
+
+    @needs(Right.CLUSTER_ADMIN)
+    async def alter_broker_settings(
+        self, request: pb.AlterBrokerSettingsRequest, call: Call
+    ) -> pb.AlterBrokerSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        await resources.alter_broker_settings(
+            cluster,
+            request.broker,
+            dict(request.set),
+            list(request.unset),
+            call.timeout_s(cluster),
+            validate_only=request.validate_only,
+        )
+        return pb.AlterBrokerSettingsResponse()
+
+
+def _made(cluster: ClusterFacts) -> pb.MadeCluster:
+    brokers = [
+        pb.MadeBroker(node_id=row.node_id, host=row.host, port=row.port, running=row.is_running, problem=row.problem)
+        for row in cluster.brokers
+    ]
+    return pb.MadeCluster(name=cluster.name, stopped=cluster.is_stopped, brokers=brokers)
+
+
+def _brokers(cluster: ClusterFacts) -> list[pb.BrokerAddress]:
+    return [pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port) for row in cluster.brokers]
+
+
+def _cell(value: object) -> pb.Cell:
+    """What SQLite has, as the catalog's rows carry it."""
+    if isinstance(value, int):
+        return pb.Cell(integer=value)
+    if isinstance(value, float):
+        return pb.Cell(real=value)
+    return pb.Cell() if value is None else pb.Cell(text=str(value))

@@ -1,0 +1,149 @@
+"""GroupService: groups seen from outside."""
+
+from millstream.gateway import grouping, resources
+from millstream.gateway.failures import invalid
+from millstream.gateway.grpc.calls import Call, needs
+from millstream.gateway.grpc.telling import (
+    edge_of,
+    offsets_of,
+    partitions_told,
+    places_of,
+    positions_told,
+    setting_told,
+)
+from millstream.gateway.grpc.v1 import groups_pb2 as pb
+from millstream.gateway.grpc.v1.events_pb2 import Start
+from millstream.gateway.reading import Positions
+from millstream.gateway.rights import Right
+from millstream.model.names import TopicPartition
+from millstream.sdk.group_answers import CommittedOffset, GroupMember
+
+_PAGE_GROUPS = 100
+
+
+class GroupService:
+    @needs(Right.GROUPS_READ)
+    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        cluster = call.cluster(request.cluster)
+        page = await grouping.list_groups(
+            cluster,
+            request.page_size or _PAGE_GROUPS,
+            request.page_token,
+            call.timeout_s(cluster),
+            list(request.states),
+            list(request.kinds),
+        )
+        rows = [
+            pb.GroupSummary(group=row.group_id, kind=row.kind, protocol_type=row.protocol_type, state=row.state)
+            for row in page.rows
+        ]
+        return pb.ListGroupsResponse(groups=rows, next_page_token=page.after or "")
+
+    @needs(Right.GROUPS_READ, "group")
+    async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.DescribeGroupResponse:
+        cluster = call.cluster(request.cluster)
+        found = await grouping.describe_group(cluster, request.group, call.timeout_s(cluster))
+        return pb.DescribeGroupResponse(
+            group=found.group_id,
+            kind=found.kind,
+            state=found.state,
+            protocol_type=found.protocol_type,
+            assignor=found.assignor,
+            epoch=found.epoch,
+            members=map(_member, found.members),
+        )
+
+    @needs(Right.GROUPS_READ, "group")
+    async def get_offsets(self, request: pb.GetOffsetsRequest, call: Call) -> pb.GetOffsetsResponse:
+        cluster = call.cluster(request.cluster)
+        places = places_of(request.partitions)
+        found = await grouping.group_offsets(cluster, request.group, places, call.timeout_s(cluster))
+        rows = [
+            pb.CommittedOffset(topic=where.topic, partition=where.partition, offset=row.offset, metadata=row.metadata)
+            for where, row in sorted(found.items())
+        ]
+        return pb.GetOffsetsResponse(offsets=rows)
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest, call: Call) -> pb.CommitOffsetsResponse:
+        cluster = call.cluster(request.cluster)
+        offsets = {
+            TopicPartition(row.topic, row.partition): CommittedOffset(row.offset, metadata=row.metadata)
+            for row in request.offsets
+        }
+        if any(row.offset < 0 for row in offsets.values()):
+            raise invalid("offsets", "offsets are not negative")
+        await grouping.commit_offsets(cluster, request.group, offsets, call.timeout_s(cluster))
+        return pb.CommitOffsetsResponse()
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
+        cluster = call.cluster(request.cluster)
+        found = await grouping.reset_offsets(
+            cluster,
+            request.group,
+            request.topic,
+            list(request.partitions),
+            _target(request.to),
+            call.timeout_s(cluster),
+            is_time=request.to.HasField("timestamp_ms"),
+            validate_only=request.validate_only,
+        )
+        return pb.ResetOffsetsResponse(offsets=positions_told(found).offsets)
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def delete_offsets(self, request: pb.DeleteOffsetsRequest, call: Call) -> pb.DeleteOffsetsResponse:
+        cluster = call.cluster(request.cluster)
+        places = places_of(request.partitions)
+        await grouping.delete_offsets(cluster, request.group, places, call.timeout_s(cluster))
+        return pb.DeleteOffsetsResponse()
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def delete_group(self, request: pb.DeleteGroupRequest, call: Call) -> pb.DeleteGroupResponse:
+        cluster = call.cluster(request.cluster)
+        await grouping.delete_group(cluster, request.group, call.timeout_s(cluster))
+        return pb.DeleteGroupResponse()
+
+    @needs(Right.GROUPS_READ, "group")
+    async def get_group_settings(self, request: pb.GetGroupSettingsRequest, call: Call) -> pb.GetGroupSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        rows = await resources.group_settings(cluster, request.group, call.timeout_s(cluster))
+        return pb.GetGroupSettingsResponse(settings=map(setting_told, rows))
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def alter_group_settings(
+        self, request: pb.AlterGroupSettingsRequest, call: Call
+    ) -> pb.AlterGroupSettingsResponse:
+        cluster = call.cluster(request.cluster)
+        await resources.alter_group_settings(
+            cluster,
+            request.group,
+            dict(request.set),
+            list(request.unset),
+            call.timeout_s(cluster),
+            validate_only=request.validate_only,
+        )
+        return pb.AlterGroupSettingsResponse()
+
+
+def _target(to: Start) -> str | int | Positions:
+    kind = to.WhichOneof("place")
+    if kind is None:
+        raise invalid("to", "say where: an edge, an offset, a time or offsets")
+    if kind == "offsets":
+        return offsets_of(to.offsets.offsets, "to")
+    if kind == "edge":
+        return edge_of(to.edge, "to")
+    return to.offset if kind == "offset" else to.timestamp_ms
+
+
+def _member(row: GroupMember) -> pb.GroupMember:
+    return pb.GroupMember(
+        member_id=row.member_id,
+        instance_id=row.instance_id,
+        client_id=row.client_id,
+        client_host=row.client_host,
+        epoch=row.epoch,
+        topics=row.topics,
+        partitions=partitions_told(row.partitions),
+    )

@@ -1,0 +1,153 @@
+"""IteratorService: the calls of iterators, one by one, for clients that may ask another gateway each time."""
+
+from millstream.gateway import iterating
+from millstream.gateway.failures import invalid
+from millstream.gateway.grpc.calls import Call, needs
+from millstream.gateway.grpc.limits import ReadingLimits
+from millstream.gateway.grpc.telling import edge_of, partitions_told
+from millstream.gateway.grpc.v1 import iterators_pb2 as pb
+from millstream.gateway.rights import Right
+from millstream.model.names import TopicPartition
+from millstream.sdk.address import Address
+from millstream.sdk.iterating.options import MAX_MESSAGES
+from millstream.sdk.iterating.requests import GroupIterator, ListedIterator, Membership
+
+
+class IteratorService:
+    def __init__(self, reading: ReadingLimits) -> None:
+        self._reading = reading
+
+    # The group.
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def join_group(self, request: pb.JoinGroupRequest, call: Call) -> pb.JoinGroupResponse:
+        cluster = call.cluster(request.cluster)
+        found = await iterating.join(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        return pb.JoinGroupResponse(membership=_membership(found))
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def beat(self, request: pb.BeatRequest, call: Call) -> pb.BeatResponse:
+        cluster = call.cluster(request.cluster)
+        found = await iterating.beat(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        return pb.BeatResponse(membership=_membership(found))
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:
+        cluster = call.cluster(request.cluster)
+        await iterating.leave(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        return pb.LeaveGroupResponse()
+
+    # Iterators.
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def get_iterator(self, request: pb.GetIteratorRequest, call: Call) -> pb.GetIteratorResponse:
+        cluster = call.cluster(request.cluster)
+        found = await iterating.get(
+            cluster,
+            request.group,
+            request.client_id,
+            TopicPartition(request.topic, request.partition),
+            call.timeout_s(cluster),
+            max_messages=request.max_messages or MAX_MESSAGES,
+            in_flight_ms=request.in_flight_ms or None,
+            start=edge_of(request.start, "start"),
+        )
+        return pb.GetIteratorResponse(iterator=_told(found))
+
+    @needs(Right.GROUPS_READ, "group")
+    async def list_iterators(self, request: pb.ListIteratorsRequest, call: Call) -> pb.ListIteratorsResponse:
+        cluster = call.cluster(request.cluster)
+        found = await iterating.in_flight(cluster, request.group, request.client_id or None, call.timeout_s(cluster))
+        return pb.ListIteratorsResponse(iterators=map(_listed, found))
+
+    @needs(Right.MESSAGES_READ, "topic", within="iterator")
+    async def read_iterator(self, request: pb.ReadIteratorRequest, call: Call) -> pb.ReadIteratorResponse:
+        wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
+        limits = self._reading.of(0, request.max_bytes, call.wait_s(wait_s))
+        cluster = call.cluster(request.cluster)
+        iterator = _given(request.iterator)
+        batch = await iterating.read(cluster, iterator, limits, call.timeout_s(cluster), call.draining)
+        server = Address(request.iterator.host, request.iterator.port)
+        return pb.ReadIteratorResponse(
+            iterator=_told(batch.iterator, server),
+            messages=call.read(batch.messages),
+            end_offset=batch.end_offset,
+            next=_told(batch.following, server),
+        )
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def hand_iterator(self, request: pb.HandIteratorRequest, call: Call) -> pb.HandIteratorResponse:
+        cluster = call.cluster(request.cluster)
+        iterator, count = _given(request.iterator), _count(request.count)
+        left_s = await iterating.hand(
+            cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
+        )
+        return pb.HandIteratorResponse(left_ms=int(left_s * 1000))
+
+    @needs(Right.GROUPS_WRITE, "group")
+    async def commit_iterator(self, request: pb.CommitIteratorRequest, call: Call) -> pb.CommitIteratorResponse:
+        if request.WhichOneof("read") is None:
+            raise invalid("count", "say how much of it was read: `count`, or `handed`")
+        cluster = call.cluster(request.cluster)
+        iterator = _given(request.iterator)
+        count = None if request.HasField("handed") else _count(request.count)
+        done = await iterating.commit(
+            cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
+        )
+        return pb.CommitIteratorResponse(position=done.position, next=_told(done.following))
+
+
+def _count(count: int) -> int:
+    if count < 0:
+        raise invalid("count", f"{count} is negative")
+    return count
+
+
+def _given(iterator: pb.Iterator) -> GroupIterator:
+    return iterating.given(
+        iterator.topic,
+        iterator.partition,
+        iterator.token,
+        offset=iterator.offset,
+        max_messages=iterator.max_messages,
+        generation=iterator.generation,
+    )
+
+
+def _told(iterator: GroupIterator | None, server: Address | None = None) -> pb.Iterator | None:
+    if iterator is None:
+        return None
+    server = server or iterator.server
+    return pb.Iterator(
+        topic=iterator.topic,
+        partition=iterator.partition,
+        offset=iterator.offset,
+        max_messages=iterator.max_messages,
+        generation=iterator.generation,
+        host=server.host,
+        port=server.port,
+        token=iterator.token,
+    )
+
+
+def _listed(row: ListedIterator) -> pb.ListedIterator:
+    return pb.ListedIterator(
+        client_id=row.client_id,
+        topic=row.where.topic,
+        partition=row.where.partition,
+        offset=row.offset,
+        generation=row.generation,
+        left_ms=int(row.left_s * 1000),
+        handed=row.handed,
+        iterator=_told(row.iterator),
+    )
+
+
+def _membership(found: Membership) -> pb.Membership:
+    return pb.Membership(
+        generation=found.generation,
+        settled=found.is_settled,
+        heartbeat_interval_ms=int(found.heartbeat_s * 1000),
+        session_timeout_ms=int(found.session_s * 1000),
+        owned=partitions_told(found.owned),
+    )

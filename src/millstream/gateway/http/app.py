@@ -1,0 +1,49 @@
+"""The web API as one ASGI application."""
+
+from collections.abc import Sequence
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millstream.gateway.http.docs import Documentation
+from millstream.gateway.http.endpoint import Endpoint, no_such_path
+from millstream.gateway.http.openapi import document
+from millstream.gateway.http.routes import OPERATIONS, documentation_of
+from millstream.gateway.http.site import Site
+from millstream.gateway.http.table import Operation
+
+
+def make_app(site: Site) -> ASGIApp:
+    """Everything that can be asked of this site; what is not there is a problem too."""
+    documentation = Documentation(document(OPERATIONS))
+    routes = _routes(site, [*OPERATIONS, *documentation_of(documentation)])
+    app: ASGIApp = _AsSent(Router(routes, redirect_slashes=False, default=no_such_path))
+    if site.limits.origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=site.limits.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["Millstream-Next", "Retry-After"],
+        )
+    return app
+
+
+class _AsSent:
+    """Has paths looked up as they were sent: a name in one may have a slash, which is not the path's own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._app(scope, receive, send)
+
+
+def _routes(site: Site, operations: Sequence[Operation]) -> list[Route]:
+    """One for each path, in the order of the table: what is asked most comes first there."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [Route(path, Endpoint(site, rows)) for path, rows in by_path.items()]

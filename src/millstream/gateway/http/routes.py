@@ -1,0 +1,309 @@
+"""The rows of the table: everything that can be asked, in the order in which the documentation has it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millstream.gateway.http import group_offsets, groups, iterators, making, maps, resource_settings, topics
+from millstream.gateway.http.consumers import POST_OFFSET
+from millstream.gateway.http.docs import Documentation
+from millstream.gateway.http.events_in import POST_EVENTS
+from millstream.gateway.http.events_out import GET_EVENTS
+from millstream.gateway.http.making import POST_CLUSTER
+from millstream.gateway.http.named import InCluster, Name, Nothing, OfBroker, OfTopic, OfTopics, Page
+from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.rights import Right
+from millstream.model.errors import ErrorCode
+
+_TOPIC_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_CLUSTER_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.UNSUPPORTED_VERSION)
+
+POST_TOPIC = Operation(
+    "POST",
+    "/topic",
+    "postTopic",
+    "Make a topic",
+    Right.TOPICS_WRITE,
+    topics.create_topic,
+    parameters=Nothing,
+    body=topics.NewTopic,
+    answer=topics.MadeTopic,
+    status=201,
+    concerns="topic",
+    group="Topics",
+    errors=(
+        ErrorCode.UNKNOWN_CLUSTER,
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+    ),
+    examples=(Example("A topic", "/topic", {"name": "orders", "partitions": 3}),),
+    bounds={
+        "partitions": ErrorCode.INVALID_PARTITIONS,
+        "replication_factor": ErrorCode.INVALID_REPLICATION_FACTOR,
+    },
+)
+
+_FIRST = (POST_TOPIC, POST_EVENTS, GET_EVENTS)
+
+_TOPICS = (
+    Operation(
+        "GET",
+        "/v1/topics",
+        "listTopics",
+        "List topics",
+        Right.TOPICS_READ,
+        topics.list_topics,
+        parameters=Page,
+        answer=topics.ListedTopics,
+        group="Topics",
+        errors=(ErrorCode.UNKNOWN_CLUSTER,),
+        examples=(Example("The first page", "/v1/topics?limit=10"),),
+    ),
+    replace(
+        POST_TOPIC,
+        path="/v1/topics",
+        name="createTopic",
+        examples=(
+            Example("With settings", "/v1/topics", {"name": "invoices", "settings": {"retention.ms": "86400000"}}),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}",
+        "describeTopic",
+        "Describe a topic",
+        Right.TOPICS_READ,
+        topics.describe_topic,
+        parameters=OfTopic,
+        answer=topics.ShownTopic,
+        concerns="topic",
+        group="Topics",
+        errors=_TOPIC_ERRORS,
+        examples=(Example("A topic", "/v1/topics/orders"),),
+    ),
+    Operation(
+        "POST",
+        "/v1/topics/{topic}/partitions",
+        "addPartitions",
+        "Let a topic have more partitions",
+        Right.TOPICS_ADMIN,
+        topics.add_partitions,
+        parameters=OfTopic,
+        body=topics.MorePartitions,
+        answer=topics.ShownTopic,
+        concerns="topic",
+        group="Topics",
+        errors=(*_TOPIC_ERRORS, ErrorCode.INVALID_PARTITIONS),
+        examples=(Example("One more", "/v1/topics/orders/partitions", {"total": 4}),),
+        bounds={"total": ErrorCode.INVALID_PARTITIONS},
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/settings",
+        "getTopicSettings",
+        "Show a topic's settings",
+        Right.TOPICS_READ,
+        resource_settings.get_topic_settings,
+        parameters=OfTopic,
+        answer=resource_settings.ShownSettings,
+        concerns="topic",
+        group="Topics",
+        errors=_TOPIC_ERRORS,
+        examples=(Example("A topic's", "/v1/topics/orders/settings"),),
+    ),
+    Operation(
+        "PATCH",
+        "/v1/topics/{topic}/settings",
+        "changeTopicSettings",
+        "Change a topic's settings",
+        Right.TOPICS_ADMIN,
+        resource_settings.change_topic_settings,
+        parameters=OfTopic,
+        body=resource_settings.ChangedSettings,
+        answer=resource_settings.ShownSettings,
+        concerns="topic",
+        group="Topics",
+        errors=(*_TOPIC_ERRORS, ErrorCode.INVALID_CONFIG),
+        examples=(
+            Example("Keep a week", "/v1/topics/orders/settings", {"set": {"retention.ms": "604800000"}, "unset": []}),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/offsets",
+        "getOffsets",
+        "Find places in a topic",
+        Right.MESSAGES_READ,
+        topics.get_offsets,
+        parameters=topics.OffsetsAt,
+        answer=topics.ShownPlaces,
+        concerns="topic",
+        group="Topics",
+        errors=_TOPIC_ERRORS,
+        examples=(Example("An hour ago", "/v1/topics/orders/offsets?at=1h"),),
+    ),
+    replace(
+        GET_EVENTS,
+        path="/v1/topics/{topic}/messages",
+        name="getMessages",
+        examples=(Example("From the beginning", "/v1/topics/orders/messages?offset=beginning&wait=0"),),
+    ),
+    replace(
+        POST_EVENTS,
+        path="/v1/topics/{topic}/messages",
+        name="postMessages",
+        examples=(Example("An event", "/v1/topics/orders/messages", {"value": "hello"}),),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/topics/{topic}/messages",
+        "deleteMessages",
+        "Remove a topic's oldest messages",
+        Right.TOPICS_ADMIN,
+        topics.delete_messages,
+        parameters=OfTopic,
+        body=topics.Removal,
+        answer=topics.Beginnings,
+        concerns="topic",
+        group="Topics",
+        errors=(*_TOPIC_ERRORS, ErrorCode.OFFSET_OUT_OF_RANGE),
+        examples=(Example("All of a partition", "/v1/topics/orders/messages", {"before": {"0": -1}}),),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/topics/{topic}",
+        "deleteTopic",
+        "Delete a topic with all its messages",
+        Right.TOPICS_ADMIN,
+        topics.delete_topic,
+        parameters=OfTopic,
+        status=204,
+        concerns="topic",
+        group="Topics",
+        errors=_TOPIC_ERRORS,
+        examples=(Example("A topic", "/v1/topics/invoices"),),
+    ),
+)
+
+_CLUSTER = (
+    Operation(
+        "GET",
+        "/v1/info",
+        "getInfo",
+        "Show versions and clocks",
+        Right.CLUSTER_READ,
+        maps.get_info,
+        parameters=InCluster,
+        answer=maps.Info,
+        group="Cluster",
+        errors=_CLUSTER_ERRORS,
+        examples=(Example("All", "/v1/info"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/cluster",
+        "describeCluster",
+        "Describe a cluster",
+        Right.CLUSTER_READ,
+        maps.describe_cluster,
+        parameters=InCluster,
+        answer=maps.ShownCluster,
+        group="Cluster",
+        errors=_CLUSTER_ERRORS,
+        examples=(Example("The default cluster", "/v1/cluster"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/service-map",
+        "getServiceMap",
+        "Show which service runs where, and who leads what",
+        Right.CLUSTER_READ,
+        maps.get_service_map,
+        parameters=OfTopics,
+        answer=maps.ShownServiceMap,
+        group="Cluster",
+        errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        examples=(Example("For a topic", "/v1/service-map?topics=orders"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/backup-map",
+        "getBackupMap",
+        "Show who has copies of what",
+        Right.CLUSTER_READ,
+        maps.get_backup_map,
+        parameters=OfTopics,
+        answer=maps.ShownBackupMap,
+        group="Cluster",
+        errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        examples=(Example("For a topic", "/v1/backup-map?topics=orders"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/brokers/{broker}/settings",
+        "getBrokerSettings",
+        "Show a broker's settings",
+        Right.CLUSTER_READ,
+        resource_settings.get_broker_settings,
+        parameters=OfBroker,
+        answer=resource_settings.ShownSettings,
+        group="Cluster",
+        errors=(*_CLUSTER_ERRORS, ErrorCode.RESOURCE_NOT_FOUND),
+        examples=(Example("Broker 1", "/v1/brokers/1/settings"),),
+    ),
+    Operation(
+        "PATCH",
+        "/v1/brokers/{broker}/settings",
+        "changeBrokerSettings",
+        "Change a broker's settings",
+        Right.CLUSTER_ADMIN,
+        resource_settings.change_broker_settings,
+        parameters=OfBroker,
+        body=resource_settings.ChangedSettings,
+        answer=resource_settings.ShownSettings,
+        group="Cluster",
+        errors=(*_CLUSTER_ERRORS, ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.INVALID_CONFIG),
+        examples=(Example("Nothing", "/v1/brokers/1/settings", {"unset": []}),),
+    ),
+    Operation(
+        "POST",
+        "/v1/query",
+        "runQuery",
+        "Query the catalog",
+        Right.CLUSTER_READ,
+        maps.run_query,
+        parameters=InCluster,
+        body=maps.Query,
+        answer=maps.Rows,
+        group="Cluster",
+        errors=_CLUSTER_ERRORS,
+        examples=(Example("The topics", "/v1/query", {"sql": "SELECT name FROM topics"}),),
+    ),
+)
+
+OPERATIONS: Sequence[Operation] = (
+    *_FIRST,
+    POST_OFFSET,
+    POST_CLUSTER,
+    *_TOPICS,
+    *group_offsets.OPERATIONS,
+    *groups.OPERATIONS,
+    *iterators.OPERATIONS,
+    *_CLUSTER,
+    *making.OPERATIONS,
+)
+
+
+def documentation_of(pages: Documentation) -> Sequence[Operation]:
+    """The pages of the documentation, which are not in the document themselves."""
+    return [
+        Operation("GET", path, name, name, Right.NOTHING, handler, parameters=parameters)
+        for path, name, handler, parameters in (
+            ("/docs", "The documentation", pages.page, Nothing),
+            ("/docs/errors", "The failures", pages.errors, Nothing),
+            ("/docs/assets/{name}", "A file of the documentation", pages.asset, Name),
+            ("/openapi.json", "The document", pages.document, Nothing),
+        )
+    ]

@@ -1,0 +1,83 @@
+"""What load balancers and operators ask a gateway: whether it lives, whether it takes requests, its figures.
+
+These pages are answered before the application sees the request, so that neither its limits nor a drain are in the way.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from millstream import __version__
+from millstream.gateway.draining import Draining
+from millstream.process.figures import process_metrics
+from millstream.process.metrics import CONTENT_TYPE, Metric, render
+
+Source = Callable[[], Iterable[Metric]]
+
+
+class Page(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+class OperatorPages:
+    """An ASGI application around `app`, that has three pages more."""
+
+    def __init__(self, app: Any, draining: Draining, metrics: Source, uptime_s: Callable[[], float]) -> None:
+        self._app = app
+        self._draining = draining
+        self._metrics = metrics
+        self._uptime_s = uptime_s
+        self._pages: Mapping[str, Callable[[], Page]] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._figures,
+        }
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._draining.is_announced:
+            send = _ending(send)
+        page = self._pages.get(scope["path"])
+        if page is None:
+            await self._app(scope, receive, send)
+            return
+        shown = page() if scope["method"] in ("GET", "HEAD") else _text(405, "only GET and HEAD are answered here")
+        headers = [
+            (b"content-type", shown.content_type.encode()),
+            (b"content-length", b"%d" % len(shown.body)),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": shown.status, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else shown.body
+        await send({"type": "http.response.body", "body": body})
+
+    def _health(self) -> Page:
+        facts = {
+            "status": "draining" if self._draining.is_announced else "ok",
+            "version": __version__,
+            "uptime_s": round(self._uptime_s(), 3),
+        }
+        return Page(200, "application/json", msgspec.json.encode(facts) + b"\n")
+
+    def _ready(self) -> Page:
+        return _text(503, "draining") if self._draining.is_announced else _text(200, "ready")
+
+    def _figures(self) -> Page:
+        return Page(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))
+
+
+def _ending(send: Any) -> Any:
+    """Answers end their connection: its next request is for another gateway."""
+
+    async def ending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return ending
+
+
+def _text(status: int, text: str) -> Page:
+    return Page(status, "text/plain; charset=utf-8", (text + "\n").encode())

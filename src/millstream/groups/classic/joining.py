@@ -1,0 +1,156 @@
+"""What a JoinGroup means to a classic group: by who asks, and by what the group is doing."""
+
+from millstream.groups.answers import Joined
+from millstream.groups.classic.members import Member
+from millstream.groups.classic.rebalance import Rebalance, State
+from millstream.groups.commands import Join
+from millstream.groups.context import Context
+from millstream.groups.effects import Effects, Now, Token
+from millstream.groups.sizes import TOLD_BYTES_MAX, protocols_bytes, text_bytes
+from millstream.model.entropy import random_uuid
+from millstream.model.errors import ErrorCode
+
+
+def join(group: Rebalance, context: Context, command: Join, token: Token, now: Now, effects: Effects) -> None:
+    """Take the member in, or say why not. Most joins are answered later, when all members have come."""
+    error = _refusal(group, context, command)
+    member = group.members.get(command.member_id)
+    if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        effects.reply(token, Joined(error))
+        _turn_away(group, command.member_id, now, effects)
+    elif error is not ErrorCode.NONE:
+        effects.reply(token, Joined(error, member_id=command.member_id))
+    elif member is not None:
+        _join_again(group, member, command, token, now, effects)
+    elif command.member_id:
+        _add(group, command.member_id, command, token, now, effects)
+    else:
+        _join_first(group, context, command, token, now, effects)
+
+
+def _refusal(group: Rebalance, context: Context, command: Join) -> ErrorCode:
+    if not _has_room(group, context.settings.members_max, command) or not _may_tell(group, command):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not _fits(group, command):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if not command.member_id or (command.member_id in group.members.expected and command.instance_id is None):
+        return ErrorCode.NONE
+    return check_member(group, command.member_id, command.instance_id)
+
+
+def _has_room(group: Rebalance, members_max: int, command: Join) -> bool:
+    """While members gather, it is counted who has come: so those who come last are the ones to go, should the limit
+    have become smaller than the group."""
+    member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
+    if group.state is State.EMPTY:
+        return True
+    if group.state is State.PREPARING:
+        return (member is not None and member.join_token is not None) or group.members.awaiting_join < members_max
+    return member is not None or len(group.members) < members_max
+
+
+def _may_tell(group: Rebalance, command: Join) -> bool:
+    """Whether what all members told would still fit into the group's record; who tells no more than before may."""
+    names = (command.member_id, command.instance_id, command.client_id, command.client_host)
+    more = text_bytes(*names) + protocols_bytes(command.protocols)
+    member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
+    if member is not None:
+        more -= member.told_bytes
+    return more <= 0 or group.members.told_bytes + more <= TOLD_BYTES_MAX
+
+
+def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> None:
+    member = group.members.get(member_id)
+    if member is not None:
+        group.drop(member, effects)
+        group.gather(now, effects)
+    elif group.drop_expected(member_id) and group.state is State.PREPARING:
+        group.gather(now, effects)
+
+
+def _fits(group: Rebalance, command: Join) -> bool:
+    if group.state is State.EMPTY:
+        return bool(command.protocol_type and command.protocols)
+    return command.protocol_type == group.protocol_type and group.members.support(command.protocols)
+
+
+def check_member(group: Rebalance, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Whether this is a member of the group, and, if it has a static id, the one that has it now."""
+    if instance_id is None:
+        return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+    holder = group.members.static_id(instance_id)
+    if holder is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if holder == member_id else ErrorCode.FENCED_INSTANCE_ID
+
+
+def _join_first(group: Rebalance, context: Context, command: Join, token: Token, now: Now, effects: Effects) -> None:
+    """A member without an id gets one."""
+    new_id = f"{command.instance_id or command.client_id}-{random_uuid(context.entropy)}"
+    known = group.members.get(group.members.static_id(command.instance_id) or "")
+    if known is not None:
+        _return(group, known, new_id, command, token, now, effects)
+    elif command.instance_id is None and command.knows_member_id_required:
+        group.expect(new_id, command.session_timeout_ms, now)
+        effects.reply(token, Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id))
+    else:
+        _add(group, new_id, command, token, now, effects)
+
+
+def _add(group: Rebalance, member_id: str, command: Join, token: Token, now: Now, effects: Effects) -> None:
+    member = Member(
+        member_id=member_id,
+        instance_id=command.instance_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        session_timeout_ms=command.session_timeout_ms,
+        rebalance_timeout_ms=command.rebalance_timeout_ms,
+        protocols=command.protocols,
+        join_token=token,
+        is_new=True,
+    )
+    group.add(member, command.protocol_type, now, effects)
+
+
+def _join_again(group: Rebalance, member: Member, command: Join, token: Token, now: Now, effects: Effects) -> None:
+    """A member that says nothing new is told of the present generation, which it may have missed; but a leader that
+    comes again wants the partitions shared out again."""
+    leads = group.members.leader == member.member_id
+    says_something_new = member.protocols != command.protocols
+    if group.state is State.PREPARING or says_something_new or (leads and group.state is State.STABLE):
+        group.members.update(member, command, token, effects)
+        group.gather(now, effects)
+    else:
+        effects.reply(token, group.present(member))
+
+
+def _return(
+    group: Rebalance, member: Member, new_id: str, command: Join, token: Token, now: Now, effects: Effects
+) -> None:
+    """A static member is back, with a new id in place of its old one. In a stable group that would agree on the same
+    protocol as before, nobody else has to notice."""
+    leader_before = group.members.leader or ""
+    group.replace(member, new_id, now, effects)
+    group.members.update(member, command, token, effects)
+    if group.state is not State.STABLE or group.members.choose_protocol() != group.protocol_name:
+        group.gather(now, effects)
+        return
+    group.store(effects)
+    group.members.answer_join(member, _as_before(group, member, leader_before, command.can_skip_assignment), effects)
+
+
+def _as_before(group: Rebalance, member: Member, leader_before: str, can_skip_assignment: bool) -> Joined:
+    """What a static member is told that has come back to a group which goes on as before. If it leads, and its version
+    cannot be told to leave the assignment alone, it is told the leader's old id, so that it takes itself for somebody
+    else."""
+    present = group.present(member)
+    leads = present.leader == member.member_id
+    return Joined(
+        generation=present.generation,
+        protocol_type=present.protocol_type,
+        protocol_name=present.protocol_name,
+        leader=present.leader if can_skip_assignment else leader_before,
+        skip_assignment=leads and can_skip_assignment,
+        member_id=member.member_id,
+        members=present.members if can_skip_assignment else (),
+    )

@@ -1,0 +1,52 @@
+"""What consumers of the classic protocol tell each other inside of JoinGroup and SyncGroup: the embedded protocol."""
+
+from typing import NamedTuple
+
+from millstream.groups.commands import OfferedProtocol, OwnedPartitions
+from millstream.groups.consumer.assignors import Assignment
+from millstream.groups.topics import TopicImage
+from millstream.wire.messages import read_versioned, write_versioned
+
+_VERSION_MAX = 3
+
+
+class EmbeddedSubscription(NamedTuple):
+    topics: tuple[str, ...]
+    """Sorted, each once."""
+    owned: tuple[OwnedPartitions, ...]
+    """Empty for a member that gives everything back before it joins."""
+    rack_id: str | None
+
+
+def read_subscription(protocols: tuple[OfferedProtocol, ...], topics: TopicImage) -> EmbeddedSubscription:
+    """What a member tells all its assignors alike; MalformedError if it does not say it that way."""
+    fields = read_versioned("ConsumerProtocolSubscription", protocols[0].metadata)
+    owned = ((topics.get(each["topic"]), each["partitions"]) for each in fields["owned_partitions"])
+    return EmbeddedSubscription(
+        topics=tuple(sorted(set(fields["topics"]))),
+        owned=tuple(OwnedPartitions(topic.topic_id, tuple(numbers)) for topic, numbers in owned if topic is not None),
+        rack_id=fields["rack_id"],
+    )
+
+
+def read_assignment(data: bytes, topics: TopicImage) -> Assignment:
+    """Of partitions that exist; MalformedError if it is not an assignment."""
+    if not data:
+        return {}
+    rows = read_versioned("ConsumerProtocolAssignment", data)["assigned_partitions"]
+    found = ((topics.get(row["topic"]), row["partitions"]) for row in rows)
+    existing = (
+        (topic.topic_id, frozenset(range(topic.partitions)).intersection(numbers))
+        for topic, numbers in found
+        if topic is not None
+    )
+    return {topic_id: numbers for topic_id, numbers in existing if numbers}
+
+
+def write_assignment(assigned: Assignment, protocols: tuple[OfferedProtocol, ...], topics: TopicImage) -> bytes:
+    """In the version that the member's subscription has."""
+    version = max(0, min(int.from_bytes(protocols[0].metadata[:2], signed=True), _VERSION_MAX))
+    named = ((topics.by_id(topic_id), sorted(numbers)) for topic_id, numbers in assigned.items())
+    rows = [{"topic": topic.name, "partitions": numbers} for topic, numbers in named if topic is not None]
+    rows.sort(key=lambda row: str(row["topic"]))
+    return write_versioned("ConsumerProtocolAssignment", version, {"assigned_partitions": rows, "user_data": None})

@@ -1,0 +1,288 @@
+"""One group of the new protocol, as the machine sees it."""
+
+from collections.abc import Collection, Iterator
+
+from millstream.groups.answers import (
+    Answer,
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerHeartbeatAnswer,
+    DescribedConsumer,
+    Left,
+    ListedGroup,
+)
+from millstream.groups.classic.group import ClassicGroup
+from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
+from millstream.groups.consumer import classic_members
+from millstream.groups.consumer.assignors import NOTHING
+from millstream.groups.consumer.checks import LEAVE_EPOCH, check_heartbeat
+from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
+from millstream.groups.consumer.members import AWAY_EPOCH, MemberState
+from millstream.groups.consumer.membership import Membership
+from millstream.groups.consumer.migration import to_classic, to_consumer
+from millstream.groups.consumer.records import KEYS, read_key
+from millstream.groups.consumer.state import GroupState
+from millstream.groups.consumer.targets import preferred_assignor
+from millstream.groups.context import LOOK_EVERY_MS, Context
+from millstream.groups.deadlines import Timer, TimerKind
+from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.failures import failed
+from millstream.groups.group import MemberCommand
+from millstream.groups.records import CONSUMERS, key_version
+from millstream.model.errors import ErrorCode, MillstreamError
+
+
+def consumer_heartbeat(context: Context, command: ConsumerHeartbeat, token: Token, now: Now, effects: Effects) -> None:
+    """Let the group answer that is meant. One that does not exist is made for a member that joins; a classic one of
+    consumers is moved to the new protocol."""
+    try:
+        check_heartbeat(command)
+        if command.subscribed_regex:
+            context.regexes.check(command.subscribed_regex)
+        group = consumer_group_for(context, command.group_id, command.member_epoch, now, effects)
+    except MillstreamError as error:
+        effects.reply(token, ConsumerHeartbeatAnswer(error.code, error.detail))
+        return
+    group.handle(command, token, now, effects)
+
+
+def consumer_group_for(
+    context: Context, group_id: str, member_epoch: int, now: Now, effects: Effects
+) -> "ConsumerGroup":
+    """The group that a member of this epoch means, made if it joins; raises GROUP_ID_NOT_FOUND, and what `to_consumer`
+    raises."""
+    group = context.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if member_epoch != 0:
+        detail = "not found" if group is None else "not a consumer group"
+        raise MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {detail}.")
+    if isinstance(group, ClassicGroup) and group.member_count:
+        state = to_consumer(group, context, now, effects)
+    else:
+        if group is not None:
+            group.remove(effects)
+        state = GroupState(group_id)
+    made = ConsumerGroup(state, context)
+    made.loaded(now, effects)
+    context.groups[group_id] = made
+    context.look_at(group_id, now.monotonic_ms + LOOK_EVERY_MS)
+    return made
+
+
+def replay_consumer(context: Context, record: Record) -> None:
+    """Take in a record of the log if it is one of the new protocol's; others are passed over.
+
+    A group is one of the new protocol as long as a record says something of it; MalformedError for one that is not laid
+    out as its key says."""
+    version = key_version(record.key)
+    if version not in KEYS:
+        return
+    key = read_key(record.key, version)
+    group = context.groups.get(key.group_id)
+    if not isinstance(group, ConsumerGroup):
+        if record.value is None:
+            return
+        group = ConsumerGroup(GroupState(key.group_id), context)
+        context.groups[key.group_id] = group
+    group.state.replay(key, record.value)
+    if group.state.is_void:
+        del context.groups[key.group_id]
+
+
+class ConsumerGroup:
+    """Members that speak the new protocol, and perhaps some that still speak the classic one."""
+
+    __slots__ = ("_context", "group_id", "members", "state")
+
+    def __init__(self, state: GroupState, context: Context) -> None:
+        self.group_id = state.group_id
+        self.state = state
+        self._context = context
+        self.members = Membership(state, context)
+
+    # What members say.
+
+    def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+        if isinstance(command, Join) and self._becomes_classic(command, now, effects):
+            self._context.groups[self.group_id].handle(command, token, now, effects)
+            return
+        try:
+            answer = self._answer(command, now, effects)
+        except MillstreamError as error:
+            answer = failed(command, error.code, error.detail)
+        effects.reply(token, answer)
+
+    def _answer(self, command: MemberCommand, now: Now, effects: Effects) -> Answer:
+        match command:
+            case ConsumerHeartbeat(member_epoch=epoch) if epoch in (LEAVE_EPOCH, AWAY_EPOCH):
+                return self._leave(command, now, effects)
+            case ConsumerHeartbeat():
+                return heartbeat(self.members, command, now, effects)
+            case Join():
+                return classic_members.join(self.members, command, now, effects)
+            case Sync():
+                return classic_members.sync(self.members, command, now, effects)
+            case Heartbeat():
+                return classic_members.heartbeat(self.members, command, now, effects)
+            case Leave():
+                gone, answers = classic_members.leaving(self.members, command)
+                self.fence(gone, now, effects)
+                return Left(members=answers)
+
+    def _leave(self, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatAnswer:
+        self.members.check_instance(command.member_id, command.instance_id)
+        if command.member_epoch == AWAY_EPOCH:
+            self.members.step_out(command.member_id, effects)
+        else:
+            self.fence((command.member_id,), now, effects)
+        return ConsumerHeartbeatAnswer(member_id=command.member_id, member_epoch=command.member_epoch)
+
+    def fence(self, member_ids: Collection[str], now: Now, effects: Effects) -> None:
+        """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
+        if not member_ids:
+            return
+        self.members.drop(member_ids, now, effects)
+        if self.state.subscriptions and len(self.state.subscriptions) == self.state.classic_members:
+            self._to_classic(now, effects)
+        else:
+            self.members.share_out_anew(now, effects)
+
+    def _becomes_classic(self, command: Join, now: Now, effects: Effects) -> bool:
+        """Whether the group has become a classic one for this join: because nobody was in it, or because a member of
+        the classic protocol takes the place of the last one of the new protocol."""
+        if not self.state.subscriptions:
+            self.remove(effects)
+            self._context.groups[self.group_id] = ClassicGroup(self.group_id, self._context)
+            return True
+        place = command.member_id or self.state.static_ids.get(command.instance_id or "", "")
+        replaced = self.state.subscriptions.get(place)
+        if replaced is None or replaced.classic is not None or replaced.instance_id != command.instance_id:
+            return False
+        if len(self.state.subscriptions) - self.state.classic_members > 1:
+            return False
+        try:
+            classic_members.check_join(self.members, command)
+        except MillstreamError:
+            return False
+        self.fence((place,), now, effects)
+        has_moved = self._context.groups[self.group_id] is not self
+        return has_moved or self._becomes_classic(command, now, effects)
+
+    def _to_classic(self, now: Now, effects: Effects) -> None:
+        self.members.cancel_all()
+        self._context.issued.drop_group(self.group_id, effects)
+        self._context.groups[self.group_id] = to_classic(self.state, self._context, now, effects)
+
+    # Time.
+
+    def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
+        if timer.kind is TimerKind.REGEX:
+            self.members.refresh(now, effects)
+        elif timer.kind is TimerKind.ASSIGN:
+            self.members.refresh(now, effects)
+            self.members.assign(now, effects)
+        elif timer.member_id in self.state.subscriptions:
+            self.fence((timer.member_id,), now, effects)
+
+    def loaded(self, now: Now, effects: Effects) -> None:
+        self.members.loaded(now)
+        self._context.issued.loaded(self.group_id, now)
+
+    # Offsets.
+
+    def check_commit(self, command: CommitOffsets, now: Now) -> ErrorCode:
+        if command.generation < 0 and not self.state.subscriptions:
+            return ErrorCode.NONE
+        subscription = self.state.subscriptions.get(command.member_id)
+        if subscription is not None and subscription.classic is None and not command.knows_stale_epoch:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return self._check_epoch(command.member_id, command.generation)
+
+    def check_fetch(self, command: FetchOffsets) -> ErrorCode:
+        if not command.member_id and command.member_epoch < 0:
+            return ErrorCode.NONE
+        return self._check_epoch(command.member_id or "", command.member_epoch)
+
+    def _check_epoch(self, member_id: str, epoch: int) -> ErrorCode:
+        subscription = self.state.subscriptions.get(member_id)
+        if subscription is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == self.members.holding(member_id).epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if subscription.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    def check_delete_offsets(self) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def is_subscribed(self, topic: str) -> bool:
+        return self.state.is_subscribed(topic)
+
+    def kept_since_ms(self, committed: CommittedOffset) -> int | None:
+        """From the commit on, as in Kafka, but a group that has just become empty is given the whole time again."""
+        return max(committed.committed_ms, self.members.empty_since_ms or 0)
+
+    # The group as a whole.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.subscriptions
+
+    @property
+    def member_count(self) -> int:
+        return len(self.state.subscriptions)
+
+    def check_delete(self) -> ErrorCode:
+        return ErrorCode.NON_EMPTY_GROUP if self.state.subscriptions else ErrorCode.NONE
+
+    def remove(self, effects: Effects) -> None:
+        self.members.cancel_all()
+        self._context.issued.drop_group(self.group_id, effects)
+        effects.records += self.state.drop_all()
+
+    @property
+    def state_name(self) -> str:
+        """One of Empty, Assigning, Reconciling, Stable."""
+        state = self.state
+        if not state.subscriptions:
+            return "Empty"
+        if state.epoch > state.target_epoch:
+            return "Assigning"
+        holdings = (self.members.holding(member_id) for member_id in state.subscriptions)
+        if all(each.state is MemberState.STABLE and each.epoch == state.target_epoch for each in holdings):
+            return "Stable"
+        return "Reconciling"
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, CONSUMERS, self.state_name, "consumer")
+
+    def describe(self) -> ConsumerGroupDescription:
+        state = self.state
+        return ConsumerGroupDescription(
+            group_id=self.group_id,
+            state=self.state_name,
+            group_epoch=state.epoch,
+            assignment_epoch=state.target_epoch,
+            assignor=preferred_assignor(state.subscriptions.values()),
+            members=tuple(self._describe(member_id) for member_id in state.subscriptions),
+        )
+
+    def _describe(self, member_id: str) -> DescribedConsumer:
+        subscription, holding = self.state.subscriptions[member_id], self.members.holding(member_id)
+        topics = self._context.topics
+        return DescribedConsumer(
+            member_id=member_id,
+            instance_id=subscription.instance_id,
+            rack_id=subscription.rack_id,
+            member_epoch=holding.epoch,
+            client_id=subscription.client_id,
+            client_host=subscription.client_host,
+            subscribed_topics=subscription.topics,
+            subscribed_regex=subscription.regex,
+            assignment=assigned_topics(holding.held, topics),
+            target=assigned_topics(self.state.targets.get(member_id, NOTHING), topics),
+            is_classic=subscription.classic is not None,
+        )
+
+    def dump(self) -> Iterator[Record]:
+        return self.state.dump()

@@ -1,0 +1,157 @@
+"""The move of a group from one protocol to the other while its members go on reading, in both directions.
+
+To the new protocol: the first member that speaks it comes to a classic group of consumers. The members become members
+of the new group, with what they have as what they are to have, and the next heartbeat sends them to join again.
+
+Back: the last member that speaks it goes. The others become a classic group that gathers at once.
+
+All records of the group before are taken back and those after are written together, so a crash leaves one or the other.
+"""
+
+from collections.abc import Mapping
+
+from millstream.groups.answers import Joined, Synced
+from millstream.groups.classic.group import ClassicGroup
+from millstream.groups.classic.members import Member
+from millstream.groups.classic.rebalance import State
+from millstream.groups.consumer.assignors import Assignment
+from millstream.groups.consumer.embedded_records import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, Holding, Subscription
+from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
+from millstream.groups.consumer.state import GroupState
+from millstream.groups.context import Context
+from millstream.groups.effects import Effects, Now
+from millstream.groups.records import CONSUMERS
+from millstream.groups.sizes import ASSIGNED_BYTES_MAX
+from millstream.groups.topics import TopicImage
+from millstream.model.errors import ErrorCode, MillstreamError
+
+
+def to_consumer(classic: ClassicGroup, context: Context, now: Now, effects: Effects) -> GroupState:
+    """The state of a new group with the members of the classic one, which is taken back, and whose members that wait
+    are sent to join again. Raises GROUP_ID_NOT_FOUND or GROUP_MAX_SIZE_REACHED, before anything has changed, if the
+    group cannot be moved."""
+    _check_can_move(classic, context)
+    subscriptions = {member.member_id: _subscription(classic, member, context.topics) for member in classic.members}
+    assigned = _assigned_once(
+        {member.member_id: _assignment(classic, member, context.topics) for member in classic.members}
+    )
+    _send_back(classic, effects)
+    classic.remove(effects)
+    generation = classic.rebalance.generation
+    state = GroupState(classic.group_id)
+    for member_id, subscription in subscriptions.items():
+        holding = Holding(generation, generation, assigned=assigned[member_id])
+        effects.records += [
+            state.write_subscription(member_id, subscription),
+            state.write_target(member_id, assigned[member_id]),
+            state.write_holding(member_id, holding),
+        ]
+    effects.records += [
+        state.write_group(GroupEpoch(generation, state.hash_of_topics(context.topics))),
+        state.write_target_epoch(TargetEpoch(generation, now.wall_ms)),
+    ]
+    return state
+
+
+def _check_can_move(classic: ClassicGroup, context: Context) -> None:
+    if classic.rebalance.protocol_type != CONSUMERS:
+        raise _cannot_move(classic, "its members are no consumers")
+    if len(classic.members) >= context.settings.members_max:
+        raise MillstreamError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The group has reached its maximum of {context.settings.members_max} members.",
+        )
+
+
+def _cannot_move(classic: ClassicGroup, reason: str) -> MillstreamError:
+    return MillstreamError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Classic group {classic.group_id} cannot move to the consumer protocol: {reason}.",
+    )
+
+
+def _subscription(classic: ClassicGroup, member: Member, topics: TopicImage) -> Subscription:
+    try:
+        told = read_subscription(member.protocols, topics)
+    except MillstreamError as error:
+        raise _cannot_move(classic, f"member {member.member_id} does not say what it reads") from error
+    return Subscription(
+        instance_id=member.instance_id,
+        rack_id=told.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=told.topics,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicTerms(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _assignment(classic: ClassicGroup, member: Member, topics: TopicImage) -> Assignment:
+    try:
+        return read_assignment(member.assignment, topics)
+    except MillstreamError as error:
+        raise _cannot_move(classic, f"what member {member.member_id} reads is not laid out as it should be") from error
+
+
+def _assigned_once(assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
+    """A leader of a classic group may give a partition to two members; of these the first is to keep it."""
+    taken: dict[bytes, frozenset[int]] = {}
+    once: dict[str, Assignment] = {}
+    for member_id, assignment in assigned.items():
+        own = {topic_id: numbers - taken.get(topic_id, frozenset()) for topic_id, numbers in assignment.items()}
+        once[member_id] = {topic_id: numbers for topic_id, numbers in own.items() if numbers}
+        for topic_id, numbers in assignment.items():
+            taken[topic_id] = taken.get(topic_id, frozenset()) | numbers
+    return once
+
+
+def _send_back(classic: ClassicGroup, effects: Effects) -> None:
+    rejoin = ErrorCode.REBALANCE_IN_PROGRESS
+    for member in classic.members:
+        classic.members.answer_join(member, Joined(rejoin, member_id=member.member_id), effects)
+        classic.members.answer_sync(member, Synced(rejoin), effects)
+
+
+def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) -> ClassicGroup:
+    """A classic group with the members of this one, all of whom speak the classic protocol; it gathers at once."""
+    group = ClassicGroup(state.group_id, context)
+    rebalance = group.rebalance
+    for member_id, subscription in state.subscriptions.items():
+        terms = subscription.classic
+        if terms is None:
+            raise ValueError(f"{member_id} does not speak the classic protocol")
+        assigned = state.holdings.get(member_id, NO_HOLDING).assigned
+        member = Member(
+            member_id=member_id,
+            instance_id=subscription.instance_id,
+            client_id=subscription.client_id,
+            client_host=subscription.client_host,
+            session_timeout_ms=terms.session_timeout_ms,
+            rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+            protocols=terms.protocols,
+            assignment=write_assignment(assigned, terms.protocols, context.topics),
+        )
+        rebalance.members.add(member)
+        rebalance.heard_of(member, now)
+    if sum(len(member.assignment) for member in group.members) > ASSIGNED_BYTES_MAX:
+        # The group gathers at once, so what it was to have is only for the log, which it would not fit into.
+        for member in group.members:
+            member.assignment = b""
+    rebalance.state = State.STABLE
+    rebalance.since_ms = now.wall_ms
+    rebalance.protocol_type = CONSUMERS
+    rebalance.protocol_name = rebalance.members.choose_protocol()
+    generation = state.epoch
+    effects.records += state.drop_all()
+    # The log gets the generation that is about to begin, which no member knows: if a crash cuts the gathering short,
+    # all are sent to join again, instead of going on without what has become free.
+    rebalance.generation = generation + 1
+    rebalance.store(effects)
+    rebalance.generation = generation
+    rebalance.prepare(now, effects)
+    return group

@@ -1,0 +1,221 @@
+"""The state of one group of the new protocol, which is what its records say.
+
+Every change goes through a method that also makes the record, so that replaying the records gives the same state. The
+kinds of records are independent of each other in replay: compaction may leave them in any order.
+
+Invariants: a member exists exactly as long as its subscription does. `target_epoch <= epoch`, and what members are to
+have is up to date exactly when the two are equal. The owner of a partition is the one member that has it assigned, or
+has yet to give it back.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import chain
+from typing import TypeVar, cast
+
+from millstream.groups.consumer import records
+from millstream.groups.consumer.assignors import Assignment
+from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, Holding, Subscription
+from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
+from millstream.groups.effects import Record
+from millstream.groups.sizes import text_bytes
+from millstream.groups.topics import TopicImage
+
+_VOID = GroupEpoch(0, 0)
+_NO_TARGET = TargetEpoch(0, 0)
+
+_Value = TypeVar("_Value")
+
+
+class GroupState:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.subscriptions: dict[str, Subscription] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.holdings: dict[str, Holding] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.static_ids: dict[str, str] = {}
+        """Member ids by static id."""
+        self.regex_users: Counter[str] = Counter()
+        self.classic_members = 0
+        """How many members speak the classic protocol."""
+        self.told_bytes = 0
+        """What all members told of themselves."""
+        self._group = _VOID
+        self._target = _NO_TARGET
+        self._readers: Counter[str] = Counter()
+        self._owners: dict[bytes, dict[int, str]] = {}
+
+    @property
+    def epoch(self) -> int:
+        return self._group.epoch
+
+    @property
+    def target_epoch(self) -> int:
+        return self._target.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        return self._group.metadata_hash
+
+    @property
+    def is_void(self) -> bool:
+        """Whether there is nothing left that a record says."""
+        parts = (self.subscriptions, self.targets, self.holdings, self.regexes)
+        return self._group == _VOID and self._target == _NO_TARGET and not any(parts)
+
+    def more_told(self, member_id: str, new: Subscription | None) -> int:
+        """How many bytes members would tell more of themselves if this member told this."""
+        old = self.subscriptions.get(member_id)
+        if old == new:
+            return 0
+        id_bytes = text_bytes(member_id)
+        return (id_bytes + new.told_bytes if new else 0) - (id_bytes + old.told_bytes if old else 0)
+
+    def is_free(self, topic_id: bytes, partition: int, for_member: str) -> bool:
+        """Whether no other member has the partition."""
+        return self._owners.get(topic_id, {}).get(partition, for_member) == for_member
+
+    def is_subscribed(self, topic: str) -> bool:
+        return topic in self._readers or any(topic in resolved.topics for resolved in self.regexes.values())
+
+    def topics_of(self, subscription: Subscription) -> frozenset[str]:
+        """By name and by expression; one that is not resolved yet stands for nothing."""
+        resolved = self.regexes.get(subscription.regex)
+        return frozenset(chain(subscription.topics, resolved.topics if resolved else ()))
+
+    def hash_of_topics(self, topics: TopicImage) -> int:
+        """A number that stands for the topics that are subscribed to, and for their partitions."""
+        names = sorted(set(chain(self._readers, *(resolved.topics for resolved in self.regexes.values()))))
+        digest = blake2b(digest_size=8)
+        for name in names:
+            topic = topics.get(name)
+            if topic is not None:
+                digest.update(f"{name}/{topic.topic_id.hex()}/{topic.partitions}\n".encode())
+        return int.from_bytes(digest.digest(), signed=True)
+
+    # Changes, each with its record.
+
+    def write_group(self, value: GroupEpoch) -> Record:
+        self._group = value
+        return records.group_record(self.group_id, value)
+
+    def write_subscription(self, member_id: str, subscription: Subscription) -> Record:
+        self._put_subscription(member_id, subscription)
+        return records.member_record(self.group_id, member_id, subscription)
+
+    def write_holding(self, member_id: str, holding: Holding) -> Record:
+        self._put_holding(member_id, holding)
+        return records.holding_record(self.group_id, member_id, holding)
+
+    def write_target(self, member_id: str, target: Assignment) -> Record:
+        self.targets[member_id] = target
+        return records.target_record(self.group_id, member_id, target)
+
+    def write_target_epoch(self, value: TargetEpoch) -> Record:
+        self._target = value
+        return records.target_epoch_record(self.group_id, value)
+
+    def write_regex(self, expression: str, resolved: ResolvedRegex) -> Record:
+        self.regexes[expression] = resolved
+        return records.regex_record(self.group_id, expression, resolved)
+
+    def drop_regex(self, expression: str) -> Record:
+        self.regexes.pop(expression, None)
+        return records.tombstone(records.REGEX, self.group_id, expression)
+
+    def drop_member(self, member_id: str) -> list[Record]:
+        self._put_holding(member_id, None)
+        self.targets.pop(member_id, None)
+        self._put_subscription(member_id, None)
+        kinds = (records.HOLDING, records.TARGET, records.MEMBER)
+        return [records.tombstone(kind, self.group_id, member_id) for kind in kinds]
+
+    def drop_all(self) -> list[Record]:
+        gone = [record for member_id in list(self.subscriptions) for record in self.drop_member(member_id)]
+        gone += [self.drop_regex(expression) for expression in list(self.regexes)]
+        self._group, self._target = _VOID, _NO_TARGET
+        return [
+            *gone,
+            records.tombstone(records.TARGET_EPOCH, self.group_id),
+            records.tombstone(records.GROUP, self.group_id),
+        ]
+
+    # Replay.
+
+    def replay(self, key: Key, value: bytes | None) -> None:
+        """Take in one record of this group."""
+        read = None if value is None else records.read_value(key.version, value)
+        match key.version:
+            case records.GROUP:
+                self._group = cast(GroupEpoch | None, read) or _VOID
+            case records.MEMBER:
+                self._put_subscription(key.name, cast(Subscription | None, read))
+            case records.TARGET_EPOCH:
+                self._target = cast(TargetEpoch | None, read) or _NO_TARGET
+            case records.TARGET:
+                _put(self.targets, key.name, cast(Assignment | None, read))
+            case records.HOLDING:
+                self._put_holding(key.name, cast(Holding | None, read))
+            case records.REGEX:
+                _put(self.regexes, key.name, cast(ResolvedRegex | None, read))
+
+    def dump(self) -> Iterator[Record]:
+        """The records that say what this is."""
+        for member_id, subscription in self.subscriptions.items():
+            yield records.member_record(self.group_id, member_id, subscription)
+        for expression, resolved in self.regexes.items():
+            yield records.regex_record(self.group_id, expression, resolved)
+        if self._group != _VOID:
+            yield records.group_record(self.group_id, self._group)
+        for member_id, target in self.targets.items():
+            yield records.target_record(self.group_id, member_id, target)
+        if self._target != _NO_TARGET:
+            yield records.target_epoch_record(self.group_id, self._target)
+        for member_id, holding in self.holdings.items():
+            yield records.holding_record(self.group_id, member_id, holding)
+
+    def _put_subscription(self, member_id: str, new: Subscription | None) -> None:
+        self.told_bytes += self.more_told(member_id, new)
+        old = self.subscriptions.get(member_id, NEW_SUBSCRIPTION)
+        _put(self.subscriptions, member_id, new)
+        self.classic_members += (new is not None and new.classic is not None) - (old.classic is not None)
+        if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:
+            del self.static_ids[old.instance_id]
+        if new is not None and new.instance_id is not None:
+            self.static_ids[new.instance_id] = member_id
+        new = new or NEW_SUBSCRIPTION
+        if old.topics != new.topics:
+            _count(self._readers, old.topics, new.topics)
+        if old.regex != new.regex:
+            _count(self.regex_users, (old.regex,) if old.regex else (), (new.regex,) if new.regex else ())
+
+    def _put_holding(self, member_id: str, new: Holding | None) -> None:
+        old = self.holdings.get(member_id, NO_HOLDING)
+        _put(self.holdings, member_id, new)
+        for topic_id, partitions in chain(old.assigned.items(), old.revoking.items()):
+            owners = self._owners.get(topic_id, {})
+            for partition in partitions:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self._owners.pop(topic_id, None)
+        if new is not None:
+            for topic_id, partitions in chain(new.assigned.items(), new.revoking.items()):
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
+
+
+def _put(places: dict[str, _Value], name: str, value: _Value | None) -> None:
+    if value is None:
+        places.pop(name, None)
+    else:
+        places[name] = value
+
+
+def _count(counter: Counter[str], old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    counter.subtract(old)
+    counter.update(new)
+    for name in old:
+        if not counter[name]:
+            del counter[name]

@@ -1,0 +1,33 @@
+"""What the members of a group are to have, computed from its state and the topics as they are now."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from millstream.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, NOTHING, Assignment, Subscriber
+from millstream.groups.consumer.members import Subscription
+from millstream.groups.consumer.state import GroupState
+from millstream.groups.topics import TopicImage
+
+
+def preferred_assignor(subscriptions: Iterable[Subscription]) -> str:
+    """The one that most members ask for; between equals the first by name, and the default if nobody asks."""
+    votes = Counter(each.assignor for each in subscriptions if each.assignor is not None)
+    return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
+
+
+def compute_targets(state: GroupState, topics: TopicImage) -> dict[str, Assignment]:
+    """By member id, for every member."""
+    partitions: dict[bytes, int] = {}
+    ids_of: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
+    subscribers: dict[str, Subscriber] = {}
+    for member_id, subscription in state.subscriptions.items():
+        alike = (subscription.topics, subscription.regex)
+        topic_ids = ids_of.get(alike)
+        if topic_ids is None:
+            found = [topics.get(name) for name in state.topics_of(subscription)]
+            counts = {topic.topic_id: topic.partitions for topic in found if topic is not None}
+            partitions |= counts
+            topic_ids = ids_of[alike] = frozenset(counts)
+        before = state.targets.get(member_id, NOTHING)
+        subscribers[member_id] = Subscriber(topic_ids, before, subscription.instance_id)
+    return ASSIGNORS[preferred_assignor(state.subscriptions.values())](subscribers, partitions)

@@ -1,0 +1,159 @@
+"""The records of committed offsets and of classic groups, in the layouts that Kafka has for `__consumer_offsets`.
+
+A key begins with its version, which says what it is a key of: 0 and 1 of an offset, 2 of a classic group; 3 to 8 and 16
+belong to the new protocol. Values are written in version 3, which every tool reads that knows groups with static
+members; offsets in version 4, with the id of their topic, where that is known.
+"""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.groups.answers import CommittedOffset
+from millstream.groups.effects import Record
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import read_versioned, write_versioned
+from millstream.wire.reader import Fields
+
+CONSUMERS = "consumer"
+"""The protocol type of groups of consumers: of these it is known how they say what they read."""
+
+OFFSET_KEYS = frozenset({0, 1})
+GROUP_KEY = 2
+NO_TOPIC = bytes(16)
+_VALUE_VERSION = 3
+_TOPIC_ID_VERSION = 4
+
+
+class OffsetKey(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class StoredMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    metadata: bytes
+    assignment: bytes
+
+
+class StoredGroup(NamedTuple):
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    since_ms: int
+    """When the group came into the state it is in; -1 if nobody knows."""
+    members: tuple[StoredMember, ...]
+
+
+def key_version(key: bytes) -> int:
+    """What a key is a key of; -1 for one that is too short to say."""
+    return int.from_bytes(key[:2], signed=True) if len(key) >= 2 else -1
+
+
+def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = NO_TOPIC) -> Record:
+    fields = {
+        "offset": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "commit_timestamp": committed.committed_ms,
+        "topic_id": UUID(bytes=topic_id),
+    }
+    version = _VALUE_VERSION if topic_id == NO_TOPIC else _TOPIC_ID_VERSION
+    return Record(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
+
+
+def offset_tombstone(key: OffsetKey) -> Record:
+    return Record(_offset_key(key), None)
+
+
+def _offset_key(key: OffsetKey) -> bytes:
+    fields = {"group": key.group_id, "topic": key.topic, "partition": key.partition}
+    return write_versioned("OffsetCommitKey", 1, fields)
+
+
+def read_offset_key(key: bytes) -> OffsetKey:
+    fields = read_versioned("OffsetCommitKey", key)
+    return OffsetKey(fields["group"], fields["topic"], fields["partition"])
+
+
+def read_offset(value: bytes) -> tuple[CommittedOffset, bytes]:
+    """With the id of its topic; NO_TOPIC where that was not known."""
+    fields = read_versioned("OffsetCommitValue", value)
+    row = CommittedOffset(fields["offset"], fields["leader_epoch"], fields["metadata"], fields["commit_timestamp"])
+    return row, fields["topic_id"].bytes
+
+
+def group_key(group_id: str) -> bytes:
+    return write_versioned("GroupMetadataKey", GROUP_KEY, {"group": group_id})
+
+
+def read_group_key(key: bytes) -> str:
+    group_id: str = read_versioned("GroupMetadataKey", key)["group"]
+    return group_id
+
+
+def group_value(group: StoredGroup) -> bytes:
+    return write_versioned(
+        "GroupMetadataValue",
+        _VALUE_VERSION,
+        {
+            "protocol_type": group.protocol_type,
+            "generation": group.generation,
+            "protocol": group.protocol_name,
+            "leader": group.leader,
+            "current_state_timestamp": group.since_ms,
+            "members": [_member_fields(member) for member in group.members],
+        },
+    )
+
+
+def _member_fields(member: StoredMember) -> Fields:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rebalance_timeout": member.rebalance_timeout_ms,
+        "session_timeout": member.session_timeout_ms,
+        "subscription": member.metadata,
+        "assignment": member.assignment,
+    }
+
+
+def read_group(value: bytes) -> StoredGroup:
+    fields = read_versioned("GroupMetadataValue", value)
+    return StoredGroup(
+        protocol_type=fields["protocol_type"],
+        generation=fields["generation"],
+        protocol_name=fields["protocol"],
+        leader=fields["leader"],
+        since_ms=fields["current_state_timestamp"],
+        members=tuple(_read_member(member) for member in fields["members"]),
+    )
+
+
+def _read_member(fields: Fields) -> StoredMember:
+    return StoredMember(
+        member_id=fields["member_id"],
+        instance_id=fields["group_instance_id"],
+        client_id=fields["client_id"],
+        client_host=fields["client_host"],
+        rebalance_timeout_ms=fields["rebalance_timeout"] or fields["session_timeout"],
+        session_timeout_ms=fields["session_timeout"],
+        metadata=bytes(fields["subscription"]),
+        assignment=bytes(fields["assignment"]),
+    )
+
+
+def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
+    """The topics that a consumer told its assignor; None if that is not what it told."""
+    try:
+        return tuple(read_versioned("ConsumerProtocolSubscription", metadata)["topics"])
+    except MalformedError:
+        return None

@@ -1,0 +1,140 @@
+"""The operator's port: metrics, health and readiness over a minimal HTTP/1.1.
+
+It answers GET and HEAD of a few fixed paths, one request a connection, and nothing else; so it needs no framework,
+costs no memory and cannot be made to hold any: a head is at most 8 KiB, a connection lives for seconds, and there are
+at most 64 of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+from millstream.model.network import Listening, Network
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX = 8192
+CONNECTIONS_MAX = 64
+LIFETIME_S = 10.0
+
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Response(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Response]
+
+
+def text_response(status: int, text: str) -> Response:
+    return Response(status, "text/plain; charset=utf-8", (text + "\n").encode())
+
+
+class OperatorPort:
+    """Serves `pages` by path."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+        self._listening: Listening | None = None
+        self.connections: dict[_Connection, None] = {}
+
+    async def start(self, network: Network, host: str, port: int) -> None:
+        """Listen; OSError when the address cannot be had."""
+        self._listening = await network.listen(lambda: _Connection(self), host, port)
+
+    @property
+    def port(self) -> int:
+        """The port in use, or -1."""
+        return self._listening.port if self._listening else -1
+
+    def stop(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._listening:
+            self._listening.close()
+            self._listening = None
+        for connection in [*self.connections]:
+            connection.drop()
+
+    def answer(self, head: bytes) -> bytes:
+        """The whole answer to a request's head."""
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return encode(text_response(400, "this is not an HTTP/1.1 request"))
+        if words[0] not in (b"GET", b"HEAD"):
+            return encode(text_response(405, "only GET and HEAD are answered here"))
+        page = self._pages.get(words[1].partition(b"?")[0].decode("latin-1"))
+        if page is None:
+            return encode(text_response(404, "here are only " + ", ".join(self._pages)))
+        try:
+            response = page()
+        except Exception:
+            log.exception("an operator page failed", extra={"path": words[1].decode("latin-1")})
+            response = text_response(500, "failed; the broker's log says why")
+        return encode(response, body=words[0] == b"GET")
+
+
+def encode(response: Response, *, body: bool = True) -> bytes:
+    """The answer's bytes; the length is that of the body also where the body is left out (HEAD)."""
+    head = (
+        f"HTTP/1.1 {response.status} {REASONS[response.status]}\r\n"
+        f"Content-Type: {response.content_type}\r\n"
+        f"Content-Length: {len(response.body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (response.body if body else b"")
+
+
+class _Connection(asyncio.Protocol):
+    """One request, one answer, end."""
+
+    def __init__(self, port: OperatorPort) -> None:
+        self._port = port
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, since the transports of uvloop do not inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._deadline = asyncio.get_running_loop().call_later(LIFETIME_S, self.drop)
+        self._port.connections[self] = None
+        if len(self._port.connections) > CONNECTIONS_MAX:
+            self._finish(encode(text_response(503, "too many connections")))
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end >= 0:
+            self._finish(self._port.answer(bytes(self._head[:end])))
+        elif len(self._head) > HEAD_BYTES_MAX:
+            self._finish(encode(text_response(431, "the request's head is too long")))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._port.connections.pop(self, None)
+        self._transport = None
+        if self._deadline:
+            self._deadline.cancel()
+
+    def drop(self) -> None:
+        if self._transport:
+            self._transport.abort()
+
+    def _finish(self, answer: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(answer)
+        self._transport.close()

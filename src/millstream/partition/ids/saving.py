@@ -1,0 +1,78 @@
+"""Writing what an index knows: a run of what was in memory, and the list of runs; and making one run of several."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from millstream.model.workers import Workers
+from millstream.partition.ids.keys import Place
+from millstream.partition.ids.run import Run, RunWriter, merge, packed
+from millstream.storage.disk import Disk
+from millstream.storage.log import Log
+from millstream.storage.removal import remove_all
+
+NAME = "ids"
+
+
+class Saving(NamedTuple):
+    """What is to be written: `entries`, as `run`, then the list of runs, which `pack` gives; `gone` is then removed."""
+
+    log: Log
+    entries: Mapping[bytes, Place]
+    run: Run | None
+    covered: int
+    pack: Callable[[], bytes]
+    gone: Sequence[Run]
+
+    def write(self) -> None:
+        """Blocking. Raises OSError; the list of runs is then the one before, or this one."""
+        disk, path = self.log.files.disk, self.log.path
+        if self.run is not None:
+            writer = RunWriter(disk, self.run.path, len(self.entries))
+            try:
+                writer.add(packed(self.entries.items()))
+                _finish(writer, self.run)
+            except OSError:
+                writer.discard()
+                raise
+            # Before it is named, since of two names that are not flushed any one may be lost.
+            disk.flush_directory(path)
+        self.log.save_snapshot(NAME, self.covered, self.pack())
+        for run in self.gone:
+            run.forget()
+        with suppress(OSError):  # The next start removes what nobody names.
+            remove_all(disk, [run.path for run in self.gone])
+
+
+def _finish(writer: RunWriter, run: Run) -> None:
+    writer.finish()
+    run.filled(writer.count, writer.filter)
+
+
+async def write_merged(
+    disk: Disk, workers: Workers, runs: Sequence[Run], run: Run, is_over: Callable[[], bool]
+) -> bool:
+    """Make `run` of several, step by step in workers; False when `is_over` told to give up. Raises OSError."""
+    writer = await workers.run(partial(RunWriter, disk, run.path, run.count))
+    is_whole = False
+    try:
+        steps = merge(runs, writer)
+        while await workers.run(partial(_step, steps)):
+            if is_over():
+                return False
+        await workers.run(partial(_finish, writer, run))
+        await workers.run(partial(disk.flush_directory, run.path.rpartition("/")[0]))
+        is_whole = True
+    finally:
+        if not is_whole:
+            await workers.run(writer.discard)
+    return True
+
+
+def _step(steps: Iterator[None]) -> bool:
+    """Whether there was one more."""
+    return next(steps, _OVER) is not _OVER
+
+
+_OVER = object()

@@ -1,0 +1,241 @@
+"""Tables of settings: what a process can be told by flags, environment, a TOML file and defaults, in that order.
+
+A table is a struct whose fields carry their limits and their help. A name is written once, there: `kafka_port` is
+`--kafka-port`, the environment variable with the table's prefix, and `kafka_port = …` in the file. A name that nothing
+knows is an error, wherever it stands: a setting that silently does nothing is worse than none.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.units import read_duration_ms, read_size_bytes
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+ENVIRONMENT_PREFIX = "MILLSTREAM_"
+GATEWAY_PREFIX = "MILLSTREAM_GATEWAY_"
+PARENT_VARIABLE = "MILLSTREAM_PARENT"
+"""The process that a child is to end with."""
+CLIENT_VARIABLES = ("MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CLIENT_CONFIG", "MILLSTREAM_CONTEXT", "MILLSTREAM_DEBUG")
+"""Variables with our prefix that are settings of no process."""
+
+DURATION = Meta(extra={"kind": "duration"})
+SIZE = Meta(extra={"kind": "size"})
+PORT = Meta(ge=0, le=65_535, extra={"kind": "port"})
+OPTIONAL_PORT = Meta(ge=-1, le=65_535, extra={"kind": "port", "off": True})
+
+PORT_OFF = -1
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+_BY_TYPE = {bool: "truth", int: "whole", str: "text", dict: "pairs", tuple: "list"}
+
+
+class Field(NamedTuple):
+    """One row of a table, as the command line and the documentation show it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    kind: str
+    """How its text is read: text, whole, truth, choice, list, pairs, duration, size or port."""
+    choices: tuple[str, ...]
+    variable: str
+    can_be_off: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its flag may be given several times, each time with a part of the value."""
+        return self.kind == "pairs"
+
+
+class Table(Generic[S]):
+    """The settings of one kind of process."""
+
+    def __init__(
+        self, kind: type[S], prefix: str, *, not_settings: Collection[str] = (), not_prefix: str | None = None
+    ) -> None:
+        """`not_settings`, and what begins with `not_prefix`, are variables that are not for this process."""
+        self.kind = kind
+        self.config_variable = prefix + "CONFIG"
+        self.fields: Mapping[str, Field] = _fields(kind, prefix)
+        self._prefix = prefix
+        self._not_settings = {self.config_variable, PARENT_VARIABLE, *not_settings}
+        self._not_prefix = not_prefix
+
+    def load(
+        self, flags: Mapping[str, object], environment: Mapping[str, str], config: tuple[str, str] | None = None
+    ) -> S:
+        """The settings in force.
+
+        `flags` has the flags that were given, by field name (None counts as not given); `config` is the name and the
+        text of a TOML file. Raises INVALID_SETTING that names every wrong field, its value and where it was said.
+        """
+        problems: list[str] = []
+        merged: dict[str, Any] = {}
+        given = {name: value for name, value in flags.items() if value is not None}
+        sources = [
+            self._from_file(config, problems) if config else {},
+            self._from_environment(environment, problems),
+            {name: (value, self.fields[name].flag) for name, value in given.items()},
+        ]
+        for source in sources:
+            for name, (value, where) in source.items():
+                try:
+                    merged[name] = _read_value(self.fields[name], value)
+                except (ValueError, msgspec.ValidationError) as problem:
+                    problems.append(f"{name} = {value!r} ({where}): {_lowered(str(problem))}")
+        if problems:
+            raise MillstreamError(ErrorCode.INVALID_SETTING, "\n".join(problems))
+        return self.kind(**merged)
+
+    def as_flags(self, settings: S) -> list[str]:
+        """Arguments that say the same, on a command line of their own; what has its default is left out."""
+        said = []
+        for name, field in self.fields.items():
+            value = getattr(settings, name)
+            if value != field.default:
+                said += [f"{field.flag}={_as_text(value)}"]
+        return said
+
+    def _from_environment(self, environment: Mapping[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
+        known = {field.variable: name for name, field in self.fields.items()}
+        found: dict[str, tuple[object, str]] = {}
+        for variable in sorted(environment):
+            if not variable.startswith(self._prefix) or self._is_not_ours(variable):
+                continue
+            if variable in known:
+                found[known[variable]] = (environment[variable], f"environment variable {variable}")
+            else:
+                hint = _nearest(variable, [*known, *self._not_settings])
+                problems.append(f"there is no setting for the environment variable {variable}{hint}")
+        return found
+
+    def _is_not_ours(self, variable: str) -> bool:
+        prefix = self._not_prefix
+        return variable in self._not_settings or (prefix is not None and variable.startswith(prefix))
+
+    def _from_file(self, config: tuple[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
+        import tomllib  # only needed by those who have a file; the others start sooner without it
+
+        path, text = config
+        try:
+            rows = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as problem:
+            problems.append(f"{path} is not valid TOML: {problem}")
+            return {}
+        found: dict[str, tuple[object, str]] = {}
+        for name, value in rows.items():
+            if name in self.fields:
+                found[name] = (value, f"file {path}")
+            else:
+                problems.append(f"there is no setting {name!r} (file {path}){_nearest(name, [*self.fields])}")
+        return found
+
+
+def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, Field]:
+    table = {}
+    hints = get_type_hints(kind, include_extras=True)
+    for row in msgspec.structs.fields(kind):
+        hint = hints[row.name]
+        plain, metas = hint.__origin__, hint.__metadata__
+        origin = getattr(plain, "__origin__", plain)
+        extra = {key: value for meta in metas if meta.extra for key, value in meta.extra.items()}
+        choices = get_args(plain) if origin is Literal else ()
+        read_as = extra.get("kind") or ("choice" if choices else _BY_TYPE[origin])
+        text = next(meta.description for meta in metas if meta.description)
+        default = row.default_factory() if row.default is msgspec.NODEFAULT else row.default
+        variable = prefix + row.name.upper()
+        table[row.name] = Field(row.name, hint, default, text, read_as, choices, variable, extra.get("off", False))
+    return table
+
+
+def _read_value(field: Field, value: object) -> Any:
+    """The value as its field's type, from text or from a TOML value."""
+    if isinstance(value, str):
+        value = _read_text(field, value)
+    result = msgspec.convert(value, field.type)
+    if field.kind == "list" and not (result and all(result)):
+        raise ValueError("expected at least one name, and none of them empty")
+    return result
+
+
+def _read_text(field: Field, text: str) -> object:
+    read = _READERS.get(field.kind)
+    if read is not None:
+        return read(text)
+    if field.kind in ("whole", "port"):
+        return PORT_OFF if field.can_be_off and text == "off" else _whole(text)
+    if field.choices and text not in field.choices:
+        raise ValueError(f"expected one of {', '.join(field.choices)}")
+    return text
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError("expected true or false")
+    return text.lower() in _TRUE
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`name=value;name=value`."""
+    pairs: dict[str, str] = {}
+    for part in text.split(";"):
+        name, is_pair, value = (each.strip() for each in part.partition("="))
+        if not (name and is_pair and value):
+            raise ValueError("expected name=value, several divided by semicolons")
+        if name in pairs:
+            raise ValueError(f"{name} is named twice")
+        pairs[name] = value
+    return pairs
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "duration": read_duration_ms,
+    "size": read_size_bytes,
+    "truth": _truth,
+    "list": _list,
+    "pairs": _pairs,
+}
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ";".join(f"{name}={each}" for name, each in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    import difflib  # only needed for an error message
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("`", "")

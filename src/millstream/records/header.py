@@ -1,0 +1,212 @@
+"""The 61 bytes at the front of a record batch: read, checked and stamped without opening the records.
+
+This is the broker's whole business with a batch, so everything here costs the same for one record as for ten thousand.
+All numbers are big-endian:
+
+====== ===== ==================== =====================================================================
+at     bytes field                meaning
+====== ===== ==================== =====================================================================
+0      8     base_offset          offset of the first record; the broker stamps it
+8      4     batch_length         bytes that follow this field
+12     4     leader_epoch         epoch of the leader that took the batch; the broker stamps it
+16     1     magic                2, the only format Millstream stores
+17     4     crc                  CRC-32C of everything from `attributes` to the end
+21     2     attributes           bits 0-2 compression, 3 log append time, 4 transactional, 5 control,
+                                  6 delete horizon, 13 made ids, 14 own ids (both Millstream's, see below)
+23     4     last_offset_delta    offset of the last record, less base_offset
+27     8     base_timestamp       what the records' time deltas count from, milliseconds; with a delete horizon,
+                                  that is also the time from which on its tombstones may go
+35     8     max_timestamp        largest time of a record; with log append time, the time of all of them
+43     8     producer_id          -1: the producer is not idempotent
+51     2     producer_epoch
+53     4     base_sequence        sequence number of the first record
+57     4     record_count         records that follow; compaction may leave fewer than offsets, even none
+====== ===== ==================== =====================================================================
+
+Offset and epoch lie outside the checksum: that is what lets a broker stamp a batch in place and pass it on unopened.
+
+Two attribute bits that Kafka does not use tell which ids a batch's messages were stored under, so that whoever reads
+the log knows which batches to look at, and which to open: *made ids* name what this header says, *own ids* are in the
+records' headers `millstream.id`. No more than one of them is set. Readers of other makes pass over both.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.records.checksum import crc32c
+
+HEADER_BYTES = 61
+MAGIC = 2
+CRC_START = 21
+"""Where the part that the checksum covers begins."""
+
+LENGTH_END = 12
+"""The bytes before, and of, `batch_length`, which it does not count."""
+
+RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, null key, null value and no headers: a record cannot be smaller."""
+
+COMPRESSION_MASK = 0x07
+COMPRESSION_MAX = 4
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+MADE_IDS = 0x2000
+OWN_IDS = 0x4000
+ANY_IDS = MADE_IDS | OWN_IDS
+
+SEQUENCE_MASK = 0x7FFFFFFF
+BASE_OFFSET_MAX = 2**63 - 1 - 2**31
+"""The highest base offset whose batch cannot run over the end of the offsets."""
+
+LAYOUT = struct.Struct(">qiibIhiqqqhii")
+_unpack_from = LAYOUT.unpack_from
+_pack_offset = struct.Struct(">q").pack_into
+_pack_epoch = struct.Struct(">i").pack_into
+_new = tuple.__new__
+
+Bytes = bytes | bytearray | memoryview
+
+
+class CorruptBatch(MillstreamError):  # noqa: N818 - the name says what the batch is; the base says that it is an error
+    """The bytes are not a record batch, or not a whole one, or not the one that was sent."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, detail)
+
+
+class BatchHeader(NamedTuple):
+    """What a batch says about itself."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, which starts over at 0 after 2**31 - 1; -1 without a producer."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def made(self) -> tuple[int, int, int, int] | None:
+        """What its messages' made ids name: producer, epoch and first sequence; and the offset that their places count
+        from. None when they have none."""
+        if not self.attributes & MADE_IDS or min(self.producer_id, self.producer_epoch, self.base_sequence) < 0:
+            return None
+        return self.producer_id, self.producer_epoch, self.base_sequence, self.base_offset
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on the tombstones of a compacted batch may go; None when no compaction has kept any yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+
+def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
+    """The header at `position`, as it stands there; CorruptBatch when the buffer ends before the header does."""
+    try:
+        return _new(BatchHeader, _unpack_from(buffer, position))
+    except struct.error:
+        raise CorruptBatch(f"a batch header needs {HEADER_BYTES} bytes, {len(buffer) - position} are left") from None
+
+
+def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool = True) -> None:
+    """Raise CorruptBatch unless a whole, undamaged batch of format 2 lies at `position`.
+
+    The records stay closed, so whether they are as many as the header says comes out only when they are decoded; what
+    the header says must be possible, though. A batch with fewer records than offsets is: compaction makes such.
+    """
+    base_offset, batch_length, _, magic, expected_crc, attributes, last_delta, _, _, _, _, _, record_count = header
+    size_bytes = batch_length + LENGTH_END
+    if magic != MAGIC:
+        raise CorruptBatch(f"the batch has format {magic}, only {MAGIC} is supported")
+    if size_bytes < HEADER_BYTES:
+        raise CorruptBatch(f"the batch length {batch_length} is too small for a header")
+    if not 0 <= base_offset <= BASE_OFFSET_MAX:
+        raise CorruptBatch(f"the base offset {base_offset} is out of range")
+    if last_delta < 0:
+        raise CorruptBatch(f"the last offset delta {last_delta} is negative")
+    if not 0 <= record_count <= last_delta + 1:
+        raise CorruptBatch(f"{record_count} records cannot have {last_delta + 1} offsets")
+    compression = attributes & COMPRESSION_MASK
+    if compression > COMPRESSION_MAX:
+        raise CorruptBatch(f"the compression {compression} is unknown")
+    if not compression and record_count * RECORD_BYTES_MIN > size_bytes - HEADER_BYTES:
+        raise CorruptBatch(f"{record_count} records do not fit into {size_bytes} bytes")
+    end = position + size_bytes
+    if end > len(buffer):
+        raise CorruptBatch(f"the batch has {size_bytes} bytes, {len(buffer) - position} are left")
+    if not verify_crc:
+        return
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if crc != expected_crc:
+        raise CorruptBatch(f"the batch's CRC-32C is {crc:08x}, its header says {expected_crc:08x}")
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write offset and epoch into the batch at `position`, in place; its checksum does not cover them."""
+    _pack_offset(buffer, position, base_offset)
+    _pack_epoch(buffer, position + LENGTH_END, leader_epoch)
+
+
+def each_batch(buffer: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch from `position` on, in order; a partial one at the end is left out.
+
+    Raises CorruptBatch where no batch can be, since nothing after it can be found. Checksums are not looked at.
+    """
+    end = len(buffer)
+    while end - position >= HEADER_BYTES:
+        header: BatchHeader = _new(BatchHeader, _unpack_from(buffer, position))
+        if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LENGTH_END:
+            raise CorruptBatch(
+                f"no batch begins at byte {position}: format {header.magic}, batch length {header.batch_length}"
+            )
+        following = position + header.batch_length + LENGTH_END
+        if following > end:
+            return
+        yield position, header
+        position = following

@@ -1,0 +1,119 @@
+"""What a client and everything it makes have in common: where the brokers are, the seams, and how to ask them."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream import __version__
+from millstream.model.clock import Clock
+from millstream.model.entropy import Entropy
+from millstream.model.names import TopicPartition
+from millstream.model.network import Network
+from millstream.model.roles import PRODUCER_GROUP_MAX, Role
+from millstream.model.workers import ThreadWorkers, Workers
+from millstream.sdk.address import Address
+from millstream.sdk.arguments import check_text
+from millstream.sdk.asking import Asking
+from millstream.sdk.cluster import Cluster, ConnectionSettings
+from millstream.sdk.drift import DriftWatch
+from millstream.sdk.greeting import Greeting, Part
+from millstream.sdk.idle import Idle
+from millstream.sdk.life import Life
+from millstream.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
+
+if TYPE_CHECKING:
+    from millstream.sdk.watching.engine import Watching
+    from millstream.sdk.watching.places import Position
+    from millstream.sdk.watching.portion import Limits, Portion
+
+CLIENT_ID_MAX = 249
+WORKERS = max(1, min(4, (os.cpu_count() or 1) // 2))
+"""Threads that a client may have for what would hold its event loop, which needs a processor too."""
+
+
+class Home:
+    """One client's own; made without an event loop, used on one."""
+
+    def __init__(
+        self,
+        seeds: Sequence[Address],
+        *,
+        network: Network,
+        clock: Clock,
+        entropy: Entropy,
+        workers: Workers | None = None,
+        settings: ConnectionSettings,
+        metrics: Metrics | None = None,
+        version: str = __version__,
+    ) -> None:
+        check_text("client_id", settings.client_id, 0, CLIENT_ID_MAX)
+        check_metrics(metrics)
+        self.seeds = tuple(seeds)
+        self.clock = clock
+        self.settings = settings
+        self._network = network
+        self._entropy = entropy
+        self._workers = workers or ThreadWorkers(WORKERS, "millstream-worker")
+        self._version = version
+        self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
+        self._asking = self.asking()
+        self._watching_clocks: asyncio.Task[None] | None = None
+        self._watching: Watching | None = None
+        self.idle = Idle(self._asking, clock)
+        self.times = self.idle.times
+        self.life = Life("client", self._end)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.seeds))
+
+    async def open(self, timeout_s: float, watch: DriftWatch | None) -> None:
+        """Reach a broker, and begin to watch the clocks."""
+        await self.idle.reach(timeout_s)
+        if watch is not None:
+            await watch.check()
+            self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
+
+    def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
+        """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
+        if producer_group is not None:
+            check_text("group", producer_group, 1, PRODUCER_GROUP_MAX)
+        greeting = Greeting(self._version, Part(role, producer_group))
+        cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
+        return Asking(cluster, self._entropy, self._workers)
+
+    def adopt(
+        self,
+        name: str,
+        asking: Asking,
+        close: Callable[[], Coroutine[Any, Any, None]],
+        drop: Callable[[], object] | None = None,
+    ) -> Life:
+        """The life of something made: `close` is awaited when it or the client ends, then its connections go; `drop`
+        is called in the child of a fork."""
+
+        async def end() -> None:
+            try:
+                await close()
+            finally:
+                asking.cluster.close()
+
+        return Life(name, end, self.life, drop)
+
+    async def read(
+        self, places: "Mapping[TopicPartition, Position]", limits: "Limits", wait_s: float, timeout_s: float
+    ) -> "dict[TopicPartition, Portion]":
+        """What is at these places, or comes there first; see `Watching.read`."""
+        if self._watching is None:
+            from millstream.sdk.watching.engine import Watching  # Who does not read does not wait for the import.
+
+            asking = self.asking(Role.CONSUMER)
+            self._watching = Watching(asking, self.times)
+            self.adopt("reader", asking, self._watching.close)
+        return await self._watching.read(places, limits, wait_s, timeout_s)
+
+    async def _end(self) -> None:
+        if self._watching_clocks is not None:
+            self._watching_clocks.cancel()
+        self._asking.cluster.close()
+        self._workers.close()

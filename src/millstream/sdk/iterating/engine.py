@@ -1,0 +1,317 @@
+"""One client of iterators: single calls, and a loop over them that reads whatever of its topics is the client's.
+
+Invariants of the loop: of each partition there is one reader or one batch in hand, never both, so memory is bounded by
+the partitions that the client has. What was handed out is committed before the next is; a commit that no longer counts
+is dropped, and its messages come again, to whoever has the partition then.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.asking import Asking
+from millstream.sdk.errand import Errand
+from millstream.sdk.iterating.calls import CallEngine, Wanted
+from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.retry import Attempts, Deadline
+from millstream.sdk.starting import Starting
+from millstream.sdk.unexpected import client_failed
+
+TIMEOUT_S = 30.0
+WAIT_S = 5.0
+"""How long a reader of the loop waits at its partition's server at a time."""
+
+UNSETTLED_S = 0.25
+"""How often a client asks what it has while its group is sharing out."""
+
+CLOSE_S = 3.0
+_EVER_S = 1e9
+
+OVER = frozenset(
+    {
+        ErrorCode.NOT_OWNER,
+        ErrorCode.ITERATOR_EXPIRED,
+        ErrorCode.FENCED_ITERATOR,
+        ErrorCode.ITERATOR_SETTLED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+"""What becomes of iterators in the normal course of things: the client asks for another."""
+
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""What becomes of them when their topic was deleted. Asking for another tells whether it was made again."""
+
+log = logging.getLogger("millstream.sdk.iterators")
+
+
+class EngineSettings(NamedTuple):
+    group_id: str
+    client_id: str
+    topics: Sequence[str]
+    max_bytes: int
+    iterator: Wanted
+
+
+class IteratorEngine:
+    def __init__(self, asking: Asking, settings: EngineSettings) -> None:
+        self.membership: Membership | None = None
+        """What the coordinator said last; None before the client has joined."""
+        self._asking = asking
+        self._settings = settings
+        self._calls = CallEngine(asking)
+        self._beating: asyncio.Task[None] | None = None
+        self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
+        self._next: dict[TopicPartition, GroupIterator] = {}
+        self._handed: IteratorBatch | None = None
+        self._finished: tuple[IteratorBatch, int | None] | None = None
+        """A batch that is being committed, and how many of its messages: None stands for all."""
+        self._settling = Errand(self._commit_finished, "commit of a batch")
+        self._failure: MillstreamError | None = None
+        self._ready: deque[IteratorBatch] = deque()
+        self._news = asyncio.Event()
+        self._starting = self._new_start()
+
+    # Single calls.
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self._settings.group_id, self._settings.client_id
+
+    async def join(self, timeout_s: float = TIMEOUT_S) -> Membership:
+        """Become a member, or stay one; heartbeats go by themselves from then on."""
+        self._told(await self._calls.join(*self._names, timeout_s))
+        if self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+        return self._joined
+
+    async def beat(self, timeout_s: float = TIMEOUT_S) -> Membership:
+        self._told(await self._calls.beat(*self._names, timeout_s))
+        return self._joined
+
+    async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
+        """What the client had goes to the others at once."""
+        await self._stop()
+        await self._calls.leave(*self._names, timeout_s)
+
+    async def get(self, where: TopicPartition, timeout_s: float = TIMEOUT_S) -> GroupIterator:
+        return await self._calls.get(*self._names, where, self._settings.iterator, timeout_s)
+
+    async def in_flight(self, everybody: bool, timeout_s: float = TIMEOUT_S) -> list[ListedIterator]:
+        group_id, client_id = self._names
+        return await self._calls.in_flight(group_id, None if everybody else client_id, timeout_s)
+
+    async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
+        """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        self._raise_failure()
+        return await self._calls.read(iterator, self._settings.max_bytes, TIMEOUT_S, wait_s)
+
+    async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> Commit:
+        self._raise_failure()
+        return await self._calls.commit(*self._names, iterator, count, timeout_s)
+
+    # The loop.
+
+    async def start(self) -> None:
+        """Join, and ask for one iterator of each topic: with that the client is one of its readers."""
+        await self._starting.wait()
+
+    def _new_start(self) -> Starting:
+        return Starting(self._start, "start of a client of iterators")
+
+    async def _start(self) -> None:
+        await self.join()
+        for topic in self._settings.topics:
+            where = TopicPartition(topic, 0)
+            with suppress_over():
+                self._next[where] = await self.get(where)
+        await self.beat()
+
+    async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
+        """The next messages of whichever partition has some; None when none has come in time. The batch before is
+        committed first, unless that was done. INVALID_REQUEST without topics."""
+        if not self._settings.topics:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, "no topics were named to be read; get() works without")
+        deadline = None if timeout_s is None else Deadline(timeout_s)
+        if not await self._starting.wait_until(deadline) or not await self.settle(None, deadline):
+            return None
+        try:
+            async with asyncio.timeout(None if deadline is None else deadline.left_s):
+                while True:
+                    self._raise_failure()
+                    self._read_what_is_owned()
+                    for where in [where for where, reader in self._readers.items() if reader.done()]:
+                        self._take(where, self._readers.pop(where))
+                    if self._ready:
+                        self._handed = self._ready.popleft()
+                        return self._handed
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return None
+
+    async def settle(self, read: int | None, deadline: Deadline | None = None) -> bool:
+        """Commit so many messages of the batch that was handed out last, or all (None), if that was not done.
+
+        Whether it is over in time; it goes on when it is not, and the next call takes it up.
+        """
+        batch, self._handed = self._handed, None
+        if batch is not None:
+            self._finished = batch, read
+        if self._finished is None:
+            return True
+        settled = await self._settling.wait(deadline)
+        if settled is None:
+            return False
+        self._finished = None
+        settled.result()
+        return True
+
+    async def _commit_finished(self) -> None:
+        assert self._finished is not None, "there is a batch to commit"
+        batch, read = self._finished
+        try:
+            done = await self.commit(batch.iterator, batch.places(read))
+        except MillstreamError as error:
+            if error.code not in OVER and error.code not in GONE:
+                raise
+            log.info("what was read of %s does not count: %s", _where(batch), error)
+        else:
+            if done.following is not None:
+                self._next[_where(batch)] = done.following
+
+    def _read_what_is_owned(self) -> None:
+        busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._handed]))}
+        for where in self._joined.owned:
+            if where.topic in self._settings.topics and where not in self._readers and where not in busy:
+                reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))
+                reader.add_done_callback(lambda _: self._news.set())
+                self._readers[where] = reader
+
+    async def _reader_while_there(self, where: TopicPartition) -> IteratorBatch:
+        """As `_reader`; a partition that the topic has no longer, since it was made again with fewer, is nobody's."""
+        try:
+            return await self._reader(where)
+        except MillstreamError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._asking.cluster.forget(where.topic)
+            await self._asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))  # Raises when all of it is gone.
+            raise MillstreamError(ErrorCode.NOT_OWNER, f"{where} is gone") from error
+
+    async def _reader(self, where: TopicPartition) -> IteratorBatch:
+        """Read one partition until there is a message; raises what does not pass, and that it is not the client's."""
+        iterator = self._next.pop(where, None)
+        attempts = self._new_attempts()
+        while True:
+            if iterator is None:
+                iterator = await self.get(where)
+            try:
+                batch = await self.read(iterator, WAIT_S)
+            except MillstreamError as error:
+                if error.code not in OVER and error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                    raise
+                iterator = None
+                await attempts.pause()
+                continue
+            if batch.messages:
+                return batch
+            iterator = batch.following
+            attempts = self._new_attempts()
+
+    def _new_attempts(self) -> Attempts:
+        return Attempts(self._asking.entropy, Deadline(_EVER_S))
+
+    def _take(self, where: TopicPartition, reader: "asyncio.Task[IteratorBatch]") -> None:
+        if reader.cancelled():
+            return
+        error = reader.exception()
+        if error is None:
+            self._ready.append(reader.result())
+        elif not isinstance(error, MillstreamError) or error.code not in OVER:
+            raise error
+        elif self.membership is not None:
+            # Not the client's any more: it is read again when the coordinator says that it is.
+            owned = tuple(place for place in self.membership.owned if place != where)
+            self.membership = self.membership._replace(owned=owned, is_settled=False)
+
+    async def _beat(self) -> None:
+        """Stay a member. Whoever was thrown out, for having been cut off say, comes back."""
+        while True:
+            membership = self._joined
+            await asyncio.sleep(membership.heartbeat_s if membership.is_settled else UNSETTLED_S)
+            try:
+                await self._beat_once(membership.session_s)
+            except MillstreamError as error:
+                log.info("a heartbeat was not answered: %s", error)  # The next one may be.
+            except Exception as error:
+                self._failure = client_failed(log, "a heartbeat", error)
+                self._news.set()
+
+    async def _beat_once(self, timeout_s: float) -> None:
+        try:
+            await self.beat(timeout_s)
+        except MillstreamError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            self._next.clear()
+            await self._start()
+
+    def _raise_failure(self) -> None:
+        """What nobody thought of, and nobody was told yet."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    @property
+    def _joined(self) -> Membership:
+        if self.membership is None:
+            raise MillstreamError(ErrorCode.CLIENT_MISUSED, "join the group first")
+        return self.membership
+
+    def _told(self, membership: Membership) -> None:
+        self.membership = membership
+        self._news.set()
+
+    async def close(self, finish: bool) -> None:
+        """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
+        deadline = Deadline(CLOSE_S)
+        try:
+            if finish:
+                with suppress(MillstreamError):
+                    await self.settle(None, deadline)
+            if self._beating is not None:
+                with suppress(MillstreamError):
+                    await self.leave(deadline.left_s)
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        await self._starting.close()
+        await self._settling.close()
+        self._finished = None
+        self._starting = self._new_start()
+        tasks = [*self._readers.values(), *filter(None, [self._beating])]
+        self._readers.clear()
+        self._beating = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def suppress_over() -> Iterator[None]:
+    """Pass over what becomes of iterators in the normal course of things."""
+    try:
+        yield
+    except MillstreamError as error:
+        if error.code not in OVER:
+            raise
+
+
+def _where(batch: IteratorBatch) -> TopicPartition:
+    return TopicPartition(batch.iterator.topic, batch.iterator.partition)

@@ -1,0 +1,215 @@
+"""A batch's bytes: encoded once, numbered without being opened, and taken apart if need be."""
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.message_id import ID_HEADER
+from millstream.records.batch import batch_attributes, decode_batch, encode_batch
+from millstream.records.checksum import crc32c
+from millstream.records.header import CRC_START, HEADER_BYTES, MADE_IDS
+from millstream.records.record import Record, RecordHeader
+from millstream.sdk.answers import ProducerIdentity
+from millstream.sdk.producing._chunk import Batch, Chunk
+from millstream.sdk.producing._sharing import picked
+
+if TYPE_CHECKING:
+    from millstream.records.arrow import TableRows
+
+NOBODY = ProducerIdentity(-1, -1)
+
+_PRODUCER_AT = 43
+_pack_producer = struct.Struct(">qhi").pack_into
+_pack_crc = struct.Struct(">I").pack_into
+_ATTRIBUTES = struct.Struct(">h")
+_unpack_attributes, _pack_attributes = _ATTRIBUTES.unpack_from, _ATTRIBUTES.pack_into
+
+
+def has_ids(batch: Batch) -> bool:
+    """Whether messages of the batch have ids of their own, so that it goes under those and not under a number.
+
+    Without an answer (acks=0) none has: brokers refuse ids then, of which nobody would be told.
+    """
+    if batch.chunk.options.acks == 0:
+        return False
+    if batch.is_claimed:
+        return batch.ids is not None
+    ids = batch.chunk.ids
+    return ids is not None and any(ids[row] is not None for row in batch.places())
+
+
+def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
+    """Give the batch this number, in its bytes too, which are made now if they are not there.
+
+    A batch whose messages have ids gets none: it is known by them. One whose number somebody was told of keeps that.
+    INVALID_RECORD when they cannot be encoded.
+    """
+    chunk: Chunk = batch.chunk
+    with chunk.desk.lock:
+        if batch.is_shown and batch.encoded is not None:
+            return
+        is_new = claim_ids(batch)
+        if batch.ids is not None:
+            identity, sequence = NOBODY, -1
+        is_same = (identity, sequence) == (batch.identity, batch.base_sequence)
+        batch.identity, batch.base_sequence = identity, sequence
+        batch.is_claimed = True
+    if batch.encoded is None:
+        keep(batch, encode(batch))
+    elif is_new:
+        batch.encoded = with_own_ids(batch)
+    elif not is_same:
+        _pack_producer(batch.encoded, _PRODUCER_AT, *identity, sequence)
+        if not mark(batch, made_ids=sequence >= 0):
+            _write_crc(batch.encoded)
+
+
+def claim_ids(batch: Batch) -> bool:
+    """Whether the batch, whose messages have ids and which had none yet, has them from now on."""
+    chunk: Chunk = batch.chunk
+    with chunk.desk.lock:
+        if batch.ids is not None or not has_ids(batch):
+            return False
+        batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
+        batch.is_claimed = True
+        return True
+
+
+def keep(batch: Batch, encoded: bytearray) -> None:
+    """These are its bytes: the rows are needed no longer once all of a chunk have them."""
+    batch.encoded = encoded
+    batch.chunk.unencoded -= 1
+    if batch.chunk.unencoded == 0:
+        batch.chunk.drop_rows()
+
+
+def with_own_ids(batch: Batch) -> bytearray:
+    """Its bytes again, with the ids that it has now."""
+    return _encode_records(batch.chunk, decode_batch(batch.encoded), batch.ids)
+
+
+def mark(batch: Batch, *, made_ids: bool) -> bool:
+    """Have the batch say that its messages have made ids, which saves the broker the work; other brokers know no such
+    mark. It has it from when it has a number. Whether that was new to it, and the checksum is made again."""
+    (attributes,) = _unpack_attributes(batch.encoded, CRC_START)
+    if bool(attributes & MADE_IDS) == made_ids:
+        return False
+    _pack_attributes(batch.encoded, CRC_START, attributes ^ MADE_IDS)
+    _write_crc(batch.encoded)
+    return True
+
+
+def _write_crc(encoded: bytearray) -> None:
+    _pack_crc(encoded, CRC_START - 4, crc32c(memoryview(encoded)[CRC_START:]))
+
+
+def take_back(batch: Batch) -> bool:
+    """The number of a batch that was not stored is free for another; False where somebody was told of it.
+
+    Whoever asks for the ids of its messages afterwards gets others: those would be the next batch's.
+    """
+    with batch.chunk.desk.lock:
+        if batch.is_shown:
+            return False
+        batch.identity, batch.base_sequence = NOBODY, -1
+        return True
+
+
+def encode(batch: Batch) -> bytearray:
+    """Its bytes, as of nobody where it has no number yet; INVALID_RECORD. In any thread, on rows that stay."""
+    try:
+        return _encode_columns(batch) if batch.chunk.table is None else _encode_table(batch)
+    except (TypeError, ValueError, OverflowError) as error:  # Times too far apart, for example.
+        raise MillstreamError(ErrorCode.INVALID_RECORD, f"the messages cannot be encoded: {error}") from error
+
+
+def _encode_table(batch: Batch) -> bytearray:
+    chunk: Chunk = batch.chunk
+    table: TableRows = chunk.table
+    producer_id, epoch = batch.identity or NOBODY
+    attributes = batch_attributes(chunk.options.compression, made_ids=batch.base_sequence >= 0)
+    header = table.header(attributes, producer_id, epoch, batch.base_sequence)
+    start = chunk.start if batch.start < 0 else batch.start
+    limit_bytes = HEADER_BYTES + chunk.size_bytes
+    order = None if batch.start < 0 else chunk.order
+    end, level = start + batch.count, chunk.options.level
+    encoded, count = table.encode(start, end, header, limit_bytes, level, order, chunk.desk.used_buffer())
+    assert count == batch.count, "a piece of a table was measured too small"
+    return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
+
+
+def _encode_columns(batch: Batch) -> bytearray:
+    chunk: Chunk = batch.chunk
+    times = chunk.timestamps
+    producer_id, epoch = batch.identity or NOBODY
+    headers = picked(chunk.headers, batch.rows)
+    if batch.ids is not None:
+        headers = with_ids([None] * batch.count if headers is None else headers, batch.ids)
+    return encode_batch(
+        picked(chunk.values, batch.rows),
+        keys=picked(chunk.keys, batch.rows),
+        headers=headers,
+        timestamps=times if isinstance(times, int) else picked(times, batch.rows),
+        compression=chunk.options.compression,
+        level=chunk.options.level,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=batch.base_sequence,
+        made_ids=batch.base_sequence >= 0,
+        used=chunk.desk.used_buffer(),
+    )
+
+
+def encoded_parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[bytearray]:
+    """The bytes of its parts: each has the messages at some of its positions."""
+    records = decode_batch(batch.encoded)
+    return [_encode_records(batch.chunk, [records[at] for at in share]) for share in positions]
+
+
+def parts(
+    batch: Batch,
+    positions: Sequence[Sequence[int]],
+    encoded: Sequence[bytearray],
+    partitions: Sequence[int] | None = None,
+) -> list[Batch]:
+    """Batches in the place of one, with the bytes that `encoded_parts` made of all its messages.
+
+    The batch has ids, or no number any more: a message whose id is asked for meanwhile gets one of its own, and its
+    part goes under that. `partitions` has where each goes, if not where the batch went.
+    """
+    assert batch.base_sequence < 0, "a number that somebody may be told of is not taken apart"
+    rows = batch.places()
+    made: list[Batch] = []
+    for at_part, share in enumerate(positions):
+        partition = batch.partition if partitions is None else partitions[at_part]
+        part = Batch(batch.chunk, partition, [rows[at] for at in share], 0)
+        part.held_bytes = batch.held_bytes * part.count // batch.count
+        part.is_claimed = batch.ids is not None
+        part.ids = None if batch.ids is None else [batch.ids[at] for at in share]
+        part.encoded = encoded[at_part]
+        made.append(part)
+    made[-1].held_bytes += batch.held_bytes - sum(part.held_bytes for part in made)
+    with batch.chunk.desk.lock:
+        for part in made:
+            batch.chunk.assign(part)
+    batch.chunk.unsettled += len(made) - 1
+    return made
+
+
+def _encode_records(chunk: Chunk, records: Sequence[Record], ids: Sequence[bytes] | None = None) -> bytearray:
+    """Records anew, as a batch without a number; with these ids if there are some."""
+    headers = [record.headers for record in records]
+    return encode_batch(
+        [record.value for record in records],
+        keys=[record.key for record in records],
+        headers=headers if ids is None else with_ids(headers, ids),
+        timestamps=[record.timestamp for record in records],
+        compression=chunk.options.compression,
+        level=chunk.options.level,
+    )
+
+
+def with_ids(headers: Sequence[Any], ids: Sequence[bytes]) -> list[list[RecordHeader]]:
+    """Each row's headers, if it has any, and its id behind them."""
+    return [[*(pairs or ()), (ID_HEADER, own)] for pairs, own in zip(headers, ids, strict=True)]

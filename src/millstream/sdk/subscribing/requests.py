@@ -1,0 +1,84 @@
+"""The requests of subscribers, with answers as plain values."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
+from millstream.sdk.answers import refusal
+from millstream.sdk.core import Api, Request
+from millstream.sdk.subscribing.options import Window
+from millstream.wire.messages import read_response, write_request
+from millstream.wire.subscribe import Delivered, parse_delivery
+
+SUBSCRIBE = Api(1020, "Subscribe", 0, 0)
+COMMIT = Api(1021, "SubscriptionCommit", 0, 0)
+UNSUBSCRIBE = Api(1022, "Unsubscribe", 0, 0)
+
+
+def subscribe(
+    places: Mapping[TopicPartition, int],
+    window: Window,
+    group_id: str | None,
+    otherwise: int,
+    topic_ids: Mapping[str, UUID] | None = None,
+) -> Request[Delivered]:
+    """Stands. An error of the whole is in its value, as it is in whatever follows the answer.
+
+    With the ids of the topics: of these, and of no others that have their names by now.
+    """
+    ids = topic_ids or {}
+    fields = {
+        "group_id": group_id,
+        "window_messages": window.messages,
+        "window_bytes": window.size_bytes,
+        "share_percent": window.share_percent,
+        "otherwise": otherwise,
+        "topics": [topic | {"topic_id": ids.get(topic["name"], NO_TOPIC_ID)} for topic in _by_topic(places)],
+    }
+
+    def decode(_version: int, frame: memoryview, start: int) -> Delivered:
+        return parse_delivery(frame, start)
+
+    return Request(SUBSCRIBE, lambda version: [write_request(SUBSCRIBE.name, version, fields)], decode, stands=True)
+
+
+def commit(
+    subscription_id: int, offsets: Mapping[TopicPartition, int], metadata: str = ""
+) -> Request[dict[TopicPartition, MillstreamError]]:
+    """The refusals, partition by partition; what is not among them is committed."""
+    fields = {"subscription_id": subscription_id, "member_id": "", "topics": _by_topic(offsets, metadata=metadata)}
+
+    def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, MillstreamError] | MillstreamError:
+        answer = read_response(COMMIT.name, version, frame, start)
+        if answer["error_code"]:
+            return refusal(answer["error_code"], "the subscription", answer["error_message"])
+        refused = {}
+        for topic in answer["topics"]:
+            for row in topic["partitions"]:
+                where = TopicPartition(topic["name"], row["partition"])
+                if row["error_code"] != ErrorCode.NONE.number:
+                    refused[where] = refusal(row["error_code"], f"committing {where}")
+        return refused
+
+    return Request(COMMIT, lambda version: [write_request(COMMIT.name, version, fields)], decode)
+
+
+def unsubscribe(subscription_id: int) -> Request[None]:
+    """Nothing of the subscription comes behind the answer."""
+
+    def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
+        answer = read_response(UNSUBSCRIBE.name, version, frame, start)
+        number = answer["error_code"]
+        return refusal(number, "the subscription", answer["error_message"]) if number else None
+
+    fields = {"subscription_id": subscription_id}
+    return Request(UNSUBSCRIBE, lambda version: [write_request(UNSUBSCRIBE.name, version, fields)], decode)
+
+
+def _by_topic(places: Mapping[TopicPartition, int], **more: Any) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in places.items():
+        topics.setdefault(topic, []).append({"partition": partition, "offset": offset, **more})
+    return [{"name": topic, "partitions": rows} for topic, rows in topics.items()]

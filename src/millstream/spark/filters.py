@@ -1,0 +1,95 @@
+"""Filters that Spark would check row by row, as limits of what is read at all.
+
+Conditions on topic, partition and offset are kept exactly, so Spark need not check them again. Of times, only a lower
+limit can be used, since times need not rise with offsets: what lies before the first message of that time is left out,
+and Spark checks the rest.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from millstream.model.names import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_EXACT = ("topic", "partition", "offset")
+Check = Callable[[Any], bool]
+
+
+@dataclass
+class Limits:
+    """What of the partitions is wanted; everything, to begin with."""
+
+    checks: dict[str, list[Check]] = field(default_factory=lambda: {"topic": [], "partition": []})
+    first_offset: int = 0
+    end_offset: int = 2**63 - 1
+    first_time_ms: int | None = None
+
+    def wants(self, where: TopicPartition) -> bool:
+        checks = ((where.topic, self.checks["topic"]), (where.partition, self.checks["partition"]))
+        return all(check(value) for value, each in checks for check in each)
+
+    def clip(self, start: int, end: int) -> tuple[int, int]:
+        start = max(start, self.first_offset)
+        return start, max(start, min(end, self.end_offset))
+
+
+def push(filters: "Sequence[Filter]", limits: Limits) -> "list[Filter]":
+    """Take into `limits` what can be taken; those that Spark still has to check."""
+    return [each for each in filters if not _take(each, limits)]
+
+
+def _take(each: "Filter", limits: Limits) -> bool:
+    """Whether the filter is kept without Spark."""
+    kind = type(each).__name__
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    name = attribute[0] if len(attribute) == 1 else ""
+    if kind == "IsNotNull":
+        return name in (*_EXACT, "timestamp")
+    value = getattr(each, "value", None)
+    if name in ("topic", "partition"):
+        return _take_check(limits.checks[name], kind, value)
+    if name == "offset" and type(value) is int:
+        return _take_offset(limits, kind, value)
+    if name == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
+        _take_time(limits, kind, value)
+    return False
+
+
+def _take_check(checks: list[Check], kind: str, value: Any) -> bool:
+    known: Mapping[str, Check] = {
+        "EqualTo": lambda found: bool(found == value),
+        "EqualNullSafe": lambda found: bool(found == value),
+        "In": lambda found: found in value,
+        "GreaterThan": lambda found: bool(found > value),
+        "GreaterThanOrEqual": lambda found: bool(found >= value),
+        "LessThan": lambda found: bool(found < value),
+        "LessThanOrEqual": lambda found: bool(found <= value),
+    }
+    if kind not in known or value is None:
+        return False
+    checks.append(known[kind])
+    return True
+
+
+def _take_offset(limits: Limits, kind: str, value: int) -> bool:
+    if kind in ("EqualTo", "EqualNullSafe"):
+        first, end = value, value + 1
+    elif kind in ("GreaterThan", "GreaterThanOrEqual"):
+        first, end = value + (kind == "GreaterThan"), limits.end_offset
+    elif kind in ("LessThan", "LessThanOrEqual"):
+        first, end = limits.first_offset, value + (kind == "LessThanOrEqual")
+    else:
+        return False
+    limits.first_offset = max(limits.first_offset, first)
+    limits.end_offset = min(limits.end_offset, end)
+    return True
+
+
+def _take_time(limits: Limits, kind: str, value: datetime) -> None:
+    if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
+        first_ms = max(0, int(value.timestamp() * 1000))
+        limits.first_time_ms = max(limits.first_time_ms or 0, first_ms)

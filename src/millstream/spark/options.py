@@ -1,0 +1,308 @@
+"""Every option of the format "millstream", in one table: parsed and checked on the driver, before anything is read.
+
+What is wrong is INVALID_SETTING, and names the option. Spark does not mind how an option's name is capitalised.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import check_topic_name
+from millstream.records.compression import Compression
+from millstream.sdk.address import parse_bootstrap
+from millstream.spark.places import Place, Places, offset_places, time_places
+from millstream.spark.values.options import (
+    AvroFraming,
+    BadValues,
+    ValueFormat,
+    ValueOptions,
+    ValueShape,
+    value_options,
+)
+
+
+class DataLoss(StrEnum):
+    """What to do where messages that are to be read are gone, by age or because their topic was made anew."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    """Read what is still there."""
+    SKIP = "skip"
+    """Leave out what lies between, whole, and go on with what comes."""
+
+
+class RowOrder(StrEnum):
+    """In which order a task writes its rows."""
+
+    GIVEN = "given"
+    SORTED = "sorted"
+    """By what is in them, so that it is the same when a task is repeated."""
+
+
+class Option(NamedTuple):
+    name: str
+    parse: Callable[[str], Any]
+    default: Any = None
+
+
+def _text(given: str) -> str:
+    if not given.strip():
+        raise ValueError("it is empty")
+    return given.strip()
+
+
+def _bootstrap(given: str) -> str:
+    parse_bootstrap(given)
+    return given
+
+
+def _path(given: str) -> str:
+    text = _text(given)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _topics(given: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    for name in names:
+        check_topic_name(name)
+    return names
+
+
+def _pattern(given: str) -> str:
+    try:
+        re.compile(given)
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from None
+    return _text(given)
+
+
+def _partitions(given: str) -> dict[str, tuple[int, ...]]:
+    form = ValueError('expected JSON like {"orders": [0, 1]}')
+    try:
+        read = json.loads(given)
+    except ValueError:
+        raise form from None
+    if not isinstance(read, dict) or not read:
+        raise form
+    for topic, numbers in read.items():
+        check_topic_name(topic)
+        if not isinstance(numbers, list) or not numbers or not all(type(each) is int and each >= 0 for each in numbers):
+            raise form
+    return {topic: tuple(sorted(set(numbers))) for topic, numbers in read.items()}
+
+
+def _count(given: str) -> int:
+    if not given.strip().isdecimal() or not int(given):
+        raise ValueError("expected a whole number from 1 on")
+    return int(given)
+
+
+def _flag(given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return given.lower() == "true"
+
+
+def _compression(given: str) -> str:
+    name = given.strip().lower()
+    Compression.named(name)
+    return name
+
+
+def _one_of(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
+    def parse(given: str) -> StrEnum:
+        try:
+            return choices(given.lower())
+        except ValueError:
+            raise ValueError(f"expected one of {', '.join(choices)}") from None
+
+    return parse
+
+
+TABLE = (
+    Option("bootstrap", _bootstrap),
+    Option("topic", _topics),
+    Option("topicPattern", _pattern),
+    Option("partitions", _partitions),
+    Option("startingOffsets", offset_places),
+    Option("startingTimestamp", time_places),
+    Option("endingOffsets", offset_places),
+    Option("endingTimestamp", time_places),
+    Option("minPartitions", _count, 1),
+    Option("maxRowsPerTrigger", _count),
+    Option("maxBytesPerTrigger", _count),
+    Option("dataLoss", _one_of(DataLoss), DataLoss.FAIL),
+    Option("includeHeaders", _flag, False),
+    Option("valueFormat", _one_of(ValueFormat), ValueFormat.BINARY),
+    Option("valueSchema", _text),
+    Option("valueShape", _one_of(ValueShape), ValueShape.COLUMNS),
+    Option("badValues", _one_of(BadValues), BadValues.FAIL),
+    Option("avroFraming", _one_of(AvroFraming), AvroFraming.PLAIN),
+    Option("group", _text),
+    Option("archive", _path),
+    Option("txnId", _text),
+    Option("compression", _compression, "none"),
+    Option("rowOrder", _one_of(RowOrder)),
+)
+
+_SINKS = frozenset({"bootstrap", "topic", "txnId", "compression", "rowOrder"})
+
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+"""Spark hands these on to sources and sinks, which have no use for them."""
+
+_ROWS = {row.name.lower(): row for row in TABLE}
+
+_KAFKAS = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "assign": "partitions",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "failondataloss": "dataLoss",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "kafka.group.id": "group",
+}
+"""What options of Spark's Kafka connector are called here."""
+
+
+def default_bootstrap() -> str:
+    """Which brokers to ask where no option says so."""
+    return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+
+
+def parse_options(given: Mapping[str, str]) -> dict[str, Any]:
+    """All options of the table by name, with their defaults."""
+    chosen: dict[str, Any] = {row.name: row.default for row in TABLE}
+    for name, text in given.items():
+        if name.lower() in SPARKS_OWN:
+            continue
+        row = _ROWS.get(name.lower())
+        if row is None:
+            raise _unknown(name)
+        try:
+            chosen[row.name] = row.parse(text)
+        except ValueError as error:
+            raise invalid(row.name, text, str(error)) from None
+        except MillstreamError as error:
+            raise invalid(row.name, text, error.detail) from None
+    return chosen
+
+
+def _unknown(name: str) -> MillstreamError:
+    if name.lower() == "path":
+        text = "the format millstream has no path; say what to read or write with the option topic"
+    elif name.lower() in _KAFKAS:
+        text = f"there is no option {name}; it is called {_KAFKAS[name.lower()]} here"
+    else:
+        text = f"there is no option {name}; there are {', '.join(row.name for row in TABLE)}"
+    return MillstreamError(ErrorCode.INVALID_SETTING, text)
+
+
+def invalid(name: str, given: object, why: str) -> MillstreamError:
+    """An option that cannot be."""
+    return MillstreamError(ErrorCode.INVALID_SETTING, f"option {name}={given!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What is read, as it was said."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: Mapping[str, tuple[int, ...]] | None
+    starting: Places
+    ending: Places | None
+    min_tasks: int
+    max_rows: int | None
+    max_bytes: int | None
+    data_loss: DataLoss
+    values: ValueOptions
+    group: str | None
+    archive: str | None = None
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic of this name is read, if there is one."""
+        return topic in self.topics if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
+
+
+def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptions:
+    """The options of a source; what is missing, contradicts itself or is for the other kind of reading is refused."""
+    ways = [name for name in ("topic", "topicPattern", "partitions") if chosen[name] is not None]
+    if len(ways) != 1:
+        said = f"not {' and '.join(ways)} together" if ways else "none of them was given"
+        text = f"say what to read by one of the options topic, topicPattern and partitions; {said}"
+        raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+    if not streaming:
+        for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "group"):
+            if chosen[name] is not None:
+                raise _only_streams(name)
+    starting = _either(chosen, "startingOffsets", "startingTimestamp")
+    ending = _either(chosen, "endingOffsets", "endingTimestamp")
+    latest = Places(Place.latest())
+    return SourceOptions(
+        bootstrap=chosen["bootstrap"] or default_bootstrap(),
+        topics=chosen["topic"] or tuple(chosen["partitions"] or ()),
+        pattern=chosen["topicPattern"],
+        partitions=chosen["partitions"],
+        starting=starting or (latest if streaming else Places(Place.earliest())),
+        ending=ending or (None if streaming else latest),
+        min_tasks=chosen["minPartitions"],
+        max_rows=chosen["maxRowsPerTrigger"],
+        max_bytes=chosen["maxBytesPerTrigger"],
+        data_loss=chosen["dataLoss"],
+        values=value_options(chosen),
+        group=chosen["group"],
+        archive=chosen["archive"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What is written to, as it was said."""
+
+    bootstrap: str
+    topic: str | None
+    txn_id: str | None
+    compression: str
+    row_order: RowOrder | None
+
+
+def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
+    """The options of a sink; what is missing or for a source is refused."""
+    for row in TABLE:
+        if row.name not in _SINKS and chosen[row.name] != row.default:
+            text = f"the option {row.name} is for reading; for writing there are {', '.join(sorted(_SINKS))}"
+            raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+    topics = chosen["topic"]
+    if topics is not None and len(topics) > 1:
+        text = "rows are written to one topic; a column topic says for each row which"
+        raise invalid("topic", ",".join(topics), text)
+    if streaming and chosen["txnId"] is not None:
+        text = "it is for tables (df.write); a stream is known by its checkpoint"
+        raise invalid("txnId", chosen["txnId"], text)
+    return SinkOptions(
+        bootstrap=chosen["bootstrap"] or default_bootstrap(),
+        topic=None if topics is None else topics[0],
+        txn_id=chosen["txnId"],
+        compression=chosen["compression"],
+        row_order=chosen["rowOrder"],
+    )
+
+
+def _either(chosen: Mapping[str, Any], first: str, second: str) -> Places | None:
+    if chosen[first] is not None and chosen[second] is not None:
+        raise MillstreamError(ErrorCode.INVALID_SETTING, f"the options {first} and {second} exclude each other")
+    found: Places | None = chosen[first] or chosen[second]
+    return found
+
+
+def _only_streams(name: str) -> MillstreamError:
+    return MillstreamError(ErrorCode.INVALID_SETTING, f"the option {name} is for streams (spark.readStream) only")

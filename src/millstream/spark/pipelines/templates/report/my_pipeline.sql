@@ -1,0 +1,17 @@
+-- A report on what is in a topic now, as tables on the screen and as messages of another topic.
+-- Run it with `millstream pipeline run my_pipeline.sql`.
+
+CREATE TEMPORARY VIEW messages USING millstream
+OPTIONS (topic 'orders', valueFormat 'string');
+
+SELECT partition, count(*) AS messages, min(timestamp) AS first, max(timestamp) AS last
+FROM messages GROUP BY partition ORDER BY partition;
+
+SELECT CAST(key AS STRING) AS key, count(*) AS messages, max(length(value)) AS longest
+FROM messages GROUP BY key ORDER BY messages DESC, key LIMIT 10;
+
+-- What is written has columns that are named here: value, and if wanted key, headers, partition, timestamp.
+CREATE TEMPORARY VIEW report (key BINARY, value STRING) USING millstream
+OPTIONS (topic 'my_pipeline');
+
+INSERT INTO report SELECT key, CAST(count(*) AS STRING) FROM messages GROUP BY key;

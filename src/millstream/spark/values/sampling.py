@@ -1,0 +1,28 @@
+"""What is looked at to find out what values are: the newest messages, and not many of them."""
+
+from millstream.sdk.sync.client import Client
+from millstream.spark.options import SourceOptions
+from millstream.spark.survey import Survey
+
+MESSAGES_MAX = 1000
+BYTES_MAX = 8 * 1024 * 1024
+
+
+def sample(client: Client, options: SourceOptions) -> list[bytes]:
+    """Values of all partitions, as many of each, until there are enough; those of a partition in their order."""
+    survey = Survey(client, options)
+    places = survey.find().places
+    extents = survey.extents(places)
+    each = max(1, MESSAGES_MAX // max(1, len(places)))
+    found: list[bytes] = []
+    left_bytes = BYTES_MAX
+    for where, extent in extents.items():
+        if left_bytes <= 0 or len(found) >= MESSAGES_MAX:
+            break
+        if extent.next > extent.first:
+            start = max(extent.first, extent.next - each)
+            portion = client.read(where.topic, where.partition, start, max_messages=each, max_bytes=left_bytes)
+            values = [message.value for message in portion.messages if message.value is not None]
+            found += values
+            left_bytes -= sum(map(len, values))
+    return found

@@ -1,0 +1,118 @@
+"""Which columns values have, as far as it is known on the driver, and what decodes them on the executors."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.values.arrow_values import ArrowDecoder, infer_arrow
+from millstream.spark.values.avro_values import AvroDecoder, AvroSchema
+from millstream.spark.values.decoding import Decoder
+from millstream.spark.values.json_values import JsonDecoder, infer_json
+from millstream.spark.values.options import BadValues, ValueFormat, ValueOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField, StructType
+
+Sample = Callable[[], Sequence[bytes]]
+
+_JSON_TYPES = frozenset(
+    {
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "string",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    }
+)
+
+
+def fields_of(values: ValueOptions, sample: Sample) -> "StructType":
+    """The columns of values whose schema is not said, or is Avro's. INVALID_SETTING where they cannot be known."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found = AvroSchema(values.schema or "").type if values.format is ValueFormat.AVRO else _inferred(values, sample())
+    try:
+        return from_arrow_schema(pa.schema(list(found))).toNullable()
+    except PySparkException as error:
+        raise MillstreamError(
+            ErrorCode.INVALID_SETTING, f"values have a column of no type of Spark's: {error}"
+        ) from None
+
+
+def _inferred(values: ValueOptions, found: Sequence[bytes]) -> pa.StructType:
+    advice = "say what they are with the option valueSchema"
+    if not found:
+        text = f"there are no messages from which the columns of values could be known; {advice}"
+        raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+    try:
+        if values.format is ValueFormat.ARROW:
+            return infer_arrow(found)
+        return infer_json(found, is_strict=values.bad is BadValues.FAIL)
+    except ValueError as error:
+        text = f"the columns of values are not known from the newest messages: {error}; {advice}"
+        raise MillstreamError(ErrorCode.INVALID_SETTING, text) from None
+
+
+def check_fields(fields: "StructType", values: ValueOptions) -> None:
+    """INVALID_SETTING, naming the column, for columns that values of this format do not have."""
+    for field in fields.fields:
+        if not may_be_null(field):
+            text = f"the column {field.name}, or a part of it, is NOT NULL, but it is null where a value lacks it"
+            raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+        if values.format is ValueFormat.JSON:
+            _check_json(field.name, field.dataType)
+    if values.format is ValueFormat.AVRO:
+        _check_avro(fields, fields_of(values, list))
+
+
+def may_be_null(field: "StructField") -> bool:
+    """Whether it, and all that is in it, may be null. Where a type says otherwise Spark does not look, and would show
+    whatever lies there."""
+    from pyspark.sql.types import StructType
+
+    alone = StructType([field])
+    return alone.toNullable() == alone
+
+
+def _check_json(name: str, kind: "DataType") -> None:
+    from pyspark.sql.types import ArrayType, DecimalType, StructType
+
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _check_json(f"{name}.{field.name}", field.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_json(f"{name}[]", kind.elementType)
+    elif not isinstance(kind, DecimalType) and kind.simpleString() not in _JSON_TYPES:
+        text = (
+            f"{name} is of type {kind.simpleString()}, which is not read from JSON; there are "
+            f"{', '.join(sorted(_JSON_TYPES))}, decimal, array and struct of them"
+        )
+        raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+
+
+def _check_avro(fields: "StructType", whole: "StructType") -> None:
+    known = {field.name: field.dataType for field in whole.fields}
+    for field in fields.fields:
+        found = known.get(field.name)
+        if found != field.dataType:
+            has = whole.simpleString() if found is None else f"it is {found.simpleString()} there"
+            text = f"{field.name} of type {field.dataType.simpleString()} is not in the schema of the values: {has}"
+            raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+
+
+def decoder_of(values: ValueOptions, wanted: pa.StructType) -> Decoder:
+    """For these fields of values."""
+    if values.format is ValueFormat.JSON:
+        return JsonDecoder(wanted)
+    if values.format is ValueFormat.ARROW:
+        return ArrowDecoder(wanted)
+    return AvroDecoder(AvroSchema(values.schema or ""), wanted, values.framing)

@@ -1,0 +1,210 @@
+"""A real broker process for tests: the command people run, on free ports, ended whatever happens.
+
+with RealBroker(tmp_path / "data") as broker:
+    ...                 # broker.bootstrap is where clients connect
+    broker.kill()       # as kill -9 does
+    broker.start()      # the same ports, the same data
+"""
+
+import atexit
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+_READY = re.compile(rb"is ready on (?P<host>\S+):(?P<port>\d+) ")
+_OPERATOR = re.compile(rb"http://\S+:(?P<port>\d+)/metrics")
+_GATEWAY = re.compile(rb"gateway is ready: web API on http://\S+:(?P<http>\d+)(?:, gRPC on \S+:(?P<grpc>\d+))?\n")
+_LAST_LINE = re.compile(rb"Ctrl-C stops it\.\n")
+
+
+class BrokerFailedError(RuntimeError):
+    """The process did not do what was asked of it; the text has what it said."""
+
+
+class RealBroker:
+    """`millstream serve` as a child process. The first start chooses free ports, which later ones use again."""
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        flush: str = "always",
+        extra_args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        *,
+        gateway: bool = False,
+    ) -> None:
+        """With `gateway`, it also starts one, whose ports are `http_port` and `grpc_port`."""
+        self.data_dir = Path(data_dir)
+        self.flush = flush
+        self.extra_args = tuple(extra_args)
+        self.port = 0
+        self.operator_port = 0
+        self.http_port = 0
+        self.grpc_port = 0
+        self._has_gateway = gateway
+        self._said = b""
+        self._env = dict(env or {})
+        self._log_path = self.data_dir.with_name(self.data_dir.name + ".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        """What the process has written, over all its starts."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> Self:
+        """Start, and come back when clients may connect; BrokerFailedError, with the log, when that does not happen."""
+        self.launch()
+        self.wait_ready(timeout_s)
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting, for tests that end the process before it is ready."""
+        if self.is_running:
+            raise BrokerFailedError("the broker is running already")
+        self._release()
+        self._said = b""
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment()
+            )
+        atexit.register(self.close)
+
+    def command(self) -> list[str]:
+        """The command line."""
+        ports = ["--kafka-port", str(self.port), "--operator-port", str(self.operator_port)]
+        gateway = (str(self.http_port), str(self.grpc_port)) if self._has_gateway else ("off", "off")
+        ports += ["--http-port", gateway[0], "--grpc-port", gateway[1]]
+        fixed = ["serve", "--data", str(self.data_dir), "--flush", self.flush, *ports]
+        return [sys.executable, "-m", "millstream.cli", *fixed, *self.extra_args]
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Come back when the process has said that it is ready, and so has its gateway."""
+        end_s = time.monotonic() + timeout_s
+        said = self._hear(_LAST_LINE, end_s)
+        ready, operator = _READY.search(said), _OPERATOR.search(said)
+        if ready is None:
+            self.close()
+            raise BrokerFailedError(f"the ready line is not as expected:\n{said.decode()}")
+        self.port = int(ready["port"])
+        self.operator_port = int(operator["port"]) if operator else self.operator_port
+        if self._has_gateway:
+            self.wait_gateway(end_s - time.monotonic())
+
+    def wait_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Come back when a gateway has said that it is ready, which it does after every start of its own."""
+        gateway = _GATEWAY.search(self._hear(_GATEWAY, time.monotonic() + timeout_s))
+        assert gateway is not None
+        self.http_port, self.grpc_port = int(gateway["http"]), int(gateway["grpc"] or 0)
+
+    def _hear(self, awaited: "re.Pattern[bytes]", end_s: float) -> bytes:
+        """What it says up to the awaited; what comes behind that is left for the next."""
+        while (found := awaited.search(self._said)) is None:
+            piece = self._read_output(end_s - time.monotonic())
+            if not piece:
+                self.close()
+                raise BrokerFailedError(f"the broker did not get ready:\n{self._said.decode()}{self.log_text()}")
+            self._said += piece
+        said, self._said = self._said[: found.end()], self._said[found.end() :]
+        with open(self._log_path, "ab") as log:
+            log.write(said)
+        return said
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """End it as an operator does (SIGTERM); its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait_ended(timeout_s)
+
+    def kill(self) -> None:
+        """End it without a warning (SIGKILL)."""
+        self.signal(signal.SIGKILL)
+        self.wait_ended()
+
+    def restart(self) -> Self:
+        """Stop it if it runs, and start it on the same ports and data."""
+        if self.is_running:
+            self.stop()
+        return self.start()
+
+    def signal(self, number: int) -> None:
+        self._running().send_signal(number)
+
+    def wait_ended(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """The exit code of a process that is ending; negative is the signal that ended it."""
+        process = self._process
+        if process is None:
+            raise BrokerFailedError("the broker was not started")
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.close()
+            raise BrokerFailedError(f"the broker did not end within {timeout_s:g} s:\n{self.log_text()}") from None
+        self._release()
+        return code
+
+    def close(self) -> None:
+        """Make sure that no process is left."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._release()
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._process.poll() is not None:
+            raise BrokerFailedError(f"the broker is not running:\n{self.log_text()}")
+        return self._process
+
+    def _release(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+        atexit.unregister(self.close)
+
+    def _read_output(self, timeout_s: float) -> bytes:
+        """Some of what it says on standard output; nothing when it ended or said nothing in time."""
+        output = self._running_output()
+        poll = select.poll()
+        poll.register(output, select.POLLIN | select.POLLHUP)
+        return os.read(output, 65536) if poll.poll(max(0.0, timeout_s) * 1000) else b""
+
+    def _running_output(self) -> int:
+        if self._process is None or self._process.stdout is None:
+            raise BrokerFailedError("the broker was not started")
+        return self._process.stdout.fileno()
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, without settings that would be meant for another broker."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+        return inherited | self._env

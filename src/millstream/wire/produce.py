@@ -1,0 +1,263 @@
+"""Produce, written by hand: it carries the records, which are never copied here.
+
+Versions 3 to 13: tags and compact lengths from 9, topic ids instead of names from 13; the answer has the log's start
+from 5 and says what was wrong from 8.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct, error
+from typing import NamedTuple
+
+from millstream.wire.framing import Buffer
+from millstream.wire.messages import ANSWER_ELEMENTS_MAX
+from millstream.wire.sink import put_count, put_string, unsigned_varint
+from millstream.wire.source import INT32, Source, as_uuid
+from millstream.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
+
+_FLEXIBLE_FROM = 9
+_TOPIC_IDS_FROM = 13
+_LOG_START_FROM = 5
+_MESSAGES_FROM = 8
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_RESULT = Struct(">ihqq")
+_RESULT_WITH_START = Struct(">ihqqq")
+
+# How a request begins that has no transaction and one topic: transactional id, acks, timeout, topics, length of a name;
+# and what comes before its records if it has one partition: partitions, number, length.
+_ONE_TOPIC = Struct(">hhiih")
+_ONE_PARTITION = Struct(">iii")
+_ONE_TOPIC_COMPACT = Struct(">BhiBB")
+_ONE_TOPIC_BY_ID = Struct(">BhiB16s")
+_ONE_PARTITION_COMPACT = Struct(">BiB")
+_NO_TAGS = b"\0\0\0"
+_TOPICS_KEPT = 4096
+
+
+PartitionRecords = tuple[int, memoryview | None]
+"""A partition, and what is to be appended to it: a piece of the frame."""
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[TopicRef, list[PartitionRecords]]]
+
+
+class ProduceResult(NamedTuple):
+    """What became of one partition's records."""
+
+    partition: int
+    error: int = 0
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    known: Sequence[tuple[int, int]] = ()
+    """Only in answers of Puts: places in the batch of those whose ids are known, and the offsets they have."""
+
+
+def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
+    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    try:
+        plain = (_parse_plain_compact if version >= _FLEXIBLE_FROM else _parse_plain)(version, frame, position)
+    except (error, IndexError, UnicodeDecodeError):
+        plain = None
+    return plain or _parse_any(version, frame, position)
+
+
+def _parse_plain(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
+    """What nearly every request is: one batch, without a transaction. None when it is something else."""
+    transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(frame, position)
+    start = position + _ONE_TOPIC.size
+    end = start + size
+    partitions, number, records = _ONE_PARTITION.unpack_from(frame, end)
+    first = end + _ONE_PARTITION.size
+    if transactional_size != -1 or topics != 1 or partitions != 1 or size < 0 or first + records != len(frame):
+        return None
+    topic = str(frame[start:end], "utf-8")
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [(number, frame[first:])])])
+
+
+def _parse_plain_compact(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
+    topic: TopicRef
+    if version >= _TOPIC_IDS_FROM:
+        transactional_size, acks, timeout_ms, topics, data = _ONE_TOPIC_BY_ID.unpack_from(frame, position)
+        end = position + _ONE_TOPIC_BY_ID.size
+        topic = as_uuid(data)
+    else:
+        transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC_COMPACT.unpack_from(frame, position)
+        start = position + _ONE_TOPIC_COMPACT.size
+        end = start + size - 1
+        if not 0 < size < 128:
+            return None
+        topic = str(frame[start:end], "utf-8")
+    partitions, number, records = _ONE_PARTITION_COMPACT.unpack_from(frame, end)
+    first = end + _ONE_PARTITION_COMPACT.size
+    if records >= 0x80:
+        high = frame[first]
+        records += (high - 1) << 7
+        first += 1
+        if high >= 0x80:
+            higher = frame[first]
+            records += (higher - 1) << 14
+            first += 1
+            if higher >= 0x80:
+                return None
+    last = first + records - 1
+    if transactional_size or topics != 2 or partitions != 2 or not records or frame[last:] != _NO_TAGS:
+        return None
+    return ProduceRequest(None, acks, timeout_ms, [(topic, [(number, frame[first:last])])])
+
+
+def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest:
+    source = Source(frame, position, NAMED_MAX)
+    flexible = version >= _FLEXIBLE_FROM
+    transactional_id = source.string(flexible)
+    acks = source.int16()
+    timeout_ms = source.int32()
+    topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
+    for _ in range(source.count(flexible, 2)):
+        topic = read_topic(source, version >= _TOPIC_IDS_FROM, flexible)
+        topics.append((topic, _parse_partitions(source, flexible)))
+        if flexible:
+            source.skip_tags()
+    if flexible:
+        source.skip_tags()
+    source.finish()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
+    partitions: list[PartitionRecords] = []
+    for _ in range(source.count(flexible, 5)):
+        partitions.append((source.int32(), source.data(flexible)))
+        if flexible:
+            source.skip_tags()
+    return partitions
+
+
+def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
+    """The answer's body."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        (result,) = topics[0][1]
+        if result.message is None and not result.record_errors:
+            before, layout, fields, after = _around_one_success(version, topics[0][0])
+            return before + layout.pack(*result[:fields]) + after
+    return _write_any(version, topics)
+
+
+@lru_cache(_TOPICS_KEPT)
+def _around_one_success(version: int, topic: TopicRef) -> tuple[bytes, Struct, int, bytes]:
+    """What stands before the one result of an answer, the result's layout and fields, and what stands behind it."""
+    layout, fields = (_RESULT_WITH_START, 5) if version >= _LOG_START_FROM else (_RESULT, 4)
+    result = ProduceResult(0)
+    before, _, after = _write_any(version, [(topic, [result])]).rpartition(layout.pack(*result[:fields]))
+    return before, layout, fields, after
+
+
+def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
+    flexible = version >= _FLEXIBLE_FROM
+    out = bytearray()
+    put_count(out, len(topics), flexible)
+    for topic, results in topics:
+        put_topic(out, topic, flexible)
+        put_count(out, len(results), flexible)
+        for result in results:
+            _put_result(out, version, result, flexible)
+        if flexible:
+            out.append(0)
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"  # never throttled; no tags
+    return bytes(out)
+
+
+def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: bool) -> None:
+    if version >= _LOG_START_FROM:
+        out += _RESULT_WITH_START.pack(*result[:5])
+    else:
+        out += _RESULT.pack(*result[:4])
+    if flexible and not result.record_errors and result.message is None:
+        out += b"\x01\0\0"  # What a success says, which is nearly all that is ever said.
+    elif version >= _MESSAGES_FROM:
+        put_count(out, len(result.record_errors), flexible)
+        for index, message in result.record_errors:
+            out += INT32.pack(index)
+            put_string(out, message, flexible)
+            if flexible:
+                out.append(0)
+        put_string(out, result.message, flexible)
+        if flexible:
+            out.append(0)
+
+
+def write_produce_request(
+    version: int,
+    topics: Sequence[tuple[TopicRef, Sequence[tuple[int, Buffer]]]],
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> list[Buffer]:
+    """The request's body as pieces to be sent one after the other; the records are not copied."""
+    flexible = version >= _FLEXIBLE_FROM
+    pieces: list[Buffer] = []
+    out = bytearray()
+    put_string(out, transactional_id, flexible)
+    out += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        put_topic(out, topic, flexible)
+        put_count(out, len(partitions), flexible)
+        for partition, records in partitions:
+            out += INT32.pack(partition)
+            out += unsigned_varint(len(records) + 1) if flexible else INT32.pack(len(records))
+            pieces += (out, records)
+            out = bytearray()
+            if flexible:
+                out.append(0)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        pieces.append(out)
+    return pieces
+
+
+def parse_produce_response(
+    version: int, frame: memoryview, position: int
+) -> list[tuple[TopicRef, list[ProduceResult]]]:
+    """The answer whose body begins at `position`."""
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    flexible = version >= _FLEXIBLE_FROM
+    topics = []
+    for _ in range(source.count(flexible, 2)):
+        topic = read_topic(source, version >= _TOPIC_IDS_FROM, flexible)
+        results = [_parse_result(source, version, flexible) for _ in range(source.count(flexible, 22))]
+        topics.append((topic, results))
+        if flexible:
+            source.skip_tags()
+    source.int32()  # throttle time: this client is never throttled by a broker of ours
+    if flexible:
+        source.skip_tags()
+    source.finish()
+    return topics
+
+
+def _parse_result(source: Source, version: int, flexible: bool) -> ProduceResult:
+    partition, error, base_offset, append_time_ms = source.int32(), source.int16(), source.int64(), source.int64()
+    log_start_offset = source.int64() if version >= _LOG_START_FROM else -1
+    record_errors: list[tuple[int, str | None]] = []
+    message = None
+    if version >= _MESSAGES_FROM:
+        for _ in range(source.count(flexible, 5)):
+            record_errors.append((source.int32(), source.string(flexible)))
+            if flexible:
+                source.skip_tags()
+        message = source.string(flexible)
+        if flexible:
+            source.skip_tags()
+    return ProduceResult(partition, error, base_offset, append_time_ms, log_start_offset, message, record_errors)

@@ -1,0 +1,222 @@
+"""Puts, written by hand like Produce, and for the same reason: it carries the records, which are never copied here.
+
+Version 0 has compact lengths and tags from the beginning.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct, error
+from typing import NamedTuple
+
+from millstream.wire.framing import Buffer
+from millstream.wire.malformed import MalformedError
+from millstream.wire.messages import ANSWER_ELEMENTS_MAX
+from millstream.wire.produce import ProduceResult
+from millstream.wire.sink import put_count, put_data, put_string, unsigned_varint
+from millstream.wire.source import Source
+from millstream.wire.topic_ref import NAMED_MAX
+
+BY_HASH = -1
+"""In place of a partition: the hash decides."""
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_PLACE = Struct(">iq")
+_KNOWN = Struct(">iqB")
+_NUMBERS = Struct(">iqqq")
+
+# How a request begins that has one topic: acks, timeout, topics, length of the name; and what stands before the records
+# if it has one entry: entries, partition, hash.
+_ONE_TOPIC = Struct(">hiBB")
+_ONE_ENTRY = Struct(">Biq")
+_NO_IDS_AND_NO_TAGS = b"\0\0\0\0"
+_TOPICS_KEPT = 4096
+
+
+class PutsEntry(NamedTuple):
+    """One batch: a piece of the frame. `message_ids` has one for each record, or is None."""
+
+    partition: int
+    hash: int
+    records: memoryview | None
+    message_ids: list[bytes] | None = None
+
+
+class PutsRequest(NamedTuple):
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, list[PutsEntry]]]
+
+
+def parse_puts_request(frame: memoryview, position: int) -> PutsRequest:
+    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    try:
+        plain = _parse_plain(frame, position)
+    except (error, IndexError, UnicodeDecodeError):
+        plain = None
+    return plain or _parse_any(frame, position)
+
+
+def _parse_plain(frame: memoryview, position: int) -> PutsRequest | None:
+    """What nearly every request is: one batch, without message ids. None when it is something else."""
+    acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(frame, position)
+    start = position + _ONE_TOPIC.size
+    end = start + size - 1
+    if topics != 2 or not 0 < size < 128:
+        return None
+    entries, partition, hashed = _ONE_ENTRY.unpack_from(frame, end)
+    first = end + _ONE_ENTRY.size
+    records = shift = 0
+    while True:
+        byte = frame[first]
+        first += 1
+        records |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            return None
+    last = first + records - 1
+    if entries != 2 or not records or frame[last:] != _NO_IDS_AND_NO_TAGS:
+        return None
+    topic = str(frame[start:end], "utf-8")
+    return PutsRequest(acks, timeout_ms, [(topic, [PutsEntry(partition, hashed, frame[first:last])])])
+
+
+def _parse_any(frame: memoryview, position: int) -> PutsRequest:
+    source = Source(frame, position, NAMED_MAX)
+    acks = source.int16()
+    timeout_ms = source.int32()
+    topics = []
+    for _ in range(source.count(True, 3)):
+        name = source.string(True)
+        if name is None:
+            raise MalformedError("a topic's name may not be null")
+        topics.append((name, [_parse_entry(source) for _ in range(source.count(True, 15))]))
+        source.skip_tags()
+    source.skip_tags()
+    source.finish()
+    return PutsRequest(acks, timeout_ms, topics)
+
+
+def _parse_entry(source: Source) -> PutsEntry:
+    partition, hashed = source.int32(), source.int64()
+    records = source.data(True)
+    count = source.count(True, 1)
+    ids = None if count < 0 else [_parse_id(source) for _ in range(count)]
+    source.skip_tags()
+    return PutsEntry(partition, hashed, records, ids)
+
+
+def _parse_id(source: Source) -> bytes:
+    data = source.data(True)
+    if data is None:
+        raise MalformedError("a message id may not be null")
+    return bytes(data)
+
+
+def write_puts_request(
+    topics: Sequence[tuple[str, Sequence[tuple[int, int, Buffer, Sequence[bytes] | None]]]],
+    *,
+    acks: int,
+    timeout_ms: int,
+) -> list[Buffer]:
+    """The request's body as pieces to be sent one after the other; the records are not copied.
+
+    An entry is its partition, its hash, its records and the ids of its messages, if they have some.
+    """
+    pieces: list[Buffer] = []
+    out = bytearray(_ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
+    put_count(out, len(topics), True)
+    for topic, entries in topics:
+        put_string(out, topic, True)
+        put_count(out, len(entries), True)
+        for partition, hashed, records, ids in entries:
+            out += _PLACE.pack(partition, hashed)
+            out += unsigned_varint(len(records) + 1)
+            pieces += (out, records)
+            out = bytearray()
+            put_count(out, -1 if ids is None else len(ids), True)
+            for each in ids or ():
+                put_data(out, each, True)
+            out.append(0)
+        out.append(0)
+    out.append(0)
+    pieces.append(out)
+    return pieces
+
+
+def write_puts_response(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -> bytes:
+    """The answer's body."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        (result,) = topics[0][1]
+        if not result.error:
+            before, after = _around_one_success(topics[0][0])
+            partition, _, *numbers = result[:5]
+            return before + _NUMBERS.pack(partition, *numbers) + after
+    return _write_any(topics)
+
+
+@lru_cache(_TOPICS_KEPT)
+def _around_one_success(topic: str) -> tuple[bytes, bytes]:
+    """What stands before and behind the numbers of the one result of an answer."""
+    result = ProduceResult(0)
+    before, _, after = _write_any([(topic, [result])]).rpartition(_NUMBERS.pack(0, -1, -1, -1))
+    return before, after
+
+
+def _write_any(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -> bytes:
+    out = bytearray()
+    put_count(out, len(topics), True)
+    for topic, results in topics:
+        put_string(out, topic, True)
+        put_count(out, len(results), True)
+        for result in results:
+            _put_result(out, result)
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
+
+def _put_result(out: bytearray, result: ProduceResult) -> None:
+    out += result.error.to_bytes(2, "big", signed=True)
+    put_string(out, result.message, True)
+    out += _NUMBERS.pack(result.partition, result.base_offset, result.append_time_ms, result.log_start_offset)
+    put_count(out, len(result.known), True)
+    for index, offset in result.known:
+        out += _KNOWN.pack(index, offset, 0)
+    out.append(0)
+
+
+def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, list[ProduceResult]]]:
+    """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    topics = []
+    for _ in range(source.count(True, 3)):
+        name = source.string(True)
+        if name is None:
+            raise MalformedError("a topic's name may not be null")
+        topics.append((name, [_parse_result(source) for _ in range(source.count(True, 33))]))
+        source.skip_tags()
+    source.skip_tags()
+    source.finish()
+    return topics
+
+
+def _parse_result(source: Source) -> ProduceResult:
+    code = source.int16()
+    message = source.string(True)
+    partition, base_offset, append_time_ms, log_start_offset = (
+        source.int32(),
+        source.int64(),
+        source.int64(),
+        source.int64(),
+    )
+    known = [_parse_known(source) for _ in range(source.count(True, 13))]
+    source.skip_tags()
+    return ProduceResult(partition, code, base_offset, append_time_ms, log_start_offset, message, known=known)
+
+
+def _parse_known(source: Source) -> tuple[int, int]:
+    index, offset = source.int32(), source.int64()
+    source.skip_tags()
+    return index, offset

@@ -1,0 +1,81 @@
+"""Deliveries of a subscription, written by hand: they carry records, which are never copied here.
+
+One layout serves the answer to Subscribe and everything that follows it; its schema is SubscribeResponse.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from millstream.wire.framing import Piece
+from millstream.wire.messages import ANSWER_ELEMENTS_MAX
+from millstream.wire.sink import put_count, put_string, unsigned_varint
+from millstream.wire.source import INT16, Source
+
+END, BEGINNING, NOWHERE = -1, -2, -3
+COMMITTED = -3
+"""In place of an offset: where the group is."""
+
+_ROW = Struct(">ihiqqqq")
+
+
+class Delivery(NamedTuple):
+    """What one partition brings."""
+
+    topic: str
+    partition: int
+    error: int = 0
+    leader_epoch: int = -1
+    position: int = -1
+    next_offset: int = -1
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    records: Piece = b""
+
+
+class Delivered(NamedTuple):
+    """One frame as the reader sees it; with an error, it is the last."""
+
+    error: int
+    message: str | None
+    partitions: list[Delivery]
+
+
+def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None = None) -> list[Piece]:
+    """A frame's body as pieces to be sent one after the other."""
+    pieces: list[Piece] = []
+    out = bytearray(INT16.pack(error))
+    put_string(out, message, compact=True)
+    put_count(out, len(rows), compact=True)
+    for row in rows:
+        put_string(out, row.topic, compact=True)
+        out += _ROW.pack(*row[1:8])
+        put_string(out, row.message, compact=True)
+        out += unsigned_varint(len(row.records) + 1)
+        if row.records:
+            pieces += (out, row.records)
+            out = bytearray()
+        out.append(0)
+    out.append(0)
+    pieces.append(out)
+    return pieces
+
+
+def parse_delivery(frame: memoryview, position: int) -> Delivered:
+    """The frame whose body begins at `position`, records not copied; MalformedError unless it fills it exactly."""
+    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    error, message = source.int16(), source.string(compact=True)
+    rows = [_parse_row(source) for _ in range(source.count(True, _ROW.size))]
+    source.skip_tags()
+    source.finish()
+    return Delivered(error, message, rows)
+
+
+def _parse_row(source: Source) -> Delivery:
+    topic = source.string(compact=True) or ""
+    numbers = source.int32(), source.int16(), source.int32(), source.int64(), source.int64(), source.int64()
+    log_start, message = source.int64(), source.string(compact=True)
+    records = source.data(True)
+    source.skip_tags()
+    return Delivery(topic, *numbers, log_start, message, b"" if records is None else records)

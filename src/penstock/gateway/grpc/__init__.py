@@ -1,1 +1,0 @@
-"""The gRPC side of the gateway; its contract is proto/penstock/v1."""
