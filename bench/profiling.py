@@ -23,7 +23,7 @@ BEGIN_S = 1.0
 """What the sampler needs to find its way around a process."""
 
 TOP = 15
-_WAITS_FOR_WORK = "ThreadWorkers._work (millstream/model/workers.py)"
+_WAITS_FOR_WORK = "ThreadWorkers._work (millstream/seams/workers.py)"
 
 
 class Profiler:

@@ -20,11 +20,11 @@ TARGET = ROOT / "docs" / "reference"
 INNER = {"__init__.py", "face.py", "portal.py", "reader.py"}
 
 BESIDES: dict[str, dict[str, Sequence[str]]] = {
-    "admin": {"sdk/admin_answers.py": ()},
+    "admin": {"sdk/admin/admin_answers.py": ()},
     "client": {
         "sdk/answers.py": ("ClusterView", "Broker", "TopicView", "PartitionView", "ListedOffset", "BrokerInfo"),
         "sdk/idle.py": ("DriftInfo",),
-        "sdk/drift.py": ("ClockDrift",),
+        "sdk/connection/drift.py": ("ClockDrift",),
         "sdk/metrics.py": ("Metrics",),
         "sdk/watching/portion.py": ("Portion",),
     },
@@ -35,7 +35,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/consuming/decoding.py": ("UndecodableError",),
         "records/message.py": ("Message",),
     },
-    "groups": {"sdk/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
+    "groups": {"sdk/admin/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
     "producer": {
         "sdk/producing/_chunk.py": ("Receipt", "Place"),
         "sdk/producing/lots.py": ("Receipts", "Places"),

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from millstream.storage.disk import Buffer, Closeable, DiskFile, Space
-from millstream.storage.local_disk import LocalDisk
+from millstream.seams.disk import Buffer, Closeable, DiskFile, Space
+from millstream.seams.local_disk import LocalDisk
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from budgets.counted_loop import CountedLoop, LoopCounts
 from budgets.hand_network import HandNetwork, HandPeer, SocketCounts
 from builders.partitions import InlineWorkers
 from builders.served import LONG_S, Ground, ServedBroker
-from millstream.broker.memory import Memory
+from millstream.broker.net.memory import Memory
 from millstream.groups.settings import GroupSettings
 from millstream.storage.store import FlushPolicy
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from millstream.model.network import Listening, ProtocolFactory
+from millstream.seams.network import Listening, ProtocolFactory
 
 Piece = bytes | bytearray | memoryview
 

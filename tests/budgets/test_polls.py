@@ -9,9 +9,9 @@ from budgets import table
 from budgets.counting import count_calls
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection import Connection
+from millstream.sdk.connection.connection import Connection
 from millstream.sdk.consuming.sessions import FetchSession, Poll
-from millstream.sdk.core import Request
+from millstream.wire.client_connection import Request
 from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, write_fetch_response
 
 T = TypeVar("T")

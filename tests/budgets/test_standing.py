@@ -10,7 +10,7 @@ from budgets import table
 from budgets.counting import CountedBroker, run_counted
 from budgets.hand_network import HandPeer
 from builders.requests import request_frame
-from builders.subscriber import wanted
+from builders.sdk.subscriber import wanted
 from millstream.storage.store import FlushPolicy
 from millstream.wire.subscribe import END
 

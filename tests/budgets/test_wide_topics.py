@@ -7,9 +7,9 @@ import pytest
 
 from budgets import table
 from budgets.counting import count_calls_at_once
-from builders.gateway import Web
-from millstream.gateway.clusters import DEFAULT, Clusters
+from builders.gateways.web import Web
 from millstream.gateway.http.site import Site
+from millstream.gateway.operations.clusters import DEFAULT, Clusters
 from millstream.testing.embedded import EmbeddedBroker
 
 PARTITIONS = 5_000

@@ -3,7 +3,7 @@
 import threading
 from typing import ClassVar
 
-from millstream.storage.local_disk import LocalDisk, LocalFile
+from millstream.seams.local_disk import LocalDisk, LocalFile
 
 LONG_S = 60.0
 

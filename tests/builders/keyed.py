@@ -8,8 +8,8 @@ from builders.logs import SMALL
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import BatchHeader, each_batch, stamp
 from millstream.records.record import Record
-from millstream.storage.cleaner import CleaningJob
-from millstream.storage.log import Log
+from millstream.storage.cleaning.cleaner import CleaningJob
+from millstream.storage.log.log import Log
 from millstream.storage.store import Store
 
 Pair = tuple[bytes | None, bytes | None]

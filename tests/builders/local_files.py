@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pytest
 
 import millstream
-from millstream.model.file_part import FilePlace
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming import nearby
 from millstream.sdk.consuming.nearby import Nearby
 from millstream.sdk.consuming.reader import Portion, Reader
+from millstream.seams.file_part import FilePlace
 
 WAIT_S = 30.0
 

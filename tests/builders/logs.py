@@ -6,18 +6,18 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from millstream.model.clock import Clock
 from millstream.model.names import PartitionKey
 from millstream.records.batch import decode_batches, encode_batch
 from millstream.records.header import each_batch, stamp
-from millstream.storage.cleaner import CleanerLimits
-from millstream.storage.disk import Disk
-from millstream.storage.log import Log, LogSettings
+from millstream.seams.clock import Clock
+from millstream.seams.disk import Disk
+from millstream.storage.cleaning.cleaner import CleanerLimits
+from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated_clock import ManualClock
-from millstream.testing.simulated_entropy import SimulatedEntropy
-from millstream.testing.simulated_loop import SimulatedLoop
-from millstream.testing.simulated_workers import SimulatedWorkers
+from millstream.testing.simulated.clock import ManualClock
+from millstream.testing.simulated.entropy import SimulatedEntropy
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.workers import SimulatedWorkers
 
 T = TypeVar("T")
 TOPIC = UUID(int=1)

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from builders.batches import SOME_TIME_MS
 from millstream.catalog.catalog import Catalog, TopicState
 from millstream.catalog.memory import MemoryCatalog
-from millstream.model.entropy import SystemEntropy
-from millstream.model.workers import ThreadWorkers, Workers
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 from millstream.records.batch import decode_batches
 from millstream.records.header import each_batch
 from millstream.records.record import Record
-from millstream.storage.local_disk import LocalDisk
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.workers import ThreadWorkers, Workers
 from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated.disk import SimulatedDisk
 
 T = TypeVar("T")
 

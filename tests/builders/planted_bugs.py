@@ -8,18 +8,19 @@ from collections.abc import Sequence
 import pytest
 
 from millstream.groups.effects import Effects
-from millstream.groups.shard import Shard
+from millstream.groups.runtime.shard import Shard
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import MadeId
 from millstream.partition import putting, state
 from millstream.partition.partition import Partition
 from millstream.partition.produced import stamp_producer
 from millstream.records.header import BatchHeader
-from millstream.storage import index as index_files
-from millstream.storage import recovery, rewriting
-from millstream.storage.index import SparseIndex
-from millstream.storage.log import Log
-from millstream.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
+from millstream.storage.cleaning import rewriting
+from millstream.storage.log import index as index_files
+from millstream.storage.log.index import SparseIndex
+from millstream.storage.log.log import Log
+from millstream.storage.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
+from millstream.storage.recovery import recovery
 from millstream.storage.store import Store
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar, cast
 
-from millstream.model.network import Network
-from millstream.testing.simulated_loop import SimulatedLoop
-from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.seams.network import Network
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.framing import SIZE, SIZE_BYTES, frame_request, read_correlation_id, read_response_header
 from millstream.wire.messages import key_of, read_response, write_request
 from millstream.wire.reader import Fields

@@ -10,26 +10,26 @@ from uuid import UUID
 from builders.batches import batch
 from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
-from millstream.broker.apis import Served, build_table
-from millstream.broker.capabilities import Identity
+from millstream.broker.dispatch.apis import Served, build_table
+from millstream.broker.dispatch.capabilities import Identity
 from millstream.broker.iterators_seen import IteratorServing, Seal
-from millstream.broker.listener import Listener
-from millstream.broker.memory import Memory
+from millstream.broker.net.listener import Listener
+from millstream.broker.net.memory import Memory
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.coordinator import Coordinator
 from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.runtime.coordinator import Coordinator
 from millstream.groups.settings import GroupSettings
-from millstream.model.entropy import SystemEntropy
-from millstream.model.network import Network, TcpNetwork
-from millstream.model.workers import ThreadWorkers, Workers
-from millstream.partition.partitions import Partitions
-from millstream.storage.disk import Disk
-from millstream.storage.local_disk import LocalDisk
+from millstream.partition.served.partitions import Partitions
+from millstream.seams.disk import Disk
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.network import Network, TcpNetwork
+from millstream.seams.workers import ThreadWorkers, Workers
 from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated_disk import SimulatedDisk
-from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.testing.simulated.disk import SimulatedDisk
+from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.fetch import Fetched, FetchPartition
 from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request

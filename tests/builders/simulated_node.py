@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from builders.writing_client import WritingClient
+from builders.sdk.writing_client import WritingClient
 from millstream.catalog.memory import MemoryCatalog
-from millstream.model.workers import Workers
 from millstream.node.node import Node
 from millstream.node.settings import Settings
 from millstream.sdk.aio.client import AsyncClient, connect_async
 from millstream.sdk.metrics import Metrics
-from millstream.testing.simulated_clock import SimulatedClock
-from millstream.testing.simulated_disk import SimulatedDisk
-from millstream.testing.simulated_entropy import SimulatedEntropy
-from millstream.testing.simulated_loop import SimulatedLoop
-from millstream.testing.simulated_network import SimulatedNetwork
-from millstream.testing.simulated_workers import SimulatedWorkers
+from millstream.seams.workers import Workers
+from millstream.testing.simulated.clock import SimulatedClock
+from millstream.testing.simulated.disk import SimulatedDisk
+from millstream.testing.simulated.entropy import SimulatedEntropy
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.network import SimulatedNetwork
+from millstream.testing.simulated.workers import SimulatedWorkers
 
 HOST = "broker"
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from builders.partitions import Site
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.entropy import SystemEntropy
 
 
 class WatchedCatalog(MemoryCatalog):

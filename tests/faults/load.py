@@ -17,7 +17,7 @@ from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
 from millstream.sdk.producing.options import Options
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.testing.history import FinalLog, Write
+from millstream.testing.simulation.history import FinalLog, Write
 
 PATIENCE_S = 90.0
 _OUTSTANDING_MAX = 200

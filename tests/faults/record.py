@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 
 from millstream.model.names import TopicPartition
-from millstream.testing.checker import Violation, check
-from millstream.testing.history import FinalLog, History, Outcome, Read, Write
+from millstream.testing.simulation.checker import Violation, check
+from millstream.testing.simulation.history import FinalLog, History, Outcome, Read, Write
 
 
 class SharedHistory:

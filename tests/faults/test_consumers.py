@@ -7,10 +7,10 @@ from random import Random
 
 from faults.load import create_topic
 from faults.rounds import SEED
-from millstream.gateway.clusters import DEFAULT, Cluster, Clusters, Connecting
-from millstream.gateway.consuming import commit, poll
-from millstream.gateway.reading import Limits
-from millstream.gateway.writing import Columns, write
+from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters, Connecting
+from millstream.gateway.operations.consuming import commit, poll
+from millstream.gateway.operations.reading import Limits
+from millstream.gateway.operations.writing import Columns, write
 from millstream.testing.real_broker import RealBroker
 
 TOPIC, NAMES = "handed-out", ("workers", "one")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from builders.writing_client import WritingClient
+from builders.sdk.writing_client import WritingClient
 from faults.load import create_topic, final_logs
 from faults.record import SharedHistory
 from millstream.model.errors import ErrorCode, MillstreamError

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from builders.gateways import Answer, RealGateway, ask, gateway
+from builders.gateways.processes import Answer, RealGateway, ask, gateway
 from faults.load import create_topic, final_logs
 from faults.rounds import ROUNDS, SEED
 from millstream.testing.real_broker import RealBroker

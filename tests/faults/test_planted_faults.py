@@ -12,8 +12,8 @@ from faults.load import create_topic, final_logs, mixed_load
 from faults.proxy import CutProxy
 from faults.record import SharedHistory
 from faults.rounds import let_it_work
-from millstream.testing.checker import Kind
 from millstream.testing.real_broker import RealBroker
+from millstream.testing.simulation.checker import Kind
 
 PLANTED = Path(__file__).parent / "planted"
 PROXY_HOST = "127.0.0.2"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from builders.grpc_gateway import HOST, grpc_gateway
+from builders.gateways.grpc import HOST, grpc_gateway
 from interop.clients.grpc_go import build
 
 TIMEOUT_S = 120

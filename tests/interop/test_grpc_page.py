@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from builders.grpc_gateway import HOST, grpc_gateway
+from builders.gateways.grpc import HOST, grpc_gateway
 from integration.test_readme import examples
 from interop.clients.grpc_go import build
 from millstream.testing.embedded import EmbeddedBroker

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.testing.plan import Fault, FaultKind, draw_plan
 from millstream.testing.simulate import main
-from millstream.testing.simulation import run_plan, run_seed
+from millstream.testing.simulation.plan import Fault, FaultKind, draw_plan
+from millstream.testing.simulation.simulation import run_plan, run_seed
 
 ROUND = range(1, 31)
 COMMAND = (sys.executable, "-m", "millstream.testing.simulate")
@@ -79,7 +79,7 @@ def test_the_command_plays_seeds_and_tells_the_rate(capsys: pytest.CaptureFixtur
 def test_the_command_tells_how_to_replay_a_seed_that_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.testing.world.SETTLING_S", 0.0)
+    monkeypatch.setattr("millstream.testing.simulation.world.SETTLING_S", 0.0)
     assert main(["--count", "1", "--from", "4", "--flush", "always"]) == 1
     said = capsys.readouterr().out
     assert "seed 4: FAILED" in said

@@ -14,8 +14,8 @@ from millstream.spark.archive.pieces import Piece
 from millstream.spark.archive.shelf import Shelf, kept
 from millstream.spark.archive.source import store
 from millstream.spark.options import SourceOptions, parse_options, source_options
-from millstream.spark.planning import Range
-from millstream.spark.survey import view_of
+from millstream.spark.reading.planning import Range
+from millstream.spark.reading.survey import view_of
 from millstream.testing import EmbeddedBroker
 
 WHERE = TopicPartition("orders", 0)

@@ -8,7 +8,7 @@ from pyspark.sql.functions import udf
 
 from millstream.model.errors import MillstreamError
 from millstream.spark.options import RowOrder
-from millstream.spark.row_order import row_order_of
+from millstream.spark.writing.row_order import row_order_of
 from spark.site import LONG_S, Site, forget_last_commit
 
 GIVEN, SORTED = RowOrder.GIVEN, RowOrder.SORTED

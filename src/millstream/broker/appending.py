@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
-from millstream.broker.request import HangUpError, Later, Result, Work
+from millstream.broker.dispatch.request import HangUpError, Later, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.partition.appended import Appended
 from millstream.partition.opened import InvalidRecords, Opener
 from millstream.partition.partition import Partition
 from millstream.partition.putting import PUT, KnownIds, put, put_job
-from millstream.storage.commit import Commit
+from millstream.storage.flush.commit import Commit
 from millstream.wire.produce import ProduceResult
 from millstream.wire.puts import PutsEntry
 from millstream.wire.topic_ref import TopicRef

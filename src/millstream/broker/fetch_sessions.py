@@ -9,9 +9,9 @@ once it has been unused for a while; when none has, the reader goes on without a
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy
 from millstream.wire.fetch import Fetched, FetchPartition, FetchRequest
 from millstream.wire.topic_ref import TopicRef
 

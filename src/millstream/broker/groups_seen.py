@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from millstream.broker.request import Later, Request
+from millstream.broker.dispatch.request import Later, Request
 from millstream.catalog.catalog import Topic
 from millstream.groups.answers import Answer, GroupList
 from millstream.groups.commands import ListGroups
-from millstream.groups.coordinator import GroupCommand
+from millstream.groups.runtime.coordinator import GroupCommand
 
 A = TypeVar("A", bound=Answer)
 

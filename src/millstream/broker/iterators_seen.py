@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from millstream.broker.capabilities import Identity
+from millstream.broker.dispatch.capabilities import Identity
 from millstream.broker.groups_seen import Groups
 from millstream.groups.answers import GivenIterator
 from millstream.groups.iterators.iterator import Iterator

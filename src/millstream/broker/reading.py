@@ -9,11 +9,11 @@ a reader of the same machine is only told the place of counts for a part of its 
 
 from collections.abc import Sequence
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.file_part import FilePart, FilePlace
 from millstream.partition.partition import Partition
-from millstream.storage.reader import Stretch
+from millstream.seams.file_part import FilePart, FilePlace
+from millstream.storage.log.reader import Stretch
 from millstream.wire.fetch import NOT_KNOWN, Fetched, FetchPartition
 from millstream.wire.framing import Buffer
 from millstream.wire.topic_ref import TopicRef

@@ -10,7 +10,7 @@ from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from millstream.broker.capabilities import Identity
+from millstream.broker.dispatch.capabilities import Identity
 from millstream.broker.shown_settings import (
     ShownSetting,
     Source,
@@ -23,7 +23,7 @@ from millstream.catalog.catalog import Topic
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
-from millstream.partition.setting_table import Kind
+from millstream.topics.setting_table import Kind
 
 SettingsChange = Callable[[Mapping[str, str]], Mapping[str, str | None]]
 """From the settings that a topic has set to those that it is to have."""

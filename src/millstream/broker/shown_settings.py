@@ -5,8 +5,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from millstream.groups.settings import GroupSettings
-from millstream.partition.setting_table import TABLE, Kind, Setting
-from millstream.partition.settings import effective
+from millstream.topics.setting_table import TABLE, Kind, Setting
+from millstream.topics.settings import effective
 
 
 class Source(IntEnum):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from millstream.broker.answer_rows import Group
-from millstream.broker.capabilities import TopicLookup
+from millstream.broker.dispatch.capabilities import TopicLookup
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name

@@ -28,9 +28,9 @@ from msgspec import Struct
 
 from millstream.catalog.projection import GroupTables
 from millstream.catalog.queries import QueryResult
-from millstream.model.entropy import Entropy, random_uuid
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
+from millstream.seams.entropy import Entropy, random_uuid
 
 SECRET_BYTES = 32
 

@@ -26,10 +26,10 @@ from millstream.catalog.catalog import (
 )
 from millstream.catalog.projection_memory import MemoryGroupTables
 from millstream.catalog.queries import QueryResult
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy, random_uuid
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy, random_uuid
 
 
 class MemoryCatalog:

@@ -11,9 +11,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.workers import Workers
+from millstream.seams.clock import Clock
+from millstream.seams.workers import Workers
 
 ROWS_MAX = 10_000
 ANSWER_BYTES_MAX = 8 * 1024 * 1024

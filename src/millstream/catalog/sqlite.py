@@ -44,10 +44,10 @@ from millstream.catalog.sqlite_rows import (
     read_placement,
     read_topics,
 )
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy, random_uuid
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.workers import Workers
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy, random_uuid
+from millstream.seams.workers import Workers
 
 T = TypeVar("T")
 

@@ -45,7 +45,7 @@ class Contexts:
     def with_context(self, name: str, bootstrap: str) -> "Contexts":
         """The same with this context added or changed; the first one becomes the current one."""
         from millstream.model.errors import MillstreamError
-        from millstream.sdk.address import parse_bootstrap
+        from millstream.sdk.connection.address import parse_bootstrap
 
         if not name or len(name) > NAME_MAX or not all(sign.isalnum() or sign in "._-" for sign in name):
             raise usage_error(f"{name!r} is no name for a context; give letters, digits, '.', '_' and '-'")

@@ -126,7 +126,9 @@ def _exit_code(error: MillstreamError) -> int:
 
 
 def _is_unreachable(error: MillstreamError) -> bool:
-    from millstream.sdk.cluster import UnreachableError  # Errors are rare; a command that meets none starts sooner.
+    from millstream.sdk.connection.cluster import (
+        UnreachableError,  # Errors are rare; a command that meets none starts sooner.
+    )
 
     return isinstance(error, UnreachableError)
 

@@ -29,23 +29,23 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     if COMPLETE_VARIABLE in os.environ:
-        from millstream.cli.completion import prepare
+        from millstream.cli.commands.completion import prepare
 
         prepare()
     elif arguments[:1] == ["serve"]:
         gc.disable()  # What is imported stays; the broker goes on collecting when it runs.
-        from millstream.cli.serve import plain_settings, run
+        from millstream.cli.commands.serve import plain_settings, run
 
         settings = plain_settings(arguments[1:])
         if settings is not None:
             return run(settings)
     elif arguments[:1] == ["gateway"]:
-        from millstream.cli import gateway
+        from millstream.cli.commands import gateway
 
         told = gateway.plain_settings(arguments[1:])
         if told is not None:
             return gateway.run(told)
-    from millstream.cli.commands import app
+    from millstream.cli.app import app
 
     app(prog_name=PROGRAM)
     return 0

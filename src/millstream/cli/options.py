@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.completion import complete_topic
+from millstream.cli.commands.completion import complete_topic
 from millstream.cli.failures import usage_error
 from millstream.cli.positions import EXPECTED
 from millstream.model.bootstrap import BOOTSTRAP_VARIABLE

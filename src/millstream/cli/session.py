@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
-from millstream.sdk.cluster import ConnectionSettings
+from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.producing.options import Options
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from millstream.cli.failures import EXIT_TERMINATED, HintedError, usage_error
 from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from millstream.cli.pipeline_view import View
+    from millstream.cli.views.pipeline_view import View
     from millstream.spark.pipelines.running import Pipeline
 
 Master = Annotated[

@@ -10,7 +10,6 @@ from starlette.types import ASGIApp
 
 from millstream import __version__
 from millstream.gateway.budget import Budget
-from millstream.gateway.clusters import DEFAULT, Clusters, Connecting
 from millstream.gateway.draining import Draining
 from millstream.gateway.figures import Traffic, traffic_metrics
 from millstream.gateway.grpc.limits import GrpcLimits
@@ -18,7 +17,8 @@ from millstream.gateway.http.app import make_app
 from millstream.gateway.http.hosts import OWN, KnownHosts
 from millstream.gateway.http.protocol import Patience, protocol_with
 from millstream.gateway.http.site import Site, WebLimits
-from millstream.gateway.making import ClusterMaker, NoMaker, Supervised
+from millstream.gateway.operations.clusters import DEFAULT, Clusters, Connecting
+from millstream.gateway.operations.making import ClusterMaker, NoMaker, Supervised
 from millstream.gateway.operator import OperatorPages
 from millstream.gateway.serving import HttpServer
 from millstream.gateway.settings import Settings

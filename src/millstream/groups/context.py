@@ -2,13 +2,13 @@
 
 from millstream.groups.consumer.regex import Regexes
 from millstream.groups.deadlines import Deadlines, Timer, TimerKind
-from millstream.groups.gone import GoneTopics
 from millstream.groups.group import Group
 from millstream.groups.iterators.store import IssuedStore
 from millstream.groups.offsets import OffsetStore
+from millstream.groups.runtime.gone import GoneTopics
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage
-from millstream.model.entropy import Entropy
+from millstream.seams.entropy import Entropy
 
 LOOK_EVERY_MS = 600_000
 """How long at most until a group is looked at again for what has expired, and how long an empty one without offsets is

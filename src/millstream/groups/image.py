@@ -6,7 +6,7 @@ from uuid import UUID
 from millstream.catalog.catalog import Topic
 from millstream.groups.topics import TopicInfo
 from millstream.model.names import INTERNAL_PREFIX
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 
 
 class ServedTopics:

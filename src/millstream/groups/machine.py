@@ -42,7 +42,6 @@ from millstream.groups.context import LOOK_EVERY_MS, Context
 from millstream.groups.deadlines import Timer, TimerKind
 from millstream.groups.effects import Effects, Now, Record, Token
 from millstream.groups.failures import failed
-from millstream.groups.gone import Outlived
 from millstream.groups.group import Group, MemberCommand
 from millstream.groups.iterators import asked
 from millstream.groups.iterators.issuing import sweep
@@ -57,10 +56,11 @@ from millstream.groups.records import (
     read_offset,
     read_offset_key,
 )
+from millstream.groups.runtime.gone import Outlived
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode
+from millstream.seams.entropy import Entropy
 
 TIMERS_PER_TICK = 100
 """So that many groups that are due at once do not hold up everybody else; the rest is due at once, in the next tick."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
-from millstream.model.network import Listening, Network
+from millstream.seams.network import Listening, Network
 
 log = logging.getLogger(__name__)
 

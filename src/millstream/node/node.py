@@ -10,35 +10,35 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from millstream import __version__
-from millstream.broker.apis import Served, build_table
-from millstream.broker.capabilities import Identity
+from millstream.broker.dispatch.apis import Served, build_table
+from millstream.broker.dispatch.capabilities import Identity
 from millstream.broker.iterators_seen import SECRET, IteratorServing, Seal
-from millstream.broker.listener import Listener
-from millstream.broker.memory import Memory
+from millstream.broker.net.listener import Listener
+from millstream.broker.net.memory import Memory
 from millstream.catalog.catalog import Catalog
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.coordinator import Coordinator
 from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.runtime.coordinator import Coordinator
 from millstream.groups.settings import GroupSettings
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy
-from millstream.model.network import Network
 from millstream.model.services import NO_PORT, Service
-from millstream.model.workers import Workers
 from millstream.node.http import OperatorPort
 from millstream.node.operator import Operator
 from millstream.node.settings import Settings
 from millstream.node.shown import shown_settings
 from millstream.partition.ids.limits import IdLimits
-from millstream.partition.partitions import Partitions
-from millstream.partition.setting_table import TABLE
+from millstream.partition.served.partitions import Partitions
 from millstream.partition.state import ProducerLimits
 from millstream.process.addresses import listening
 from millstream.process.metrics import Metric, Source
 from millstream.records.compiled import COMPILED
-from millstream.storage.cleaner import CleanerLimits
-from millstream.storage.disk import Disk
+from millstream.seams.clock import Clock
+from millstream.seams.disk import Disk
+from millstream.seams.entropy import Entropy
+from millstream.seams.network import Network
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning.cleaner import CleanerLimits
 from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, Store
+from millstream.topics.setting_table import TABLE
 
 log = logging.getLogger(__name__)
 

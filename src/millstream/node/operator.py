@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from millstream import __version__
-from millstream.broker.listener import Listener
-from millstream.groups.coordinator import Coordinator
-from millstream.model.clock import Clock
+from millstream.broker.net.listener import Listener
+from millstream.groups.runtime.coordinator import Coordinator
 from millstream.node.http import Page, Response, text_response
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from millstream.records.compiled import COMPILED
+from millstream.seams.clock import Clock
 
 REFUSED_LATELY_S = 30.0
 """So long a write that the disk refused counts. A disk that is nearly full takes small writes between large ones, so

@@ -6,7 +6,7 @@ from millstream.broker.shown_settings import ShownSetting, Source, Synonym
 from millstream.groups.settings import GroupSettings
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.node.settings import FIELDS, Settings
-from millstream.partition.setting_table import Kind
+from millstream.topics.setting_table import Kind
 
 _KAFKA_NAMES = {
     "data": "log.dirs",

@@ -18,11 +18,11 @@ from millstream.model.limits import NO_TIMESTAMP
 from millstream.partition.appended import Appended
 from millstream.partition.partition import Partition
 from millstream.partition.produced import check_produced, check_times
-from millstream.partition.settings import TopicSettings
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body, seal
 from millstream.records.compaction import inspect_records
 from millstream.records.compression import Compression
 from millstream.records.header import COMPRESSION_MASK, HEADER_BYTES, BatchHeader, Bytes, CorruptBatch
+from millstream.topics.settings import TopicSettings
 
 AT_ONCE_MAX = 2
 """Batches that are open at the same time."""

@@ -15,11 +15,9 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from millstream.catalog.catalog import Placement
-from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.model.names import PartitionKey
-from millstream.model.workers import Workers
 from millstream.partition import state
 from millstream.partition.appended import ACKS_ALL, ACKS_NONE, Appended, Unwritten
 from millstream.partition.ids.index import IdIndex
@@ -28,15 +26,17 @@ from millstream.partition.ids.saving import write_merged
 from millstream.partition.produced import check_produced, mark_ids, stamp_append_time
 from millstream.partition.producers import ActiveProducer, StoredBatch
 from millstream.partition.readable import Readable
-from millstream.partition.settings import TopicSettings
 from millstream.partition.times import LATEST
 from millstream.records.header import MADE_IDS, BatchHeader, read_header
 from millstream.records.produced import placed
-from millstream.storage.cleaner import CleaningJob
-from millstream.storage.commit import Commit
+from millstream.seams.clock import Clock
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.data_directory import to_the_end
-from millstream.storage.log import Log
+from millstream.storage.flush.commit import Commit
+from millstream.storage.log.log import Log
 from millstream.storage.store import FlushPolicy, Store
+from millstream.topics.settings import TopicSettings
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

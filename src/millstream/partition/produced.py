@@ -10,7 +10,6 @@ import struct
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
-from millstream.partition.settings import TopicSettings
 from millstream.records.checksum import crc32c
 from millstream.records.header import (
     ANY_IDS,
@@ -29,6 +28,7 @@ from millstream.records.header import (
     read_header,
 )
 from millstream.records.produced import usual_header
+from millstream.topics.settings import TopicSettings
 
 _NOT_A_CLIENTS = TRANSACTIONAL | CONTROL | DELETE_HORIZON
 """The attribute bits that no client sets, as long as there are no transactions."""

@@ -30,10 +30,10 @@ from millstream.partition.ids.run import Run
 from millstream.partition.opened import Job, LookAgain, open_produced, wants_opened
 from millstream.partition.partition import Partition
 from millstream.partition.produced import check_produced, read_producer, stamp_producer
-from millstream.partition.settings import TopicSettings
 from millstream.records.batch import DECODED_BYTES_MAX, decode_batch
 from millstream.records.header import HEADER_BYTES, MADE_IDS, OWN_IDS, BatchHeader, Bytes, read_header
-from millstream.storage.commit import Commit
+from millstream.storage.flush.commit import Commit
+from millstream.topics.settings import TopicSettings
 
 _NO_NUMBER = -1
 

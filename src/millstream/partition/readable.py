@@ -8,7 +8,6 @@ from collections.abc import Callable
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from millstream.model.waiters import Cancel, Waiters
-from millstream.model.workers import Workers
 from millstream.partition.epochs import EpochEnd, Epochs
 from millstream.partition.times import (
     EARLIEST,
@@ -19,8 +18,9 @@ from millstream.partition.times import (
     NOT_FOUND,
     FoundOffset,
 )
-from millstream.storage.log import Log
-from millstream.storage.reader import Stretch
+from millstream.seams.workers import Workers
+from millstream.storage.log.log import Log
+from millstream.storage.log.reader import Stretch
 
 
 def _nothing() -> None:

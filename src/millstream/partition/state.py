@@ -20,7 +20,7 @@ from millstream.partition.ids.replay import replay
 from millstream.partition.producers import PER_PARTITION_MAX, WINDOW_MS, ProducerBudget, Producers, StoredBatch
 from millstream.partition.snapshot import SnapshotError, seal, unseal
 from millstream.records.header import ANY_IDS, BatchHeader
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 
 NAME = "partition"
 _KIND = b"PART"

@@ -5,7 +5,7 @@ by itself, and without looking at the batches: the log's reader has that number 
 """
 
 from millstream.partition.partition import Partition
-from millstream.storage.reader import Stretch
+from millstream.storage.log.reader import Stretch
 
 
 def read_stretch(partition: Partition, offset: int, max_bytes: int, max_messages: int) -> Stretch | None:

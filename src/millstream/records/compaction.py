@@ -7,14 +7,7 @@ such a batch. The records that stay are copied byte by byte.
 
 from millstream.records._keys import SLOT_BYTES, OffsetMap, filter_records, inspect_records
 from millstream.records.batch import seal
-from millstream.records.header import (
-    COMPRESSION_MASK,
-    DELETE_HORIZON,
-    HEADER_BYTES,
-    MAGIC,
-    BatchHeader,
-    Bytes,
-)
+from millstream.records.header import COMPRESSION_MASK, DELETE_HORIZON, HEADER_BYTES, MAGIC, BatchHeader, Bytes
 
 __all__ = ["OFFSETS_MAX", "SLOT_BYTES", "OffsetMap", "emptied", "filler", "inspect_records", "reduced"]
 

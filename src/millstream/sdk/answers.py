@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.file_part import FilePlace
+from millstream.seams.file_part import FilePlace
 
 
 class Broker(NamedTuple):

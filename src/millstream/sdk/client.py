@@ -12,31 +12,27 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from millstream.model.clock import Clock, SystemClock
-from millstream.model.entropy import Entropy, SystemEntropy
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.model.network import Network, TcpNetwork
-from millstream.model.workers import ThreadWorkers, Workers
 from millstream.sdk import requests
-from millstream.sdk.address import parse_bootstrap
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.aio.producer import AsyncProducer, make_producer
-from millstream.sdk.answers import (
-    FetchedBatches,
-    Produced,
-    ProducerIdentity,
-)
-from millstream.sdk.asking import Asking
-from millstream.sdk.cluster import Cluster, ConnectionSettings
+from millstream.sdk.answers import FetchedBatches, Produced, ProducerIdentity
+from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.options import ConsumerOptions
 from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
 from millstream.sdk.home import WORKERS, Home
 from millstream.sdk.idle import OPERATION_TIMEOUT_S, Idle
 from millstream.sdk.producing.options import ALL, Options
 from millstream.sdk.producing.route import ask_identity
-from millstream.sdk.retry import Deadline
+from millstream.seams.clock import Clock, SystemClock
+from millstream.seams.entropy import Entropy, SystemEntropy
+from millstream.seams.network import Network, TcpNetwork
+from millstream.seams.workers import ThreadWorkers, Workers
 
 
 class WireClient(Idle):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.retry import Deadline
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.unexpected import client_failed
 
 log = logging.getLogger("millstream.sdk.errand")

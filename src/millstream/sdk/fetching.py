@@ -11,10 +11,10 @@ from millstream.records.record import Record
 from millstream.sdk import requests
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.consuming.opening import opened
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.sdk.retry import Attempts, Deadline
 
 T = TypeVar("T")
 

@@ -6,21 +6,21 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream import __version__
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy
 from millstream.model.names import TopicPartition
-from millstream.model.network import Network
 from millstream.model.roles import PRODUCER_GROUP_MAX, Role
-from millstream.model.workers import ThreadWorkers, Workers
-from millstream.sdk.address import Address
 from millstream.sdk.arguments import check_text
-from millstream.sdk.asking import Asking
-from millstream.sdk.cluster import Cluster, ConnectionSettings
-from millstream.sdk.drift import DriftWatch
-from millstream.sdk.greeting import Greeting, Part
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
+from millstream.sdk.connection.drift import DriftWatch
+from millstream.sdk.connection.greeting import Greeting, Part
 from millstream.sdk.idle import Idle
 from millstream.sdk.life import Life
 from millstream.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy
+from millstream.seams.network import Network
+from millstream.seams.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from millstream.sdk.watching.engine import Watching

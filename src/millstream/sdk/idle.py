@@ -9,19 +9,19 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream import __version__
-from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
 from millstream.sdk import requests
-from millstream.sdk.admin import Admin
-from millstream.sdk.administration import DoneBeforeError, administer
+from millstream.sdk.admin.admin import Admin
+from millstream.sdk.admin.administration import DoneBeforeError, administer
+from millstream.sdk.admin.groups import Coordinators, Groups
+from millstream.sdk.admin.maps import BackupMap, ServiceMap, backup_map, service_map
 from millstream.sdk.answers import BrokerInfo, ClusterView, ListedOffset, TopicView
-from millstream.sdk.asking import Asking
-from millstream.sdk.drift import ClockDrift, average
-from millstream.sdk.groups import Coordinators, Groups
-from millstream.sdk.maps import BackupMap, ServiceMap, backup_map, service_map
-from millstream.sdk.retry import Deadline
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.drift import ClockDrift, average
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.times import Time, Times
+from millstream.seams.clock import Clock
 
 OPERATION_TIMEOUT_S = 30.0
 

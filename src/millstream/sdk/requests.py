@@ -24,7 +24,7 @@ from millstream.sdk.answers import (
     refusal,
 )
 from millstream.sdk.arguments import check_kind
-from millstream.sdk.core import API_VERSIONS, Api, Request, VersionRange, Versions
+from millstream.wire.client_connection import API_VERSIONS, Api, Request, VersionRange, Versions
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer

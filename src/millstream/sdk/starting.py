@@ -3,8 +3,8 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.errand import Errand
-from millstream.sdk.retry import Deadline
 
 
 class Starting:

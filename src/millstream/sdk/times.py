@@ -8,8 +8,8 @@ A `datetime` without a zone names no moment, so it is refused.
 import math
 from datetime import datetime, timedelta
 
-from millstream.model.clock import Clock
 from millstream.sdk.arguments import wrong
+from millstream.seams.clock import Clock
 
 Time = float | timedelta | datetime
 """What is taken wherever a time is asked for."""

@@ -15,16 +15,9 @@ from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
 from millstream.records.compression import Compression
-from millstream.sdk.address import parse_bootstrap
-from millstream.spark.places import Place, Places, offset_places, time_places
-from millstream.spark.values.options import (
-    AvroFraming,
-    BadValues,
-    ValueFormat,
-    ValueOptions,
-    ValueShape,
-    value_options,
-)
+from millstream.sdk.connection.address import parse_bootstrap
+from millstream.spark.reading.places import Place, Places, offset_places, time_places
+from millstream.spark.values.options import AvroFraming, BadValues, ValueFormat, ValueOptions, ValueShape, value_options
 
 
 class DataLoss(StrEnum):

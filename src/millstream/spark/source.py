@@ -42,7 +42,7 @@ class MillstreamSource(DataSource):
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from millstream.spark.columns import check_schema
-        from millstream.spark.reader import BatchReader, PushingReader
+        from millstream.spark.reading.reader import BatchReader, PushingReader
 
         options = source_options(self._chosen, streaming=False)
         check_schema(schema, options.values)
@@ -50,14 +50,14 @@ class MillstreamSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802  # Spark's name
         from millstream.spark.columns import check_schema
-        from millstream.spark.stream_reader import StreamReader
+        from millstream.spark.reading.stream_reader import StreamReader
 
         options = source_options(self._chosen, streaming=True)
         check_schema(schema, options.values)
         return StreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
-        from millstream.spark.sink import BatchSink
+        from millstream.spark.writing.sink import BatchSink
 
         _only_append(overwrite)
         options = sink_options(self._chosen, streaming=False)
@@ -66,7 +66,7 @@ class MillstreamSource(DataSource):
         return BatchSink(options, schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
-        from millstream.spark.sink import StreamSink
+        from millstream.spark.writing.sink import StreamSink
 
         options = sink_options(self._chosen, streaming=True)
         if overwrite and options.row_order is None:  # Mode complete: these are aggregates, which were shuffled.

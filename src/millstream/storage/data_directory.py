@@ -17,21 +17,21 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
-from millstream.model.workers import Workers
-from millstream.storage import checkpoint, kept_entries
-from millstream.storage.checkpoint import LogState
-from millstream.storage.disk import Closeable, Disk
-from millstream.storage.exchange import FILE_NAME as EXCHANGE_NAME
-from millstream.storage.exchange import Stage
-from millstream.storage.flushing import Capture
-from millstream.storage.group_commit import GroupCommit
-from millstream.storage.journal import Journal, journal_path
-from millstream.storage.log import Log
-from millstream.storage.mender import Mender
-from millstream.storage.removal import remove_all, remove_directory
-from millstream.storage.segment import Segment
-from millstream.storage.trouble import Trouble
-from millstream.storage.written import WrittenMarks
+from millstream.seams.disk import Closeable, Disk
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning.exchange import FILE_NAME as EXCHANGE_NAME
+from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.cleaning.removal import remove_all, remove_directory
+from millstream.storage.flush import checkpoint, kept_entries
+from millstream.storage.flush.checkpoint import LogState
+from millstream.storage.flush.flushing import Capture
+from millstream.storage.flush.group_commit import GroupCommit
+from millstream.storage.flush.journal import Journal, journal_path
+from millstream.storage.flush.written import WrittenMarks
+from millstream.storage.log.log import Log
+from millstream.storage.log.segment import Segment
+from millstream.storage.recovery.mender import Mender
+from millstream.storage.recovery.trouble import Trouble
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ import os.path
 import struct
 
 from millstream.records.checksum import crc32c
-from millstream.storage.disk import Disk
+from millstream.seams.disk import Disk
 
 UNFINISHED = ".new"
 _HEAD = struct.Struct("<8sIQ")

@@ -7,8 +7,8 @@ damaged or speaks of offsets the log no longer has is not used, and the state is
 
 import struct
 
+from millstream.seams.disk import Disk
 from millstream.storage import sealed
-from millstream.storage.disk import Disk
 
 SUFFIX = ".snapshot"
 KIND = b"MSTRMSN1"

@@ -14,25 +14,25 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
-from millstream.model.workers import Workers
+from millstream.seams.clock import Clock
+from millstream.seams.disk import Closeable, Disk, Space
+from millstream.seams.entropy import Entropy
+from millstream.seams.workers import Workers
 from millstream.storage import snapshot
-from millstream.storage.cleaner import Cleaner, CleanerLimits, CleaningJob
-from millstream.storage.commit import Commit
+from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, CleaningJob
+from millstream.storage.cleaning.exchange import Stage
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
-from millstream.storage.disk import Closeable, Disk, Space
-from millstream.storage.exchange import Stage
-from millstream.storage.files import OpenFiles
-from millstream.storage.identity import identify
-from millstream.storage.log import Log, LogSettings
-from millstream.storage.opening import recover
-from millstream.storage.recovery import LogPlan
-from millstream.storage.tails import Tails
-from millstream.storage.trouble import Trouble
-from millstream.storage.written import WrittenMarks, carry_on
+from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.tails import Tails
+from millstream.storage.flush.written import WrittenMarks, carry_on
+from millstream.storage.log.files import OpenFiles
+from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.recovery.identity import identify
+from millstream.storage.recovery.opening import recover
+from millstream.storage.recovery.recovery import LogPlan
+from millstream.storage.recovery.trouble import Trouble
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512

@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.entropy import SystemEntropy
-from millstream.model.workers import ThreadWorkers
 from millstream.node.node import Node
-from millstream.node.serve import CATALOG_FILE
 from millstream.node.settings import Settings, load
-from millstream.storage.local_disk import LocalDisk
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.workers import ThreadWorkers
+from millstream.supervisor.serve import CATALOG_FILE
 from millstream.testing.faulty_disk import DiskFaults, FaultyDisk
 from millstream.testing.faulty_network import FaultyNetwork, NetworkFaults
 from millstream.testing.moved_clock import MovedClock, MovedLoop

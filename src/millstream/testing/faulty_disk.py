@@ -7,8 +7,8 @@ import errno
 import time
 from collections.abc import Sequence
 
-from millstream.model.file_part import FilePart
-from millstream.storage.disk import Buffer, Closeable, Disk, DiskFile, Space
+from millstream.seams.disk import Buffer, Closeable, Disk, DiskFile, Space
+from millstream.seams.file_part import FilePart
 
 
 class DiskFaults:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from millstream.model.network import Listening, Network, ProtocolFactory, TcpNetwork
+from millstream.seams.network import Listening, Network, ProtocolFactory, TcpNetwork
 
 
 class NetworkFaults:

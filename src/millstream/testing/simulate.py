@@ -5,8 +5,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from millstream.testing.plan import Flush
-from millstream.testing.simulation import Verdict, run_seed
+from millstream.testing.simulation.plan import Flush
+from millstream.testing.simulation.simulation import Verdict, run_seed
 
 _FLUSHES: tuple[Flush, ...] = ("always", "interval", "os")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
-from millstream.model.file_part import FilePlace
+from millstream.seams.file_part import FilePlace
 from millstream.wire.framing import Piece
 from millstream.wire.malformed import MalformedError
 from millstream.wire.sink import put_count, put_string, unsigned_varint

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from millstream.model.file_part import FilePlace
+from millstream.seams.file_part import FilePlace
 from millstream.wire.fetch import (
     FLEXIBLE_FROM,
     LEADER_EPOCH_FROM,

@@ -8,7 +8,7 @@ ApiVersions never has tags, because a client reads it before it knows what the b
 from collections.abc import Sequence
 from struct import Struct, error
 
-from millstream.model.file_part import FilePart
+from millstream.seams.file_part import FilePart
 from millstream.wire.malformed import MalformedError
 from millstream.wire.messages import is_flexible
 from millstream.wire.sink import put_string

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from builders.writing_client import WritingClient
+from builders.sdk.writing_client import WritingClient
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing._sharing import partition_for
 from millstream.testing.real_broker import RealBroker

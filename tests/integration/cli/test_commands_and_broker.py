@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders.command import TIMEOUT_S, Command
-from builders.writing_client import WritingClient
+from builders.sdk.writing_client import WritingClient
 from millstream import __version__
 from millstream.sdk.producing._sharing import partition_for
 from millstream.testing.real_broker import RealBroker

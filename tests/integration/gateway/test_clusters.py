@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from builders.gateways import WAIT_S, ask, gateway, put, values
+from builders.gateways.processes import WAIT_S, ask, gateway, put, values
 from millstream.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.control import SOCKET_NAME, Control, NewCluster, Request

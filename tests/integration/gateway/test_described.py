@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from builders.gateways import WAIT_S, gateway
+from builders.gateways.processes import WAIT_S, gateway
 from millstream.testing.real_broker import RealBroker
 
 HERE = Path(__file__).parent

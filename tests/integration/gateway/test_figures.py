@@ -9,7 +9,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from builders.gateways import RealGateway, ask, gateway, put
+from builders.gateways.processes import RealGateway, ask, gateway, put
 from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.testing.real_broker import RealBroker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.raw_http import answered, connected, everything, post
+from builders.gateways.raw_http import answered, connected, everything, post
 from millstream.testing.real_broker import RealBroker
 
 LIMITS = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from builders.gateways import RealGateway, ask, gateway, put
-from builders.raw_http import answered, connected, everything, post
+from builders.gateways.processes import RealGateway, ask, gateway, put
+from builders.gateways.raw_http import answered, connected, everything, post
 from millstream.testing.real_broker import RealBroker
 
 LIMITS = ("--head-ms", "300", "--body-ms", "300", "--take-ms", "300", "--body-bytes-max", "1MiB")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builders.gateways import WAIT_S, RealGateway, ask, gateway, put
+from builders.gateways.processes import WAIT_S, RealGateway, ask, gateway, put
 from millstream.testing.real_broker import RealBroker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8")

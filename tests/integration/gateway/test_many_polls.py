@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from builders.gateways import WAIT_S, RealGateway, ask, gateway, put
+from builders.gateways.processes import WAIT_S, RealGateway, ask, gateway, put
 from millstream.testing.real_broker import RealBroker
 
 POLLS = 10_000

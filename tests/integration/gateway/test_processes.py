@@ -19,7 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from builders.gateways import WAIT_S, RealGateway, ask, gateway, put, values
+from builders.gateways.processes import WAIT_S, RealGateway, ask, gateway, put, values
 from millstream.testing.real_broker import RealBroker
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8").partition("## Metrics")[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.gateways import WAIT_S, ask, put, values
+from builders.gateways.processes import WAIT_S, ask, put, values
 from millstream.sdk.aio.client import connect_async
 from millstream.testing.real_broker import RealBroker
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builders.command import Command
-from builders.writing_client import WritingClient
+from builders.sdk.writing_client import WritingClient
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.batch import encode_batch
 from millstream.testing.real_broker import RealBroker

@@ -13,10 +13,10 @@ import pytest
 
 import millstream
 from builders.local_files import Places, Row, rows, rows_of
-from millstream.model.file_part import FilePlace
 from millstream.model.names import TopicPartition
 from millstream.sdk.consuming import nearby, unpacking
-from millstream.storage.local_part import LocalPart
+from millstream.seams.file_part import FilePlace
+from millstream.seams.local_part import LocalPart
 from millstream.testing.embedded import EmbeddedBroker
 
 TOPIC = "orders"

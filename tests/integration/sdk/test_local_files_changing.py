@@ -26,11 +26,11 @@ from builders.local_files import (
 )
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.partition.partitions import Partitions
-from millstream.storage import exchange
-from millstream.storage.disk import Disk
-from millstream.storage.local_part import LocalPart
-from millstream.storage.segment import SegmentState
+from millstream.partition.served.partitions import Partitions
+from millstream.seams.disk import Disk
+from millstream.seams.local_part import LocalPart
+from millstream.storage.cleaning import exchange
+from millstream.storage.log.segment import SegmentState
 from millstream.testing.embedded import EmbeddedBroker
 from millstream.testing.real_broker import RealBroker
 

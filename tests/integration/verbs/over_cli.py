@@ -8,7 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from integration.verbs.shapes import Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from millstream.cli.commands import app
+from millstream.cli.app import app
 
 
 class OverCli:

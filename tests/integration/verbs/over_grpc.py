@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from builders.grpc_gateway import failure_of
+from builders.gateways.grpc import failure_of
 from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
 from millstream.gateway.grpc.v1 import (
     cluster_pb2,

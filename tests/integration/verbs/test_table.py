@@ -19,12 +19,12 @@ from integration.verbs.over_sdk import OverSdk
 from integration.verbs.over_wire import OverWire
 from integration.verbs.stream_cases import STREAM_CASES
 from integration.verbs.table import INTERFACES, VERBS
-from millstream.broker import admin_apis, apis, group_apis, iterator_apis, push_apis
-from millstream.cli.commands import app
+from millstream.broker.dispatch import admin_apis, apis, group_apis, iterator_apis, push_apis
+from millstream.cli.app import app
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
 from millstream.gateway.http.routes import OPERATIONS
-from millstream.gateway.making import NoMaker
+from millstream.gateway.operations.making import NoMaker
 from millstream.sdk.aio.admin import AsyncAdmin
 from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.aio.client import AsyncClient

@@ -22,10 +22,10 @@ from interop.clients.client import (
 from interop.clients.live import LoopThread, PolledMember
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin_answers import ResourceKind
+from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.sdk.admin.group_answers import CommittedOffset
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
-from millstream.sdk.group_answers import CommittedOffset
 from millstream.sdk.producing.options import Options
 from millstream.sdk.requests import BEGINNING, LATEST
 

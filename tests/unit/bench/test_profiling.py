@@ -46,7 +46,7 @@ def test_a_profile_leaves_out_threads_that_wait_for_events_or_for_work() -> None
 
 
 def test_a_profile_names_files_from_their_package_on() -> None:
-    assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (millstream/storage/local_disk.py)")
+    assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (millstream/seams/local_disk.py)")
 
 
 def test_a_function_that_calls_itself_counts_once_in_a_sample() -> None:

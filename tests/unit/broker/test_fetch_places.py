@@ -11,10 +11,10 @@ from builders.requests import RawPeer
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref
 from millstream.broker.reading import NEAR_RATIO
 from millstream.catalog.catalog import Topic
-from millstream.model.file_part import FilePlace
 from millstream.records.batch import decode_batches
-from millstream.storage.local_disk import LocalDisk
-from millstream.storage.local_part import LocalPart
+from millstream.seams.file_part import FilePlace
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.local_part import LocalPart
 from millstream.wire.fetch import FLEXIBLE_FROM, Fetched, FetchPartition
 
 EVERY_VERSION = range(4, 19)

@@ -8,9 +8,9 @@ import pytest
 from builders.batches import batch
 from builders.served import ServedBroker, fetch, produce, serve
 from millstream.broker.fetch_sessions import UNUSED_S, FetchSessions, Session
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.testing.simulated_clock import ManualClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.testing.simulated.clock import ManualClock
 from millstream.wire.fetch import Fetched, FetchPartition, FetchRequest
 from millstream.wire.fetch_client import FetchResponse
 from millstream.wire.topic_ref import TopicRef

@@ -17,7 +17,7 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
-from millstream.broker.connection import Connection
+from millstream.broker.net.connection import Connection
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import write_fetch_request
 from millstream.wire.framing import SIZE

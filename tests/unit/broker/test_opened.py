@@ -10,8 +10,8 @@ from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
 from millstream.broker.appending import Appending
+from millstream.broker.dispatch.request import Request, Work
 from millstream.broker.handlers.produce import ProduceHandler
-from millstream.broker.request import Request, Work
 from millstream.model.errors import ErrorCode
 from millstream.partition.opened import Opener
 from millstream.records.batch import encode_batch, seal

@@ -11,12 +11,12 @@ from millstream.catalog.catalog import SECRET_BYTES, Catalog, Placement, TopicSt
 from millstream.catalog.memory import MemoryCatalog
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.model.names import PartitionKey
-from millstream.model.workers import ThreadWorkers
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.workers import ThreadWorkers
 
 Story = Callable[[Catalog, Callable[[], Awaitable[Catalog]]], Awaitable[None]]
 """What happens to an open catalog, and how to get it again after a crash of the broker."""

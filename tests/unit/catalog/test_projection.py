@@ -12,10 +12,10 @@ import pytest
 from millstream.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
 from millstream.catalog.projection_memory import MemoryGroupTables
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.names import PartitionKey
-from millstream.model.workers import ThreadWorkers
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.workers import ThreadWorkers
 
 KEY = PartitionKey(UUID(int=9), 3)
 MEMBER = MemberRow("member-1", None, "client", "/host", {"events": (0, 1)})

@@ -9,10 +9,10 @@ import pytest
 
 from millstream.catalog.queries import ANSWER_BYTES_MAX, ROWS_MAX
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.workers import ThreadWorkers
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.workers import ThreadWorkers
 
 LONG_MS = 10_000
 COUNTING = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n{bound}) SELECT {what} FROM n"

@@ -13,11 +13,11 @@ from millstream.catalog.producer_ids import ProducerIds
 from millstream.catalog.projection import GroupRow, MemberRow, OffsetPlace, OffsetRow, ShardRows
 from millstream.catalog.schema import MIGRATIONS
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
-from millstream.model.workers import ThreadWorkers
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.workers import ThreadWorkers
 
 
 def _with_workers(work: Callable[[Callable[[], SqliteCatalog]], Awaitable[None]], path: Path) -> None:

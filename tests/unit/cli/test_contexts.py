@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millstream.cli import contexts
-from millstream.cli.commands import app
+from millstream.cli.app import app
 from millstream.model.errors import MillstreamError
 
 

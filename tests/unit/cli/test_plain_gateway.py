@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from millstream.cli import gateway
-from millstream.cli.commands import app
+from millstream.cli.app import app
+from millstream.cli.commands import gateway
 from millstream.gateway.settings import Settings
 
 LINES: list[tuple[Sequence[str], Settings | None]] = [

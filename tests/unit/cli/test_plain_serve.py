@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from millstream.cli import serve
-from millstream.cli.commands import app
+from millstream.cli.app import app
+from millstream.cli.commands import serve
 from millstream.node.settings import Settings
 
 PLAIN: list[Sequence[str]] = [

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from builders.gateway import Ground, with_clusters
+from builders.gateways.web import Ground, with_clusters
 from builders.simulated_node import HOST
-from millstream.gateway.consuming import PARTITIONS_MAX, commit, poll
-from millstream.gateway.reading import Limits
-from millstream.gateway.writing import Columns, write
-from millstream.sdk.address import parse_bootstrap
+from millstream.gateway.operations.consuming import PARTITIONS_MAX, commit, poll
+from millstream.gateway.operations.reading import Limits
+from millstream.gateway.operations.writing import Columns, write
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.face import AsyncPortal
-from millstream.sdk.cluster import ConnectionSettings
+from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.home import Home
 
 TOPIC, NAMES = "orders", ("billing", "a")

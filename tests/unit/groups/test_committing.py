@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.group_machine import SESSION_MS, WALL_MS, Driver, offering, subscription
+from builders.groups.machine import SESSION_MS, WALL_MS, Driver, offering, subscription
 from millstream.groups.answers import CommittedOffset, Offsets
 from millstream.groups.commands import FetchOffsets, OffsetToCommit
 from millstream.groups.settings import GroupSettings

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from builders.group_machine import SESSION_MS, Driver, offering, subscription
+from builders.groups.machine import SESSION_MS, Driver, offering, subscription
 from millstream.groups.context import LOOK_EVERY_MS
 from millstream.groups.machine import WORK_PER_TICK
 from millstream.groups.settings import DAY_MS

@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from builders.group_machine import Driver
+from builders.groups.machine import Driver
 from millstream.groups.answers import CommittedOffset
 from millstream.groups.effects import Record
 from millstream.groups.records import (

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from builders.group_site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
+from builders.groups.site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.partitions import read_all
-from millstream.groups import shard
 from millstream.groups.answers import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
-from millstream.groups.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
 from millstream.groups.effects import Record
-from millstream.groups.loading import READ_BYTES
 from millstream.groups.machine import FORGOTTEN_AT_ONCE, Machine
+from millstream.groups.runtime import shard
+from millstream.groups.runtime.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
+from millstream.groups.runtime.loading import READ_BYTES
 from millstream.model.errors import ErrorCode
 from millstream.records.header import each_batch
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated_disk import Operation
+from millstream.testing.simulated.disk import Operation
 
 OK = ErrorCode.NONE
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from builders.group_consumers import JOINING, Consumer, request
-from builders.group_machine import Driver, offering, subscription
-from builders.group_site import GroupSite, commit, join, run_groups, settled_member
-from builders.group_topics import Topics
+from builders.groups.consumers import JOINING, Consumer, request
+from builders.groups.machine import Driver, offering, subscription
+from builders.groups.site import GroupSite, commit, join, run_groups, settled_member
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerHeartbeatAnswer, Joined, PartitionErrors, Synced
 from millstream.groups.commands import AssignedBytes
 from millstream.groups.sizes import ASSIGNED_BYTES_MAX, RECORD_BYTES_MAX, TOLD_BYTES_MAX

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from builders.group_machine import Driver
-from builders.group_site import GroupSite, run_groups
-from builders.group_topics import Topics
+from builders.groups.machine import Driver
+from builders.groups.site import GroupSite, run_groups
+from builders.groups.topics import Topics
 from millstream.groups.effects import Effects, Record
-from millstream.groups.loading import SLICE
 from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, Machine
+from millstream.groups.runtime.loading import SLICE
 from millstream.model.errors import ErrorCode
 
 

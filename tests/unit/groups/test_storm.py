@@ -2,7 +2,7 @@
 
 from random import Random
 
-from builders.group_machine import Driver, offering, subscription
+from builders.groups.machine import Driver, offering, subscription
 from millstream.groups.answers import Joined, Synced
 from millstream.groups.effects import Token
 from millstream.model.errors import ErrorCode

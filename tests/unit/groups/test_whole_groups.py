@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
+from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
 from millstream.groups.answers import ConsumerGroupDescription, GroupDescription, GroupList, ListedGroup
 from millstream.groups.commands import DescribeConsumerGroup, ListGroups
 from millstream.model.errors import ErrorCode

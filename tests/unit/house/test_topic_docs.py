@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from millstream.partition.setting_table import TABLE
+from millstream.topics.setting_table import TABLE
 
 PAGE = (Path(__file__).parents[3] / "docs" / "topics.md").read_text(encoding="utf-8")
 

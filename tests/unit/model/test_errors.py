@@ -6,8 +6,8 @@ import pytest
 from kafka.errors import BrokerResponseError, for_code
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.cluster import UnreachableError
-from millstream.sdk.connection import ConnectionLostError
+from millstream.sdk.connection.cluster import UnreachableError
+from millstream.sdk.connection.connection import ConnectionLostError
 from millstream.sdk.producing.failures import UnstoredError
 
 OWN_NUMBERS_BEGIN = 1000

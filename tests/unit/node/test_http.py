@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from millstream.model.network import TcpNetwork
 from millstream.node import http
 from millstream.node.http import OperatorPort, Response, text_response
+from millstream.seams.network import TcpNetwork
 
 WAIT_S = 60.0
 

@@ -9,15 +9,15 @@ import pytest
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.network import TcpNetwork
-from millstream.model.workers import ThreadWorkers
 from millstream.node.node import Node, topic_defaults
 from millstream.node.settings import Settings
-from millstream.partition.settings import TopicSettings
-from millstream.storage.local_disk import LocalDisk
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.network import TcpNetwork
+from millstream.seams.workers import ThreadWorkers
+from millstream.topics.settings import TopicSettings
 
 WAIT_S = 60.0
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from millstream.groups.coordinator import Figures
+from millstream.groups.runtime.coordinator import Figures
 from millstream.node.node import no_metrics
 from millstream.node.operator import Operator
-from millstream.testing.simulated_clock import ManualClock
+from millstream.testing.simulated.clock import ManualClock
 
 NOW_S = 1_000.0
 

@@ -4,7 +4,7 @@ from millstream.broker.shown_settings import ShownSetting, Source
 from millstream.groups.settings import GroupSettings
 from millstream.node.settings import FIELDS, Settings
 from millstream.node.shown import shown_settings
-from millstream.partition.setting_table import TABLE, Kind
+from millstream.topics.setting_table import TABLE, Kind
 
 
 def _shown(settings: Settings) -> dict[str, ShownSetting]:

@@ -10,7 +10,7 @@ from builders.partitions import Site, committed, read_all
 from builders.watched_catalog import watched_site
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 
 
 def _get(partitions: Partitions, number: int = 0) -> Partition:

@@ -12,8 +12,8 @@ from builders.partitions import Site, committed, read_all
 from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
-from millstream.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.partition.served.partitions import Partitions
+from millstream.testing.simulated.disk import Operation, SimulatedDisk
 
 PRODUCER = 7
 

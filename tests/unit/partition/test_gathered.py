@@ -10,7 +10,7 @@ from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.appended import Appended
 from millstream.partition.partition import Partition
-from millstream.testing.simulated_disk import Operation
+from millstream.testing.simulated.disk import Operation
 
 PRODUCER = 9
 

@@ -11,7 +11,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.partition.epochs import EpochEnd
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 from millstream.records.batch import encode_batch
 from millstream.records.header import read_header
 from millstream.storage.store import FlushPolicy

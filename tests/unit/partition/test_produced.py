@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.produced import check_produced, stamp_append_time
-from millstream.partition.settings import TopicSettings
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import check, read_header
+from millstream.topics.settings import TopicSettings
 
 Change = Callable[[bytearray], bytes | bytearray]
 

@@ -10,7 +10,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.stretches import read_stretch, read_stretch_cold
 from millstream.records.header import each_batch
-from millstream.storage.reader import Stretch
+from millstream.storage.log.reader import Stretch
 
 counts = st.lists(st.integers(1, 20), min_size=1, max_size=30)
 

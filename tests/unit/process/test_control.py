@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.node.control import ControlSocket
 from millstream.process.control import SOCKET_NAME, ClusterFacts, Control, Request
+from millstream.supervisor.control import ControlSocket
 
 FACTS = (ClusterFacts("orders", (), False, (), None, None, None),)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from builders.record_lists import bounded
 from millstream.partition.produced import check_closely
-from millstream.partition.settings import TopicSettings
 from millstream.records.header import BatchHeader, read_header, stamp
+from millstream.topics.settings import TopicSettings
 
 from .conftest import Codec
 

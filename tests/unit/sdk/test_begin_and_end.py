@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
 
 READERS = ("consumer", "member", "subscription", "iterators")

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from builders.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
+from builders.sdk.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.cluster import UnreachableError
-from millstream.sdk.connection import ConnectionLostError
+from millstream.sdk.connection.cluster import UnreachableError
+from millstream.sdk.connection.connection import ConnectionLostError
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.sdk.retry import Deadline
 
 
 async def failure_of(operation: object) -> MillstreamError:
@@ -313,7 +313,7 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
 
 
 def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.sdk.asking.PLACES_AT_ONCE", 2)
+    monkeypatch.setattr("millstream.sdk.connection.asking.PLACES_AT_ONCE", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from builders.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
+from builders.sdk.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.connection import Connection
+from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.retry import ATTEMPT_MIN_S, Deadline
 from millstream.sdk.requests import LATEST
-from millstream.sdk.retry import ATTEMPT_MIN_S, Deadline
 
 
 async def failure_of(operation: object) -> MillstreamError:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from builders.engines import Put
-from builders.scripted_broker import Scene
-from builders.scripted_broker import play as play_scene
-from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Scene
+from builders.sdk.scripted_broker import play as play_scene
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
 from millstream.model.errors import MillstreamError
-from millstream.sdk.cluster import Cluster, UnreachableError
+from millstream.sdk.connection.cluster import Cluster, UnreachableError
 from millstream.sdk.consuming.alone import Alone
-from millstream.sdk.consuming.commits import Commits
-from millstream.sdk.consuming.member_core import MemberCore
+from millstream.sdk.consuming.group.commits import Commits
+from millstream.sdk.consuming.group.member_core import MemberCore
 from millstream.sdk.consuming.reading import Reading
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.subscribing.stream import Stream

@@ -8,10 +8,10 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk import requests_groups
+from millstream.sdk.admin import requests_groups
+from millstream.sdk.admin.group_answers import CommittedOffset, MemberRef
 from millstream.sdk.answers import Broker
-from millstream.sdk.core import Request
-from millstream.sdk.group_answers import CommittedOffset, MemberRef
+from millstream.wire.client_connection import Request
 from millstream.wire.messages import write_response
 
 WHERE = TopicPartition("orders", 3)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import GROUP, TOPIC, Ground, play
+from builders.sdk.simulated_consumers import GROUP, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.iterating.requests import GroupIterator, ListedIterator

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.iterators import AsyncIterators
 from millstream.sdk.iterating.engine import IteratorEngine

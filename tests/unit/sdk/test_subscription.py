@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.header import CorruptBatch
 from millstream.records.message import Message
 from millstream.sdk.aio.subscription import AsyncSubscription
+from millstream.sdk.connection.retry import FEW_ATTEMPTS
 from millstream.sdk.consuming.decoding import UndecodableError
-from millstream.sdk.retry import FEW_ATTEMPTS
 from millstream.sdk.subscribing import engine
 from millstream.sdk.subscribing.engine import SubscriptionEngine
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import millstream
-from builders.scripted_broker import Scene, play
+from builders.sdk.scripted_broker import Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin_answers import ResourceKind
-from millstream.testing.simulated_clock import SimulatedClock
+from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.testing.simulated.clock import SimulatedClock
 
 
 def connect(scene: Scene) -> Any:

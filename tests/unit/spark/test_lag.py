@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from millstream.spark.pipelines.watching import lag_of
-from millstream.spark.positions import TopicPosition, to_json
+from millstream.spark.reading.positions import TopicPosition, to_json
 
 
 def position(**offsets: dict[int, int]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
-from millstream.spark.places import Kind, Place, Places, offset_places, time_places
+from millstream.spark.reading.places import Kind, Place, Places, offset_places, time_places
 
 LEAST = {"bootstrap": "localhost:9092", "topic": "orders"}
 MIDDAY_MS = 1_769_860_800_000

@@ -16,10 +16,10 @@ from builders.keyed import (
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
-from millstream.storage.exchange import Stage
-from millstream.storage.log import Log
+from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.log.log import Log
 from millstream.storage.store import Store
-from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
 
 KEYS = 4
 

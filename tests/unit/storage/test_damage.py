@@ -7,9 +7,9 @@ import pytest
 
 from builders.logs import SMALL, append, append_durably, key, open_store, run
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 from millstream.storage.store import Store
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated.disk import SimulatedDisk
 
 Damage = Callable[[SimulatedDisk, str], None]
 

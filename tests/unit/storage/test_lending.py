@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from builders.logs import append_durably, key, open_store, run
-from millstream.model.file_part import PART_BYTES_MIN
 from millstream.records.header import each_batch
-from millstream.storage.local_disk import LocalDisk
-from millstream.storage.local_part import LocalPart
-from millstream.storage.log import Log, LogSettings
+from millstream.seams.file_part import PART_BYTES_MIN
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.local_part import LocalPart
+from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import Store
 
 BATCHES = 60

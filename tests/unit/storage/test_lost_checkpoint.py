@@ -8,9 +8,9 @@ import pytest
 
 from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.log import Log, LogSettings
-from millstream.storage.scan import find_later
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.scan import find_later
+from millstream.testing.simulated.disk import SimulatedDisk
 
 CHECKPOINT = "/data/checkpoint"
 ROOMY = LogSettings(index_interval_bytes=256)

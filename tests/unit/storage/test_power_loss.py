@@ -9,7 +9,7 @@ import pytest
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from millstream.model.names import PartitionKey
 from millstream.storage.store import Store
-from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
 
 DIRECTORIES = ("/a/one", "/b/two")
 

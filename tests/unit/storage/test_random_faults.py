@@ -10,9 +10,9 @@ import pytest
 from builders.logs import SMALL, append, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 from millstream.storage.store import Store
-from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
 
 LOGS = 4
 

@@ -8,9 +8,9 @@ import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, SimulatedDisk
 
 
 async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, Log]:

@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.storage import sealed, snapshot
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated.disk import SimulatedDisk
 
 KIND = b"TESTKIND"
 

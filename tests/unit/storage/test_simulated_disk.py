@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from millstream.model.errors import MillstreamError
-from millstream.testing.simulated_disk import Operation, PowerLoss, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
 
 
 def fates(count: int = 300, *, flush: bool, flush_name: bool) -> Counter[bytes | None]:

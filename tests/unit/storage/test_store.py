@@ -7,7 +7,7 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.testing.simulated.disk import SimulatedDisk
 
 TWO = ("/disk1/data", "/disk2/data")
 

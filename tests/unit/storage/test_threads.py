@@ -9,13 +9,13 @@ import pytest
 
 from builders.keyed import COMPACTED, append_pairs, clean, records_in, table_of
 from builders.logs import SMALL, append, key, logs_of, values_of
-from millstream.model.clock import SystemClock
-from millstream.model.entropy import SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.workers import ThreadWorkers
 from millstream.records.header import each_batch
-from millstream.storage.local_disk import LocalDisk
-from millstream.storage.log import Log
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.workers import ThreadWorkers
+from millstream.storage.log.log import Log
 from millstream.storage.store import FlushPolicy, Store
 
 LOGS = 12

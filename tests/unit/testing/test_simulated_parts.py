@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from millstream.testing.owner import OWNER, Owner
-from millstream.testing.simulated_clock import ManualClock, SimulatedClock
-from millstream.testing.simulated_entropy import SimulatedEntropy, branch
-from millstream.testing.simulated_loop import SimulatedLoop
-from millstream.testing.simulated_workers import SimulatedWorkers, Slowness
-from millstream.testing.trace import Trace
+from millstream.testing.simulated.clock import ManualClock, SimulatedClock
+from millstream.testing.simulated.entropy import SimulatedEntropy, branch
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.owner import OWNER, Owner
+from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
+from millstream.testing.simulation.trace import Trace
 
 
 @pytest.fixture

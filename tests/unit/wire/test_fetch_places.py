@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from millstream.model.file_part import FilePlace
+from millstream.seams.file_part import FilePlace
 from millstream.wire.fetch import (
     FLEXIBLE_FROM,
     PLACE,

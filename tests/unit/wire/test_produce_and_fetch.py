@@ -20,12 +20,7 @@ from millstream.wire.produce import (
     write_produce_request,
     write_produce_response,
 )
-from millstream.wire.puts import (
-    parse_puts_request,
-    parse_puts_response,
-    write_puts_request,
-    write_puts_response,
-)
+from millstream.wire.puts import parse_puts_request, parse_puts_response, write_puts_request, write_puts_response
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)

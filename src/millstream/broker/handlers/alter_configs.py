@@ -1,7 +1,7 @@
 """AlterConfigs: all settings of a topic at once. What is not named goes back to the broker's defaults."""
 
 from millstream.broker.alterations import Alteration, answer_alterations
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request

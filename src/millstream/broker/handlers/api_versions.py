@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from millstream.broker.request import Request
-from millstream.broker.table import Row
+from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.table import Row
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from millstream.broker.capabilities import TopicLookup
+from millstream.broker.dispatch.capabilities import TopicLookup
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.handlers.service_map import answer_page, missing_row, topic_row
-from millstream.broker.request import Request, Result, Work
 from millstream.broker.topic_pages import Page, Rows
 from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request

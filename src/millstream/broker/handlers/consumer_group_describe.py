@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups, answer_to
-from millstream.broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from millstream.broker.request import Request, Result, Work
 from millstream.groups.answers import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
 from millstream.groups.commands import DescribeConsumerGroup
 from millstream.model.errors import ErrorCode

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later, client_host
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import ConsumerHeartbeatAnswer
 from millstream.groups.commands import ConsumerHeartbeat, OwnedPartitions
 from millstream.model.errors import ErrorCode

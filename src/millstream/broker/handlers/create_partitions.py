@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.capabilities import Identity
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response

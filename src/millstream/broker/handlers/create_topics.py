@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.capabilities import Identity, TopicCreation
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import Identity, TopicCreation
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.shown_settings import ShownSetting, topic_settings
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response

@@ -1,7 +1,7 @@
 """DeleteGroups: groups without members, with all their offsets."""
 
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups, answer_to
-from millstream.broker.request import Request, Result, Work
 from millstream.groups.answers import Done
 from millstream.groups.commands import DeleteGroup
 from millstream.wire.messages import read_request, write_response

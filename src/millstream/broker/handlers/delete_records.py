@@ -2,8 +2,8 @@
 
 import asyncio
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.wire.messages import read_request, write_response

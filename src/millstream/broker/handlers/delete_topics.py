@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.capabilities import TopicDeletion
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import TopicDeletion
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
 from millstream.wire.messages import read_request, write_response

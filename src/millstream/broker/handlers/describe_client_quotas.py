@@ -1,6 +1,6 @@
 """DescribeClientQuotas: there are no quotas, so a filter that makes sense finds none."""
 
-from millstream.broker.request import Request
+from millstream.broker.dispatch.request import Request
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from millstream.broker.capabilities import Identity
-from millstream.broker.operations import CLUSTER_OPERATIONS
-from millstream.broker.request import Request
+from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS
+from millstream.broker.dispatch.request import Request
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.resources import Resource, Resources
 from millstream.broker.shown_settings import TYPES, ShownSetting
 from millstream.model.errors import MillstreamError

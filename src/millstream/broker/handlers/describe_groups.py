@@ -5,9 +5,9 @@ A group that is not there, or is not a classic one, is Dead and no error up to v
 
 from typing import Any
 
+from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups, answer_to
-from millstream.broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from millstream.broker.request import Request, Result, Work
 from millstream.groups.answers import GroupDescription
 from millstream.groups.commands import DescribeGroup
 from millstream.model.errors import ErrorCode

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.capabilities import TopicLookup
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import TopicLookup
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import ErrorCode
 from millstream.model.names import PartitionKey
 from millstream.partition.partition import Partition
-from millstream.storage.disk import Space
+from millstream.seams.disk import Space
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.broker.answer_rows import encode_groups
-from millstream.broker.capabilities import PartitionLookup, find_partition
-from millstream.broker.request import Request, Result, Work
-from millstream.model.clock import Clock
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import MillstreamError
 from millstream.partition.producers import ActiveProducer
+from millstream.seams.clock import Clock
 from millstream.wire.messages import read_request, response_element_writer, write_response
 from millstream.wire.reader import Fields
 from millstream.wire.writer import EncodedArray

@@ -3,9 +3,9 @@
 from typing import Any
 
 from millstream.broker.answer_rows import encode_groups, encode_rows
-from millstream.broker.capabilities import Identity, TopicLookup
-from millstream.broker.operations import TOPIC_OPERATIONS
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import Identity, TopicLookup
+from millstream.broker.dispatch.operations import TOPIC_OPERATIONS
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.topic_pages import Page, Rows, cursor_of
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError

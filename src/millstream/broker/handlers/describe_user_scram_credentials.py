@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

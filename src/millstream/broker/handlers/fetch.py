@@ -9,11 +9,11 @@ is it out of range.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from millstream.broker.capabilities import PartitionLookup
+from millstream.broker.dispatch.capabilities import PartitionLookup
+from millstream.broker.dispatch.request import Answer, Later, Request, Result, Work
 from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
-from millstream.broker.memory import HUNGRY_S, Memory
+from millstream.broker.net.memory import HUNGRY_S, Memory
 from millstream.broker.reading import SLICE, Reading, Want
-from millstream.broker.request import Answer, Later, Request, Result, Work
 from millstream.model.errors import MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response

@@ -5,9 +5,9 @@ Whoever looks for a group's coordinator is about to use it: so the internal topi
 
 from typing import Any
 
-from millstream.broker.capabilities import Identity
+from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups
-from millstream.broker.request import Request, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 

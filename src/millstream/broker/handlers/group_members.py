@@ -1,8 +1,8 @@
 """GRP_JOIN, GRP_HB and GRP_LEAVE: a client of iterators comes to its group, stays, and goes."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later, client_host
 from millstream.broker.iterators_seen import error_fields
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import ClientAnswer
 from millstream.groups.commands import IteratorBeat, IteratorJoin, IteratorLeave
 from millstream.wire.messages import read_request, write_response

@@ -1,7 +1,7 @@
 """Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import Done
 from millstream.groups.commands import Heartbeat
 from millstream.wire.messages import read_request, write_response

@@ -4,11 +4,11 @@ taken from; what is not named stays as it is."""
 from collections.abc import Mapping, Sequence
 
 from millstream.broker.alterations import Alteration, answer_alterations
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.setting_table import TABLE, Kind
-from millstream.partition.settings import effective
+from millstream.topics.setting_table import TABLE, Kind
+from millstream.topics.settings import effective
 from millstream.wire.messages import read_request
 from millstream.wire.reader import Fields
 

@@ -6,11 +6,11 @@ an error that names both versions; the rest of it is filled in all the same, so 
 
 from collections.abc import Mapping
 
-from millstream.broker.capabilities import Identity
-from millstream.broker.request import Request
-from millstream.model.clock import Clock
+from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.request import Request
 from millstream.model.errors import ErrorCode
 from millstream.model.versions import WINDOW, minor_version, work_together
+from millstream.seams.clock import Clock
 from millstream.wire.messages import read_request, write_response
 
 API = "Info"

@@ -3,7 +3,7 @@
 On a connection that declared a producer group the id belongs to that group from then on, whatever becomes of both.
 """
 
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response

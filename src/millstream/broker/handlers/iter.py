@@ -9,15 +9,15 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Answer, Request, Result, Work
 from millstream.broker.iterators_seen import IteratorServing, error_fields
-from millstream.broker.memory import HUNGRY_S, Memory
-from millstream.broker.request import Answer, Request, Result, Work
+from millstream.broker.net.memory import HUNGRY_S, Memory
 from millstream.groups.iterators.iterator import BEGINNING, END, Iterator
 from millstream.model.errors import MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.stretches import read_stretch, read_stretch_cold
-from millstream.storage.reader import Stretch
+from millstream.storage.log.reader import Stretch
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.sink import unsigned_varint
 

@@ -1,8 +1,8 @@
 """The commit of an iterator: the coordinator stores how far its client has read, and gives out the next one."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import IteratorAnswer
 from millstream.groups.commands import CommitIterator
 from millstream.model.errors import MillstreamError

@@ -1,8 +1,8 @@
 """ITER_GET: the coordinator gives out the iterator of a partition, and says where it is read."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import IteratorAnswer
 from millstream.groups.commands import GetIterator
 from millstream.wire.messages import read_request, write_response

@@ -1,8 +1,8 @@
 """HAND: the coordinator notes how much of an iterator its client has handed on, so that just that can be committed."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later
 from millstream.broker.iterators_seen import Seal, error_fields
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import IteratorAnswer
 from millstream.groups.commands import HandIterator
 from millstream.model.errors import MillstreamError

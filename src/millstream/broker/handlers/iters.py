@@ -1,8 +1,8 @@
 """ITERS: what a client has in flight, or all clients of a group. Only who names a client is given its iterators."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import IteratorList
 from millstream.groups.commands import ListIterators
 from millstream.wire.messages import read_request, write_response

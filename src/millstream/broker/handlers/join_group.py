@@ -1,7 +1,7 @@
 """JoinGroup: become a member of a classic group. The answer comes when the group has gathered."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later, client_host
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import Joined
 from millstream.groups.commands import Join, OfferedProtocol
 from millstream.wire.messages import read_request, write_response

@@ -1,7 +1,7 @@
 """LeaveGroup: members go, one of them up to version 2, several from version 3 on."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import Left
 from millstream.groups.commands import Leave, LeavingMember
 from millstream.model.errors import ErrorCode

@@ -1,7 +1,7 @@
 """ListConfigResources: what has settings. Version 0 asks only for subscriptions to metrics, and there are none."""
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.resources import ResourceKind, Resources
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response

@@ -1,8 +1,8 @@
 """ListGroups: the groups of this broker, of all states and kinds or of some."""
 
 from millstream.broker.answer_rows import encode_rows
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups
-from millstream.broker.request import Request, Result, Work
 from millstream.groups.commands import ListGroups
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields

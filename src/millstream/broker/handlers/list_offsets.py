@@ -6,9 +6,9 @@ the order they came: the other threads stay free for reads and writes, however m
 
 import asyncio
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.partition_rows import answer_partitions
-from millstream.broker.request import Request, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset

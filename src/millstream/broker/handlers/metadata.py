@@ -9,9 +9,9 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from millstream.broker.capabilities import AutoCreate, Identity, TopicLookup
-from millstream.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from millstream.broker.request import Answer, Request, Result, Work
+from millstream.broker.dispatch.capabilities import AutoCreate, Identity, TopicLookup
+from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millstream.broker.dispatch.request import Answer, Request, Result, Work
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID, check_new_topic_name

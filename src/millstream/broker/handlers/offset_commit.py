@@ -3,8 +3,8 @@
 Partitions that do not exist are refused here, one by one; the others are committed all the same.
 """
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, TopicNames, answer_later
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.model.errors import ErrorCode

@@ -1,7 +1,7 @@
 """OffsetDelete: a group forgets what it has committed for some partitions, unless it still reads their topic."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, TopicNames, answer_later
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import DeleteOffsets
 from millstream.model.errors import ErrorCode

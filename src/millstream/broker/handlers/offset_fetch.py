@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.groups_seen import Groups, TopicNames, answer_to
-from millstream.broker.request import Request, Result, Work
 from millstream.groups.answers import CommittedOffset, Offsets
 from millstream.groups.commands import FetchOffsets
 from millstream.model.errors import ErrorCode

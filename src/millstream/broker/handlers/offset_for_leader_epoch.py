@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch: where a leadership ended, so that a client can tell whether its position still holds."""
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.broker.partition_rows import answer_partitions
-from millstream.broker.request import Request, Result, Work
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request
 from millstream.wire.reader import Fields

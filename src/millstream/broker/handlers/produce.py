@@ -1,8 +1,8 @@
 """Produce: append each partition's batch; answer when all of them are committed (see `millstream.broker.appending`)."""
 
 from millstream.broker.appending import ACKS, Appending, Waiting, check_acks, failed
-from millstream.broker.capabilities import PartitionLookup, find_partition
-from millstream.broker.request import Request, Result
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
 

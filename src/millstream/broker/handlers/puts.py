@@ -2,8 +2,8 @@
 ids under which messages are stored once (see `millstream.broker.appending` for what both have in common)."""
 
 from millstream.broker.appending import Appending, Results, Waiting, check_acks, failed
-from millstream.broker.capabilities import TopicPartitions, find_partition
-from millstream.broker.request import Request, Result
+from millstream.broker.dispatch.capabilities import TopicPartitions, find_partition
+from millstream.broker.dispatch.request import Request, Result
 from millstream.model.errors import MillstreamError
 from millstream.partition.partition import Partition
 from millstream.wire.produce import ProduceResult

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.catalog.queries import QueryResult
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.capabilities import Identity, PartitionLookup, find_partition
-from millstream.broker.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import Identity, PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Request, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields

@@ -1,9 +1,9 @@
 """Role: one of Millstream's own keys. The connection becomes a producer's or a consumer's.
 
-What that forbids is in `millstream.broker.roles`.
+What that forbids is in `millstream.broker.dispatch.roles`.
 """
 
-from millstream.broker.request import Request
+from millstream.broker.dispatch.request import Request
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import PRODUCER_GROUP_MAX, Role
 from millstream.wire.messages import read_request, write_response

@@ -7,12 +7,12 @@ row and left out; with none left there is no subscription.
 
 from uuid import UUID
 
-from millstream.broker.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.request import Answer, Request, Result, Work
 from millstream.broker.groups_seen import Groups, answer_to
 from millstream.broker.push.flow import Window
 from millstream.broker.push.subscription import Feed, Place, Subscription
 from millstream.broker.push.subscriptions import Subscriptions
-from millstream.broker.request import Answer, Request, Result, Work
 from millstream.groups.answers import Offsets
 from millstream.groups.commands import FetchOffsets
 from millstream.model.errors import ErrorCode, MillstreamError

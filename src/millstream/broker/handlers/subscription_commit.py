@@ -4,10 +4,10 @@ With a group, offsets are stored as those of OffsetCommit are; they make room, a
 durable. A partition's commit that is refused makes no room.
 """
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later
 from millstream.broker.push.subscription import Feed, Subscription
 from millstream.broker.push.subscriptions import on_line
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.model.errors import ErrorCode, MillstreamError

@@ -1,7 +1,7 @@
 """SyncGroup: the leader says who gets what, everybody else asks for their part."""
 
+from millstream.broker.dispatch.request import Request, Result
 from millstream.broker.groups_seen import Groups, answer_later
-from millstream.broker.request import Request, Result
 from millstream.groups.answers import Synced
 from millstream.groups.commands import AssignedBytes, Sync
 from millstream.model.errors import ErrorCode

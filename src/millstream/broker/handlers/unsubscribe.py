@@ -1,7 +1,7 @@
 """Unsubscribe: one of Millstream's own keys. Nothing of the subscription is sent after the answer."""
 
+from millstream.broker.dispatch.request import Request
 from millstream.broker.push.subscriptions import on_line
-from millstream.broker.request import Request
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 

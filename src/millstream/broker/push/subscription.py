@@ -12,16 +12,16 @@ finished read) asks for one.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from millstream.broker.line import Line
-from millstream.broker.memory import Memory
+from millstream.broker.dispatch.request import Later, Work
+from millstream.broker.net.line import Line
+from millstream.broker.net.memory import Memory
 from millstream.broker.push.flow import Flow, Lane, Room, Window
 from millstream.broker.push.turns import Turns
-from millstream.broker.request import Later, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.partition.partition import Partition
 from millstream.partition.stretches import read_stretch, read_stretch_cold
-from millstream.storage.reader import Stretch
+from millstream.storage.log.reader import Stretch
 from millstream.wire.subscribe import BEGINNING, END, Delivery, write_delivery
 
 BITE_BYTES = 256 * 1024

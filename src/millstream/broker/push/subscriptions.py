@@ -1,7 +1,7 @@
 """All subscriptions of a broker: how many there may be, and whose turn it is."""
 
-from millstream.broker.line import Line
-from millstream.broker.memory import Memory
+from millstream.broker.net.line import Line
+from millstream.broker.net.memory import Memory
 from millstream.broker.push.flow import Window
 from millstream.broker.push.subscription import Subscription
 from millstream.broker.push.turns import Turns

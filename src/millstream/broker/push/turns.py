@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from millstream.broker.memory import HUNGRY_S
+from millstream.broker.net.memory import HUNGRY_S
 
 TURNS_MAX = 32
 ROUND_BYTES = 1024 * 1024

@@ -20,13 +20,13 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millstream.gateway.budget import Budget, Share
-from millstream.gateway.clusters import DEFAULT, Cluster, Clusters
 from millstream.gateway.draining import Draining
 from millstream.gateway.failures import invalid
 from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from millstream.gateway.grpc.telling import messages_told
 from millstream.gateway.grpc.v1 import events_pb2
+from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters
 from millstream.gateway.rights import READING, Caller, Guard, Right, check_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.message import Message as StoredMessage

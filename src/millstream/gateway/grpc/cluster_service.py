@@ -2,14 +2,14 @@
 
 import asyncio
 
-from millstream.gateway import resources
 from millstream.gateway.grpc.calls import Call, needs
 from millstream.gateway.grpc.telling import setting_told
 from millstream.gateway.grpc.v1 import cluster_pb2 as pb
-from millstream.gateway.making import ClusterMaker, made
+from millstream.gateway.operations import resources
+from millstream.gateway.operations.making import ClusterMaker, made
 from millstream.gateway.rights import Right
 from millstream.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
-from millstream.sdk.admin import ROWS_MAX
+from millstream.sdk.admin.admin import ROWS_MAX
 
 
 class ClusterService:

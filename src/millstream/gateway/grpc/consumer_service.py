@@ -1,10 +1,10 @@
 """ConsumerService: read as one of a group, by the names of group and consumer alone."""
 
-from millstream.gateway import consuming, iterating
 from millstream.gateway.grpc.calls import Call, needs
 from millstream.gateway.grpc.limits import ReadingLimits
 from millstream.gateway.grpc.telling import edge_of, places_told, positions_told
 from millstream.gateway.grpc.v1 import consumers_pb2 as pb
+from millstream.gateway.operations import consuming, iterating
 from millstream.gateway.rights import Right
 
 

@@ -1,6 +1,5 @@
 """GroupService: groups seen from outside."""
 
-from millstream.gateway import grouping, resources
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, needs
 from millstream.gateway.grpc.telling import (
@@ -13,10 +12,11 @@ from millstream.gateway.grpc.telling import (
 )
 from millstream.gateway.grpc.v1 import groups_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import Start
-from millstream.gateway.reading import Positions
+from millstream.gateway.operations import grouping, resources
+from millstream.gateway.operations.reading import Positions
 from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
-from millstream.sdk.group_answers import CommittedOffset, GroupMember
+from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
 
 _PAGE_GROUPS = 100
 

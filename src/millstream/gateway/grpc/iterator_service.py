@@ -1,14 +1,14 @@
 """IteratorService: the calls of iterators, one by one, for clients that may ask another gateway each time."""
 
-from millstream.gateway import iterating
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, needs
 from millstream.gateway.grpc.limits import ReadingLimits
 from millstream.gateway.grpc.telling import edge_of, partitions_told
 from millstream.gateway.grpc.v1 import iterators_pb2 as pb
+from millstream.gateway.operations import iterating
 from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
-from millstream.sdk.address import Address
+from millstream.sdk.connection.address import Address
 from millstream.sdk.iterating.options import MAX_MESSAGES
 from millstream.sdk.iterating.requests import GroupIterator, ListedIterator, Membership
 

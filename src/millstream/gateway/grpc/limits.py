@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.reading import Limits
+from millstream.gateway.operations.reading import Limits
 
 
 class GrpcLimits(NamedTuple):

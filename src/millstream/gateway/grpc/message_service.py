@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-from millstream.gateway import topics
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, Write, needs, shutting_down
 from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
@@ -11,9 +10,10 @@ from millstream.gateway.grpc.subscribing import Subscribing
 from millstream.gateway.grpc.telling import begin, columns_of, edge_of, offsets_of, positions_told
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import PartitionOffset
-from millstream.gateway.reading import BEGINNING, LATEST, Reading, TopicReader
+from millstream.gateway.operations import topics
+from millstream.gateway.operations.reading import BEGINNING, LATEST, Reading, TopicReader
+from millstream.gateway.operations.writing import write, write_one
 from millstream.gateway.rights import Right
-from millstream.gateway.writing import write, write_one
 
 
 class MessageService:

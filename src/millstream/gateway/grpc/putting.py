@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from millstream.gateway.clusters import Member
 from millstream.gateway.grpc.calls import Call, Write, shutting_down, together
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.statuses import error_of
 from millstream.gateway.grpc.telling import columns_of
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
-from millstream.gateway.writing import Columns, put, written
+from millstream.gateway.operations.clusters import Member
+from millstream.gateway.operations.writing import Columns, put, written
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing.lots import Receipts
 

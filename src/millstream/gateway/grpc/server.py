@@ -9,7 +9,6 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
 from millstream.gateway.budget import Budget
-from millstream.gateway.clusters import Clusters
 from millstream.gateway.draining import Draining
 from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.calls import Answering, Grounds
@@ -21,7 +20,8 @@ from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from millstream.gateway.grpc.message_service import MessageService
 from millstream.gateway.grpc.topic_service import TopicService
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
-from millstream.gateway.making import ClusterMaker, NoMaker
+from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.making import ClusterMaker, NoMaker
 from millstream.gateway.rights import ANYBODY, Guard
 from millstream.process.addresses import listening
 

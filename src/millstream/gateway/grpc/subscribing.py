@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 
-from millstream.gateway.clusters import Member
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, Write, shutting_down, together, until_first
 from millstream.gateway.grpc.telling import edge_of, offsets_of, places_told
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
-from millstream.gateway.reading import LATEST
+from millstream.gateway.operations.clusters import Member
+from millstream.gateway.operations.reading import LATEST
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.subscription import AsyncSubscription
 from millstream.sdk.consuming.hints import Hint

@@ -6,12 +6,12 @@ from typing import Any
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.v1 import events_pb2 as pb
 from millstream.gateway.grpc.v1 import topics_pb2
-from millstream.gateway.reading import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
-from millstream.gateway.writing import Columns
+from millstream.gateway.operations.reading import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
+from millstream.gateway.operations.writing import Columns
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.admin_answers import Setting
+from millstream.sdk.admin.admin_answers import Setting
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 

@@ -1,11 +1,11 @@
 """TopicService: topics are listed, made, described, changed and deleted."""
 
-from millstream.gateway import topics
 from millstream.gateway.grpc.calls import Call, needs
 from millstream.gateway.grpc.telling import setting_told
 from millstream.gateway.grpc.v1 import topics_pb2 as pb
+from millstream.gateway.operations import topics
 from millstream.gateway.rights import Right
-from millstream.sdk.topic_sizes import PartitionSize, TopicSize
+from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
 
 
 class TopicService:

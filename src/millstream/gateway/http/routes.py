@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.gateway.http import group_offsets, groups, iterators, making, maps, resource_settings, topics
-from millstream.gateway.http.consumers import POST_OFFSET
 from millstream.gateway.http.docs import Documentation
-from millstream.gateway.http.events_in import POST_EVENTS
-from millstream.gateway.http.events_out import GET_EVENTS
-from millstream.gateway.http.making import POST_CLUSTER
-from millstream.gateway.http.named import InCluster, Name, Nothing, OfBroker, OfTopic, OfTopics, Page
+from millstream.gateway.http.resources import group_offsets, groups, iterators, making, maps, resource_settings, topics
+from millstream.gateway.http.resources.consumers import POST_OFFSET
+from millstream.gateway.http.resources.events_in import POST_EVENTS
+from millstream.gateway.http.resources.events_out import GET_EVENTS
+from millstream.gateway.http.resources.making import POST_CLUSTER
+from millstream.gateway.http.resources.named import InCluster, Name, Nothing, OfBroker, OfTopic, OfTopics, Page
 from millstream.gateway.http.table import Example, Operation
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode

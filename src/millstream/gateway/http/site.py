@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from millstream.gateway.budget import Budget
-from millstream.gateway.clusters import Clusters
 from millstream.gateway.draining import Draining
 from millstream.gateway.figures import Traffic
-from millstream.gateway.making import ClusterMaker, NoMaker
+from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.making import ClusterMaker, NoMaker
 from millstream.gateway.rights import ANYBODY, Guard
-from millstream.model.clock import Clock, SystemClock
+from millstream.seams.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from millstream.groups.commands import Join
 from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now, Token
 from millstream.groups.sizes import TOLD_BYTES_MAX, protocols_bytes, text_bytes
-from millstream.model.entropy import random_uuid
 from millstream.model.errors import ErrorCode
+from millstream.seams.entropy import random_uuid
 
 
 def join(group: Rebalance, context: Context, command: Join, token: Token, now: Now, effects: Effects) -> None:

@@ -8,18 +8,14 @@ epoch.
 
 from millstream.groups.answers import Done, Joined, LeftMember, Synced
 from millstream.groups.commands import Heartbeat, Join, Leave, LeavingMember, Sync
-from millstream.groups.consumer.embedded_records import (
-    EmbeddedSubscription,
-    read_subscription,
-    write_assignment,
-)
+from millstream.groups.consumer.embedded_records import EmbeddedSubscription, read_subscription, write_assignment
 from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
 from millstream.groups.consumer.membership import Membership
 from millstream.groups.deadlines import TimerKind
 from millstream.groups.effects import Effects, Now
 from millstream.groups.records import CONSUMERS
-from millstream.model.entropy import random_uuid
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.entropy import random_uuid
 
 
 def check_join(members: Membership, command: Join) -> EmbeddedSubscription:

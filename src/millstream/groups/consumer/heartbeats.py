@@ -10,8 +10,8 @@ from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, Sub
 from millstream.groups.consumer.membership import Membership
 from millstream.groups.effects import Effects, Now
 from millstream.groups.topics import TopicImage
-from millstream.model.entropy import random_uuid
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.entropy import random_uuid
 
 
 def heartbeat(members: Membership, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatAnswer:

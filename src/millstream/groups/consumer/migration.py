@@ -15,11 +15,7 @@ from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.classic.members import Member
 from millstream.groups.classic.rebalance import State
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.consumer.embedded_records import (
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
+from millstream.groups.consumer.embedded_records import read_assignment, read_subscription, write_assignment
 from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, Holding, Subscription
 from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
 from millstream.groups.consumer.state import GroupState

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told
-from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.clock import Clock
 
 KNOWN_MAX = 100_000
 """Partitions of groups of which something is known; the one that was heard of longest ago goes first."""

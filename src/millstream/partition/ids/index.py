@@ -26,8 +26,8 @@ from millstream.partition.ids.run import Run, is_run_name, run_name
 from millstream.partition.ids.saving import NAME, Saving
 from millstream.partition.snapshot import SnapshotError, seal, unseal
 from millstream.storage import snapshot
-from millstream.storage.log import Log
-from millstream.storage.removal import remove_all
+from millstream.storage.cleaning.removal import remove_all
+from millstream.storage.log.log import Log
 
 _KIND = b"MIDS"
 _VERSION = 1

@@ -10,7 +10,7 @@ from millstream.partition.ids.keys import Entry, batch_entry, id_entries, id_key
 from millstream.records.batch import decode_batch
 from millstream.records.header import OWN_IDS, BatchHeader
 from millstream.records.record import Record
-from millstream.storage.log import Log
+from millstream.storage.log.log import Log
 
 
 def own_id(record: Record) -> bytes | None:

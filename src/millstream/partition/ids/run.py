@@ -18,9 +18,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.ids.filter import Filter
 from millstream.partition.ids.keys import KEY_BYTES, Entry, Place
 from millstream.records.checksum import crc32c
-from millstream.storage.disk import Disk, DiskFile
-from millstream.storage.files import OpenFiles
-from millstream.storage.removal import remove_all
+from millstream.seams.disk import Disk, DiskFile
+from millstream.storage.cleaning.removal import remove_all
+from millstream.storage.log.files import OpenFiles
 
 BLOCK_ENTRIES = 128
 _PLACE = struct.Struct(">qi")

@@ -5,12 +5,12 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from millstream.model.workers import Workers
 from millstream.partition.ids.keys import Place
 from millstream.partition.ids.run import Run, RunWriter, merge, packed
-from millstream.storage.disk import Disk
-from millstream.storage.log import Log
-from millstream.storage.removal import remove_all
+from millstream.seams.disk import Disk
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning.removal import remove_all
+from millstream.storage.log.log import Log
 
 NAME = "ids"
 

@@ -4,9 +4,9 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.model.names import TopicPartition
+from millstream.sdk.admin.group_answers import CommittedOffset, GroupDescription, GroupListing
 from millstream.sdk.aio.face import AsyncPart, AsyncPortal
 from millstream.sdk.arguments import as_names, as_places, by_place, check_group, offsets_by_place
-from millstream.sdk.group_answers import CommittedOffset, GroupDescription, GroupListing
 from millstream.sdk.home import Home
 from millstream.sdk.times import Time
 

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.options import EngineSettings
 from millstream.sdk.consuming.reading import Reading
 from millstream.sdk.consuming.source import Change
 from millstream.sdk.errand import Errand
-from millstream.sdk.retry import Deadline
 
 LOOK_AGAIN_S = 60.0
 """How soon partitions that are added to a topic are noticed."""

@@ -17,12 +17,13 @@ from typing import TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.alone import Alone
+from millstream.sdk.consuming.group.membership import Membership
 from millstream.sdk.consuming.hand import Hand
 from millstream.sdk.consuming.health import Doing, Health
 from millstream.sdk.consuming.hints import Places
-from millstream.sdk.consuming.membership import Membership
 from millstream.sdk.consuming.options import EngineSettings
 from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
 from millstream.sdk.consuming.reading import Reading, ReadingRules
@@ -30,7 +31,6 @@ from millstream.sdk.consuming.source import Change, Source
 from millstream.sdk.errand import Errand
 from millstream.sdk.metrics import NO_METRICS, count_read
 from millstream.sdk.requests import LATEST
-from millstream.sdk.retry import Deadline
 from millstream.sdk.starting import Starting
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT64_MAX, check_number
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
 from millstream.sdk.fetching import get
 
 ANSWER_S = 1.0

@@ -22,9 +22,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.arguments import INT64_MAX
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.sdk.retry import Deadline
 from millstream.sdk.times import Times
 
 Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]

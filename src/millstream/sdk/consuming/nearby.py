@@ -15,15 +15,15 @@ from functools import partial
 from stat import S_ISREG
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.file_part import FilePlace
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.model.names import TopicPartition
-from millstream.model.workers import Beside, Job
 from millstream.records._decode import room
 from millstream.records.batch import each_piece, size_at, whole_end
 from millstream.records.header import HEADER_BYTES
-from millstream.sdk.connection import Connection
+from millstream.sdk.connection.connection import Connection
 from millstream.sdk.requests import INFO
+from millstream.seams.file_part import FilePlace
+from millstream.seams.workers import Beside, Job
 
 MISSES_MAX = 3
 MORE_BYTES = 1024 * 1024

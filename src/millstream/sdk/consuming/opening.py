@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from millstream.model.workers import Workers
 from millstream.records.batch import each_piece
+from millstream.seams.workers import Workers
 from millstream.wire.framing import Buffer
 
 HEAVY_BYTES = 4 * 1024

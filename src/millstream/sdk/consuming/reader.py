@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from uuid import UUID
 
-from millstream.model.file_part import FilePlace
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
-from millstream.sdk.address import Address
 from millstream.sdk.answers import FetchedBatches
+from millstream.sdk.connection.address import Address
 from millstream.sdk.consuming.nearby import Nearby, Scratch
 from millstream.sdk.consuming.opening import HEAVY_BYTES
+from millstream.seams.file_part import FilePlace
 
 PIECE_BYTES = 1024 * 1024
 """As much is opened at once: the messages of more would drive each other out of the processor's caches."""

@@ -20,16 +20,16 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.address import Address
 from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 from millstream.sdk.consuming.nearby import Nearby, NotThereError
 from millstream.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
 from millstream.sdk.consuming.sessions import FetchSession, Found, Poll
 from millstream.sdk.consuming.unpacking import Unpacking
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.sdk.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
 from millstream.sdk.unexpected import client_failed
 
 PREFETCH_BYTES = 32 * 1024 * 1024

@@ -17,9 +17,9 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import FetchedBatches, refusal
-from millstream.sdk.connection import Connection
-from millstream.sdk.core import Request
+from millstream.sdk.connection.connection import Connection
 from millstream.sdk.requests import FETCH, FETCH_BY_ID
+from millstream.wire.client_connection import Request
 from millstream.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchPartition
 from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from millstream.model.workers import Workers
 from millstream.sdk.consuming.reader import Portion
+from millstream.seams.workers import Workers
 
 READ_BYTES = 4 * 1024 * 1024
 """Read at once of what lies in a file."""

@@ -6,14 +6,14 @@ All of them go over one connection to each broker, which none of them holds up: 
 from typing import NamedTuple, TypeVar
 
 from millstream.model.names import TopicPartition
-from millstream.sdk.asking import Asking
+from millstream.sdk.admin.groups import Coordinators
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.opening import opened
-from millstream.sdk.core import Request
-from millstream.sdk.groups import Coordinators
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
 from millstream.sdk.metrics import count_read
-from millstream.sdk.retry import Deadline
+from millstream.wire.client_connection import Request
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.errand import Errand
 from millstream.sdk.iterating.calls import CallEngine, Wanted
 from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
-from millstream.sdk.retry import Attempts, Deadline
 from millstream.sdk.starting import Starting
 from millstream.sdk.unexpected import client_failed
 

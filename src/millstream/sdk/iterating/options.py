@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-from millstream.model.entropy import Entropy, random_uuid
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_text
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.iterating.calls import Wanted
 from millstream.sdk.iterating.engine import EngineSettings
 from millstream.sdk.iterating.requests import BEGINNING, END
 from millstream.sdk.times import Time, Times
+from millstream.seams.entropy import Entropy, random_uuid
 
 MAX_MESSAGES = 500
 _BROKERS_CHOICE = -1

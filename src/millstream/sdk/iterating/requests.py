@@ -7,9 +7,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.address import Address
 from millstream.sdk.answers import refusal
-from millstream.sdk.core import Api, Request
+from millstream.sdk.connection.address import Address
+from millstream.wire.client_connection import Api, Request
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request
 

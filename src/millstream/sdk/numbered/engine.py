@@ -11,17 +11,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.model.clock import Clock
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import ProducerIdentity
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.numbered.lane import Lane
 from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
 from millstream.sdk.numbered.packing import Packer
 from millstream.sdk.producing.route import ask_identity
-from millstream.sdk.retry import Deadline
 from millstream.sdk.unexpected import client_failed
+from millstream.seams.clock import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,14 +25,14 @@ from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced
-from millstream.sdk.asking import Asking
-from millstream.sdk.connection import Connection
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.numbered.options import NumberedOptions
 from millstream.sdk.numbered.packing import Numbers, Packed, Packer
 from millstream.sdk.producing.failures import TOO_LARGE
 from millstream.sdk.producing.line import IN_FLIGHT_MAX
 from millstream.sdk.producing.options import ALL
-from millstream.sdk.retry import Attempts, Deadline
 
 _OUT_OF_STEP = frozenset(
     (

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar, TypeVarTuple, Unpack
 
-from millstream.model.clock import Clock
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.sdk.arguments import check_callback
 from millstream.sdk.producing._chunk import Batch, Chunk, Receipt
 from millstream.sdk.producing._sharing import partition_for
 from millstream.sdk.times import Time, Times
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy
 
 log = logging.getLogger("millstream.sdk.producer")
 

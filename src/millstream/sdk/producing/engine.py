@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.producing._chunk import Batch, Chunk, Intake
 from millstream.sdk.producing.desk import Desk, log
 from millstream.sdk.producing.failures import UnstoredError, unconfirmed
@@ -28,8 +28,8 @@ from millstream.sdk.producing.packing import Packing
 from millstream.sdk.producing.posting import Posting
 from millstream.sdk.producing.route import LeaderRoute, ask_identity
 from millstream.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
-from millstream.sdk.retry import Deadline
 from millstream.sdk.unexpected import client_failed
+from millstream.seams.clock import Clock
 
 _LATE_S = 5.0
 """How much later than its deadline a message's fate may be known: answers to what was sent last are waited for."""

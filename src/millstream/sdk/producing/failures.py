@@ -5,7 +5,7 @@ from typing import Final
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection import ConnectionLostError
+from millstream.sdk.connection.connection import ConnectionLostError
 
 TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 IDENTITY_REFUSED: Final = frozenset(

@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import Produced, ProducerIdentity
-from millstream.sdk.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.producing._chunk import Batch
 from millstream.sdk.producing.batches import NOBODY, has_ids, number, take_back
 from millstream.sdk.producing.desk import log
@@ -33,7 +33,7 @@ from millstream.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, Outco
 from millstream.sdk.producing.options import ALL
 from millstream.sdk.producing.packing import Packing
 from millstream.sdk.requests import KnownIdsError
-from millstream.sdk.retry import Attempts, Deadline
+from millstream.seams.entropy import Entropy
 
 IN_FLIGHT_MAX = 5
 """Brokers remember the last five batches of a producer, so that a retry of any of them is known as one."""

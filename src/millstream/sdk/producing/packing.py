@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from millstream.model.workers import Workers
 from millstream.sdk.producing._chunk import Batch
 from millstream.sdk.producing.batches import claim_ids, encode, encoded_parts, keep, parts, with_own_ids
 from millstream.sdk.producing.options import Options
+from millstream.seams.workers import Workers
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced
-from millstream.sdk.connection import Connection
-from millstream.sdk.core import Request
+from millstream.sdk.connection.connection import Connection
 from millstream.sdk.unexpected import client_failed
+from millstream.wire.client_connection import Request
 from millstream.wire.framing import Buffer
 
 TOGETHER_BYTES = 1024 * 1024

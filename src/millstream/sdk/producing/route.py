@@ -6,14 +6,14 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced, ProducerIdentity
-from millstream.sdk.asking import Asking
-from millstream.sdk.connection import Connection, ConnectionLostError
-from millstream.sdk.core import Request
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.producing._chunk import Batch
 from millstream.sdk.producing.batches import mark
 from millstream.sdk.producing.line import Answer, Posted
 from millstream.sdk.producing.posting import Posting
-from millstream.sdk.retry import Deadline
+from millstream.wire.client_connection import Request
 
 
 class LeaderRoute:

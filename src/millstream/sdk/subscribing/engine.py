@@ -21,13 +21,13 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.address import Address
-from millstream.sdk.asking import Asking
+from millstream.sdk.admin.groups import Coordinators, Groups
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import FEW_ATTEMPTS, Attempts, Deadline
 from millstream.sdk.consuming.opening import is_heavy
 from millstream.sdk.errand import Errand
-from millstream.sdk.groups import Coordinators, Groups
 from millstream.sdk.metrics import count_read
-from millstream.sdk.retry import FEW_ATTEMPTS, Attempts, Deadline
 from millstream.sdk.starting import Starting
 from millstream.sdk.subscribing.options import EngineSettings, StreamSettings
 from millstream.sdk.subscribing.stream import Arrived, Owner, Stream

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
-from millstream.model.entropy import Entropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from millstream.sdk.consuming.decoding import Values
 from millstream.sdk.consuming.hints import Hint, Places
 from millstream.sdk.requests import LATEST
 from millstream.sdk.times import Time, Times
+from millstream.seams.entropy import Entropy
 from millstream.wire.subscribe import BEGINNING, END, NOWHERE
 
 WINDOW_MESSAGES = 10_000

@@ -7,8 +7,8 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.answers import refusal
-from millstream.sdk.core import Api, Request
 from millstream.sdk.subscribing.options import Window
+from millstream.wire.client_connection import Api, Request
 from millstream.wire.messages import read_response, write_request
 from millstream.wire.subscribe import Delivered, parse_delivery
 

@@ -16,11 +16,11 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.address import Address
 from millstream.sdk.answers import refusal
-from millstream.sdk.cluster import Cluster
-from millstream.sdk.connection import Connection
-from millstream.sdk.retry import Attempts, Deadline
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.cluster import Cluster
+from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import StreamSettings
 from millstream.sdk.unexpected import client_failed

@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 
 from millstream.model.errors import ErrorCode
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
-from millstream.sdk.admin_answers import ClusterDescription, LogDirectory, QueryResult, ResourceKind, Setting, TopicPage
+from millstream.sdk.admin.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
+from millstream.sdk.admin.admin_answers import (
+    ClusterDescription,
+    LogDirectory,
+    QueryResult,
+    ResourceKind,
+    Setting,
+    TopicPage,
+)
+from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
 from millstream.sdk.answers import TopicView
 from millstream.sdk.arguments import (
     INT32_MAX,
@@ -23,7 +31,6 @@ from millstream.sdk.arguments import (
 from millstream.sdk.home import Home
 from millstream.sdk.sync.face import Part, Portal
 from millstream.sdk.times import Time
-from millstream.sdk.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
 
 
 class Admin(Part):

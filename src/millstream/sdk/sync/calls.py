@@ -10,14 +10,7 @@ from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_numb
 from millstream.sdk.home import Home
 from millstream.sdk.iterating.calls import CallEngine
 from millstream.sdk.iterating.options import MAX_MESSAGES, wanted
-from millstream.sdk.iterating.requests import (
-    HANDED,
-    Commit,
-    GroupIterator,
-    IteratorBatch,
-    ListedIterator,
-    Membership,
-)
+from millstream.sdk.iterating.requests import HANDED, Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
 from millstream.sdk.sync.face import Face, Portal
 from millstream.sdk.times import Time
 

@@ -5,20 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
-from millstream.model.clock import Clock, SystemClock
-from millstream.model.entropy import Entropy, SystemEntropy
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.model.network import Network, TcpNetwork
-from millstream.model.workers import Workers
-from millstream.sdk.address import parse_bootstrap
+from millstream.sdk.admin.maps import BackupMap, ServiceMap
 from millstream.sdk.answers import ClusterView, ListedOffset, TopicView
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
-from millstream.sdk.cluster import ConnectionSettings
-from millstream.sdk.drift import ClockDrift, DriftWatch, OnClockDrift
+from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.cluster import ConnectionSettings
+from millstream.sdk.connection.drift import ClockDrift, DriftWatch, OnClockDrift
 from millstream.sdk.home import Home
 from millstream.sdk.idle import DriftInfo
-from millstream.sdk.maps import BackupMap, ServiceMap
 from millstream.sdk.metrics import Metrics
 from millstream.sdk.producing.options import (
     ALL,
@@ -34,6 +30,10 @@ from millstream.sdk.sync.admin import Admin
 from millstream.sdk.sync.face import Face, Portal, opening
 from millstream.sdk.sync.groups import Groups
 from millstream.sdk.times import Time, Times
+from millstream.seams.clock import Clock, SystemClock
+from millstream.seams.entropy import Entropy, SystemEntropy
+from millstream.seams.network import Network, TcpNetwork
+from millstream.seams.workers import Workers
 
 if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
     from millstream.sdk.consuming.options import ConsumerOptions

@@ -5,8 +5,8 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.model.names import TopicPartition
+from millstream.sdk.admin.group_answers import CommittedOffset, GroupDescription, GroupListing
 from millstream.sdk.arguments import as_names, as_places, by_place, check_group, offsets_by_place
-from millstream.sdk.group_answers import CommittedOffset, GroupDescription, GroupListing
 from millstream.sdk.home import Home
 from millstream.sdk.sync.face import Part, Portal
 from millstream.sdk.times import Time

@@ -15,10 +15,10 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
 from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.asking import PLACES_PER_REQUEST, Asking
+from millstream.sdk.connection.asking import PLACES_PER_REQUEST, Asking
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.consuming.opening import HEAVY_BYTES
 from millstream.sdk.fetching import ahead
-from millstream.sdk.retry import Attempts, Deadline
 from millstream.sdk.watching.portion import Limits, Portion, from_on
 from millstream.sdk.watching.requests import fetch
 

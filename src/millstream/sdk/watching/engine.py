@@ -17,9 +17,9 @@ from functools import partial
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.waiters import Cancel
-from millstream.sdk.address import Address
-from millstream.sdk.asking import Asking
-from millstream.sdk.retry import Attempts, Deadline
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.times import Times
 from millstream.sdk.watching.behind import Behind, Portions
 from millstream.sdk.watching.link import Link, Owner, is_final

@@ -14,16 +14,16 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.address import Address
 from millstream.sdk.answers import refusal
-from millstream.sdk.cluster import Cluster
-from millstream.sdk.connection import Connection
-from millstream.sdk.core import Request
+from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.cluster import Cluster
+from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.requests import metadata
-from millstream.sdk.retry import Deadline
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import Window
 from millstream.sdk.watching.watch import Watch
+from millstream.wire.client_connection import Request
 from millstream.wire.subscribe import BEGINNING, END, Delivered
 
 WINDOW = Window(messages=10_000_000, size_bytes=4 * 1024 * 1024, share_percent=50)

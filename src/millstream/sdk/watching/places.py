@@ -6,9 +6,9 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.asking import Asking
+from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.hints import Places
-from millstream.sdk.retry import Deadline
 from millstream.sdk.times import Times
 
 Position = int | str | float | datetime | timedelta

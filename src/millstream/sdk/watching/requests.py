@@ -6,10 +6,10 @@ from typing import cast
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import FetchedBatches, refusal
-from millstream.sdk.core import Request
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import FETCH
 from millstream.sdk.watching.portion import Limits
+from millstream.wire.client_connection import Request
 from millstream.wire.fetch import Fetched, FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer

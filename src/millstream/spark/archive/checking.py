@@ -18,10 +18,10 @@ from millstream.spark.archive.running import Progress
 from millstream.spark.archive.shelf import Shelf, topics_in
 from millstream.spark.archive.store import located
 from millstream.spark.connections import client_of
-from millstream.spark.fetching import fetch_records
 from millstream.spark.options import default_bootstrap
-from millstream.spark.planning import Range
-from millstream.spark.survey import view_of
+from millstream.spark.reading.fetching import fetch_records
+from millstream.spark.reading.planning import Range
+from millstream.spark.reading.survey import view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,12 +19,12 @@ from millstream.spark.archive.files import read_piece
 from millstream.spark.archive.pieces import Piece
 from millstream.spark.archive.segments import Extent
 from millstream.spark.archive.shelf import Shelf
-from millstream.spark.fetching import fetch_records
 from millstream.spark.options import DataLoss, SourceOptions
-from millstream.spark.places import Kind, Place, Places
-from millstream.spark.planning import Range
-from millstream.spark.ranges import Reach, holes
-from millstream.spark.survey import Found, Survey
+from millstream.spark.reading.fetching import fetch_records
+from millstream.spark.reading.places import Kind, Place, Places
+from millstream.spark.reading.planning import Range
+from millstream.spark.reading.ranges import Reach, holes
+from millstream.spark.reading.survey import Found, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

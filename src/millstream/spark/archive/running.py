@@ -14,7 +14,7 @@ from millstream.spark.archive.store import located
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, default_bootstrap, invalid
 from millstream.spark.pipelines.failures import told
-from millstream.spark.survey import view_of
+from millstream.spark.reading.survey import view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,15 +18,23 @@ from millstream.spark.archive.files import ROLL_BYTES, PieceWriter
 from millstream.spark.archive.pieces import Piece, to_json
 from millstream.spark.archive.shelf import Shelf
 from millstream.spark.connections import client_of
-from millstream.spark.fetching import fetch_records
 from millstream.spark.options import DataLoss, SourceOptions, parse_options, source_options
-from millstream.spark.planning import Range, plan
-from millstream.spark.positions import Positions, bytes_of, epochs_of, from_json, offsets_of, positions_of, resumed_of
-from millstream.spark.positions import to_json as position_json
-from millstream.spark.ranges import Reach, between, is_resumed
-from millstream.spark.reader import Task
-from millstream.spark.stream_reader import StreamReader
-from millstream.spark.survey import Survey
+from millstream.spark.reading.fetching import fetch_records
+from millstream.spark.reading.planning import Range, plan
+from millstream.spark.reading.positions import (
+    Positions,
+    bytes_of,
+    epochs_of,
+    from_json,
+    offsets_of,
+    positions_of,
+    resumed_of,
+)
+from millstream.spark.reading.positions import to_json as position_json
+from millstream.spark.reading.ranges import Reach, between, is_resumed
+from millstream.spark.reading.reader import Task
+from millstream.spark.reading.stream_reader import StreamReader
+from millstream.spark.reading.survey import Survey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from millstream.model.errors import MillstreamError
-from millstream.spark.positions import from_json, offsets_of
+from millstream.spark.reading.positions import from_json, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

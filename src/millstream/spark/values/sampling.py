@@ -2,7 +2,7 @@
 
 from millstream.sdk.sync.client import Client
 from millstream.spark.options import SourceOptions
-from millstream.spark.survey import Survey
+from millstream.spark.reading.survey import Survey
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 8 * 1024 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from builders.grpc_gateway import Served, failure_of, grpc_gateway
+from builders.gateways.grpc import Served, failure_of, grpc_gateway
 from millstream.gateway.grpc.v1 import consumers_pb2, events_pb2, iterators_pb2
 from millstream.gateway.grpc.v1.messages_pb2 import PutManyRequest, PutRequest
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest

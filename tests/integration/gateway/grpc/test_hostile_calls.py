@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from builders.gateways import RealGateway, gateway
-from builders.grpc_gateway import failure_of
+from builders.gateways.grpc import failure_of
+from builders.gateways.processes import RealGateway, gateway
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
-from millstream.gateway.clusters import DEFAULT, Clusters, Connecting
+from builders.gateways.grpc import HOST, Served, failure_of, grpc_gateway
 from millstream.gateway.grpc.server import start_grpc
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
+from millstream.gateway.operations.clusters import DEFAULT, Clusters, Connecting
 from millstream.testing.embedded import EmbeddedBroker
 
 

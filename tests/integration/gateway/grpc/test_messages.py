@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 import grpc
 import pytest
 
-from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from millstream.gateway.clusters import Connecting
+from builders.gateways.grpc import Served, failure_of, grpc_gateway
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
+from millstream.gateway.operations.clusters import Connecting
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
 

@@ -10,15 +10,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from builders.grpc_gateway import Served, failure_of, grpc_gateway
-from millstream.gateway.clusters import Clusters
+from builders.gateways.grpc import Served, failure_of, grpc_gateway
 from millstream.gateway.draining import Draining
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services, start_grpc
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
-from millstream.gateway.making import NoMaker
+from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -204,7 +204,7 @@ def test_what_is_unexpected_is_logged_and_told_as_no_more_than_that(
 ) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
-            monkeypatch.setattr("millstream.gateway.topics.describe_topic", None)
+            monkeypatch.setattr("millstream.gateway.operations.topics.describe_topic", None)
             with pytest.raises(grpc.RpcError) as caught:
                 await served.topics.DescribeTopic(DescribeTopicRequest(topic="x"))
             failure = failure_of(caught.value)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from builders.grpc_gateway import HOST, Served, failure_of, grpc_gateway
+from builders.gateways.grpc import HOST, Served, failure_of, grpc_gateway
 from millstream.gateway.budget import Budget
 from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
 from millstream.model.errors import MillstreamError

@@ -7,7 +7,7 @@ from uuid import UUID
 import grpc
 import pytest
 
-from builders.grpc_gateway import Served, failure_of, grpc_gateway
+from builders.gateways.grpc import Served, failure_of, grpc_gateway
 from millstream.gateway.grpc.v1 import cluster_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
 
 Unused = Callable[[str], str]

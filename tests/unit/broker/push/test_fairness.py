@@ -9,14 +9,14 @@ import pytest
 
 from builders.batches import numbered_batch
 from builders.requests import RawPeer
+from builders.sdk.subscriber import Subscriber, wanted
 from builders.served import HOST, ServedBroker, produce, serve_in_simulation
-from builders.subscriber import Subscriber, wanted
-from millstream.broker.memory import Memory
-from millstream.broker.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
+from millstream.broker.net.memory import Memory
+from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.broker.push import subscription
 from millstream.broker.push.subscription import BITE_BYTES, Subscription
 from millstream.broker.push.turns import ROUND_BYTES, TURNS_MAX, Turns
-from millstream.testing.simulated_network import SimulatedNetwork
+from millstream.testing.simulated.network import SimulatedNetwork
 
 LOTS = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}
 BATCHES = 100

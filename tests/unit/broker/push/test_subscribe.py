@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, numbered_batch
+from builders.sdk.subscriber import Subscribed, Subscriber, wanted
 from builders.served import ServedBroker, produce, serve, until
-from builders.subscriber import Subscribed, Subscriber, wanted
-from millstream.broker.outbox import Outbox
+from millstream.broker.net.outbox import Outbox
 from millstream.broker.push import subscriptions
 from millstream.broker.push.subscriptions import PARTITIONS_MAX
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
-from millstream.storage.local_disk import LocalDisk, LocalFile
+from millstream.seams.local_disk import LocalDisk, LocalFile
 from millstream.storage.store import FlushPolicy
 
 END, BEGINNING, GROUP = -1, -2, -3

@@ -7,13 +7,13 @@ from google.protobuf.descriptor import MethodDescriptor
 
 import proto
 from millstream.gateway.budget import Budget
-from millstream.gateway.clusters import Clusters
 from millstream.gateway.draining import Draining
 from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.calls import Answering, Grounds, Needs
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
-from millstream.gateway.making import NoMaker
+from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import ANYBODY, Right
 
 SERVICES = services(GrpcLimits(), NoMaker())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.gateway import Web, with_web
+from builders.gateways.web import Web, with_web
 
 
 async def put(web: Web, *values: str, topic: str = "t", **fields: Any) -> None:

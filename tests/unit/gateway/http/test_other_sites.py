@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders.gateway import Web, with_web
+from builders.gateways.web import Web, with_web
 from millstream.gateway.http.site import WebLimits
 
 POLL = "/events?topic=t&group=g&consumer=a&auto_commit=true&wait=0"

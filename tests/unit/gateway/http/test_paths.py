@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from builders.gateway import Web, with_web
+from builders.gateways.web import Web, with_web
 
 
 @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "größe", "a b?c#d", "..", "x/offsets"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.gateway import Web, with_web
+from builders.gateways.web import Web, with_web
 from millstream.gateway.budget import Budget, Share
 from millstream.gateway.http.site import WebLimits
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
+from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
 from millstream.groups.answers import Joined
 from millstream.groups.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
 from millstream.groups.settings import GroupSettings

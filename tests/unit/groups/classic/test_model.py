@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from builders.classic_group_model import REBALANCE_MS, SESSION_MS, ModelGroup
-from builders.group_machine import Driver, offering, subscription
+from builders.groups.classic_model import REBALANCE_MS, SESSION_MS, ModelGroup
+from builders.groups.machine import Driver, offering, subscription
 from millstream.groups.answers import Joined, Synced
 from millstream.groups.commands import AssignedBytes
 from millstream.groups.effects import Record, Token

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.group_machine import REBALANCE_MS, SESSION_MS, Driver
+from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver
 from millstream.groups.answers import Joined, LeftMember, Synced
 from millstream.model.errors import ErrorCode
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.group_machine import REBALANCE_MS, Driver, offering
+from builders.groups.machine import REBALANCE_MS, Driver, offering
 from millstream.groups.answers import Joined, Synced
 from millstream.groups.commands import AssignedBytes
 from millstream.model.errors import ErrorCode

@@ -2,9 +2,9 @@
 
 import pytest
 
-from builders.group_consumers import ClassicConsumer, Consumer, describe
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import ClassicConsumer, Consumer, describe
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerHeartbeatAnswer
 from millstream.groups.consumer.records import TARGET, TARGET_EPOCH
 from millstream.groups.records import key_version

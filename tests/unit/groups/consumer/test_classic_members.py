@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from builders.group_consumers import REBALANCE_MS, SESSION_MS, ClassicConsumer, Consumer, describe
-from builders.group_machine import Driver, offering, subscription
-from builders.group_topics import Topics
+from builders.groups.consumers import REBALANCE_MS, SESSION_MS, ClassicConsumer, Consumer, describe
+from builders.groups.machine import Driver, offering, subscription
+from builders.groups.topics import Topics
 from millstream.groups.answers import Joined, LeftMember
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_versioned

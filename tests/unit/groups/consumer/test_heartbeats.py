@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from builders.group_consumers import JOINING, REBALANCE_MS, SESSION_MS, Consumer, describe, request
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import JOINING, REBALANCE_MS, SESSION_MS, Consumer, describe, request
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
 from millstream.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
 from millstream.model.errors import ErrorCode

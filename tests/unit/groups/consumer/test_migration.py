@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders.group_consumers import ClassicConsumer, Consumer, describe, request
-from builders.group_machine import Driver, offering
-from builders.group_topics import Topics
+from builders.groups.consumers import ClassicConsumer, Consumer, describe, request
+from builders.groups.machine import Driver, offering
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerHeartbeatAnswer, GroupList, Joined
 from millstream.groups.commands import ListGroups
 from millstream.model.errors import ErrorCode

@@ -4,9 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders.group_consumers import Consumer, describe
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import Consumer, describe
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.model.errors import ErrorCode
 
 TOPICS = ("t0", "t1", "t2")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from builders.group_consumers import Consumer
-from builders.group_machine import Driver, offering, subscription
-from builders.group_topics import Topics
+from builders.groups.consumers import Consumer
+from builders.groups.machine import Driver, offering, subscription
+from builders.groups.topics import Topics
 from millstream.groups.answers import Joined, Offsets
 from millstream.groups.commands import FetchOffsets
 from millstream.model.errors import ErrorCode

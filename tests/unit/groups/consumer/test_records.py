@@ -2,9 +2,9 @@
 
 import pytest
 
-from builders.group_consumers import Consumer, describe
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import Consumer, describe
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer import records
 from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from builders.group_consumers import Consumer, describe
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import Consumer, describe
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerHeartbeatAnswer
 from millstream.groups.consumer import regex
 from millstream.groups.consumer.regex import EXPRESSION_CHARS_MAX, Regexes, compile_expression

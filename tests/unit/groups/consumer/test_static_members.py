@@ -2,9 +2,9 @@
 
 import pytest
 
-from builders.group_consumers import SESSION_MS, Consumer, describe, request
-from builders.group_machine import Driver
-from builders.group_topics import Topics
+from builders.groups.consumers import SESSION_MS, Consumer, describe, request
+from builders.groups.machine import Driver
+from builders.groups.topics import Topics
 from millstream.groups.answers import ConsumerHeartbeatAnswer, Left, LeftMember
 from millstream.groups.commands import Leave, LeavingMember
 from millstream.model.errors import ErrorCode

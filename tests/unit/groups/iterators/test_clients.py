@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from builders.group_consumers import SESSION_MS, Consumer, describe
-from builders.iterator_clients import IN_FLIGHT_MS, driver
+from builders.groups.consumers import SESSION_MS, Consumer, describe
+from builders.groups.iterator_clients import IN_FLIGHT_MS, driver
 from millstream.groups.answers import ClientAnswer, GroupList
 from millstream.groups.commands import IteratorJoin, ListGroups
 from millstream.model.errors import ErrorCode

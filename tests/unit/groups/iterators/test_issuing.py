@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from builders.group_topics import Topics
-from builders.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, IteratorClient, IteratorDriver, driver
+from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, IteratorClient, IteratorDriver, driver
+from builders.groups.topics import Topics
 from millstream.groups.answers import IteratorAnswer, IteratorList
 from millstream.groups.commands import CommitIterator, ListIterators
 from millstream.groups.context import LOOK_EVERY_MS

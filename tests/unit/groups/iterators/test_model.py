@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from builders.group_consumers import describe
-from builders.group_topics import Topics
-from builders.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
+from builders.groups.consumers import describe
+from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
+from builders.groups.topics import Topics
 from millstream.groups.answers import IteratorAnswer, IteratorList
 from millstream.groups.commands import ListIterators
 from millstream.groups.iterators.issuing import HANDED

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from builders.group_site import EVENTS, GROUP, GroupSite, run_groups
+from builders.groups.site import EVENTS, GROUP, GroupSite, run_groups
 from millstream.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
 from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
 from millstream.groups.iterators.iterator import BEGINNING, Iterator, Told

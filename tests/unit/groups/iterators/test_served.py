@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from builders.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, JumpingClock
+from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, JumpingClock
 from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told, told_of
 from millstream.groups.iterators.served import ServedIterators
 from millstream.model.errors import ErrorCode, MillstreamError

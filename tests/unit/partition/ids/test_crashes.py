@@ -14,10 +14,10 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.partition.ids.limits import IdLimits
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 from millstream.partition.state import ProducerLimits
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated_disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import Operation, SimulatedDisk
 
 TINY = ProducerLimits(ids=IdLimits(in_memory_each=6))
 FRESH = (b"fresh", b"fresher", b"freshest")

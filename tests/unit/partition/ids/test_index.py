@@ -15,10 +15,10 @@ from millstream.model.message_id import MadeId
 from millstream.partition.ids.index import IdIndex
 from millstream.partition.ids.limits import IdLimits
 from millstream.partition.partition import Partition
-from millstream.partition.partitions import Partitions
+from millstream.partition.served.partitions import Partitions
 from millstream.partition.state import ProducerLimits
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated_disk import Operation
+from millstream.testing.simulated.disk import Operation
 
 WINDOW_MS = 80_000
 SLACK_MS = WINDOW_MS // 8 + 1

@@ -11,8 +11,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.ids.filter import Filter
 from millstream.partition.ids.keys import Place
 from millstream.partition.ids.run import BLOCK_BYTES, BLOCK_ENTRIES, Run, RunWriter, merge, packed
-from millstream.storage.files import OpenFiles
-from millstream.testing.simulated_disk import SimulatedDisk
+from millstream.storage.log.files import OpenFiles
+from millstream.testing.simulated.disk import SimulatedDisk
 
 contents = st.dictionaries(st.integers(0, 900), st.integers(0, 10**6 - 1), min_size=1, max_size=400)
 SIZES = [1, 2, BLOCK_ENTRIES - 1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 20 * BLOCK_ENTRIES + 7]

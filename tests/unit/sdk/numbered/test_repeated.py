@@ -15,14 +15,14 @@ from millstream.catalog.memory import MemoryCatalog
 from millstream.node.settings import Settings
 from millstream.sdk.aio.client import AsyncClient, connect_async
 from millstream.sdk.numbered import engine
-from millstream.testing.process import BrokerProcess, Machine
-from millstream.testing.simulated_clock import SimulatedClock
-from millstream.testing.simulated_disk import SimulatedDisk
-from millstream.testing.simulated_entropy import SimulatedEntropy
-from millstream.testing.simulated_loop import SimulatedLoop
-from millstream.testing.simulated_network import SimulatedNetwork
-from millstream.testing.simulated_workers import SimulatedWorkers, Slowness
-from millstream.testing.trace import Trace
+from millstream.testing.simulated.clock import SimulatedClock
+from millstream.testing.simulated.disk import SimulatedDisk
+from millstream.testing.simulated.entropy import SimulatedEntropy
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.network import SimulatedNetwork
+from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
+from millstream.testing.simulation.process import BrokerProcess, Machine
+from millstream.testing.simulation.trace import Trace
 
 PARTITIONS = 3
 ROWS = 120

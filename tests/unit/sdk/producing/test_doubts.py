@@ -2,8 +2,8 @@
 
 import pytest
 
-from builders.engines import Put
-from builders.scripted_broker import Cut, Fault, Refuse, Scene, Silence, play
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Cut, Fault, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.producing.failures import OutcomeUnknownError

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.engines import Put
-from builders.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
 from millstream.sdk.producing.line import IDS_MAX

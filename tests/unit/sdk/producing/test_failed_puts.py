@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from builders.engines import Put
-from builders.scripted_broker import Late, Refuse, Scene, play
-from millstream.model.clock import SystemClock
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.client import WireClient
-from millstream.sdk.core import ConnectionCore
 from millstream.sdk.producing import batches
 from millstream.sdk.producing._chunk import Batch, Place, Receipt
 from millstream.sdk.producing.engine import Engine
 from millstream.sdk.producing.ids import taken_ids
 from millstream.sdk.producing.options import Options
+from millstream.seams.clock import SystemClock
+from millstream.wire.client_connection import ConnectionCore
 
 COLUMNS = ("keys", "headers", "partition", "hashes", "ids")
 

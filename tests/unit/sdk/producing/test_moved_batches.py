@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from builders.engines import Put
-from builders.scripted_broker import Late, Refuse, Scene, play
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import ID_HEADER
 from millstream.sdk.producing import packing

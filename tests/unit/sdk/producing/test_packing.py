@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from builders.engines import Put
 from builders.held_workers import HeldWorkers
-from builders.scripted_broker import Refuse, Scene, play
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import ID_HEADER
 from millstream.sdk.producing.failures import UnstoredError

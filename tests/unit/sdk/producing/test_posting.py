@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from builders.simulated_consumers import TOPIC, Ground, every, play
+from builders.sdk.simulated_consumers import TOPIC, Ground, every, play
 from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.producer import AsyncProducer

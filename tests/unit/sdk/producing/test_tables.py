@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.engines import Put
-from builders.scripted_broker import Refuse, Scene, play
+from builders.sdk.engines import Put
+from builders.sdk.scripted_broker import Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing._sharing import partition_for, sorted_by_key
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
+from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.header import CorruptBatch

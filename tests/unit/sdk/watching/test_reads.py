@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
+from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records import batch
 from millstream.sdk.watching import behind

@@ -16,7 +16,7 @@ from millstream.spark.archive.pieces import (
     misplaced,
     to_json,
 )
-from millstream.spark.ranges import holes
+from millstream.spark.reading.ranges import holes
 
 FILE = StoredFile("date=2026-01-31/partition=0/00-ab.parquet", 3, 8, 5, 700, 2**32 - 1, -1, 2**62)
 

@@ -1,0 +1,125 @@
+"""Every API this broker serves: the rows of the dispatch table, each handler given what it needs and no more.
+
+What the numbers hide: Produce is served from version 3, but advertised from 0, because librdkafka up to 2.11 stops
+compressing without a word where it is not.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+
+from millstream.broker.appending import Appending
+from millstream.broker.dispatch.admin_apis import admin_rows
+from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.group_apis import group_rows
+from millstream.broker.dispatch.iterator_apis import iterator_rows
+from millstream.broker.dispatch.push_apis import push_rows
+from millstream.broker.dispatch.table import Right, Row, Table
+from millstream.broker.fetch_sessions import FetchSessions
+from millstream.broker.groups_seen import Groups
+from millstream.broker.handlers.api_versions import ApiVersionsHandler, refusal
+from millstream.broker.handlers.backup_map import BackupMapHandler
+from millstream.broker.handlers.fetch import FetchHandler
+from millstream.broker.handlers.info import InfoHandler
+from millstream.broker.handlers.init_producer_id import InitProducerIdHandler
+from millstream.broker.handlers.list_offsets import ListOffsetsHandler
+from millstream.broker.handlers.metadata import MetadataHandler
+from millstream.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from millstream.broker.handlers.produce import ProduceHandler
+from millstream.broker.handlers.puts import PutsHandler
+from millstream.broker.handlers.query import Queries, QueryHandler
+from millstream.broker.handlers.role import RoleHandler
+from millstream.broker.handlers.service_map import ServiceMapHandler
+from millstream.broker.iterators_seen import IteratorServing
+from millstream.broker.net.memory import Memory
+from millstream.broker.shown_settings import ShownSetting
+from millstream.catalog.producer_ids import ProducerIds
+from millstream.groups.settings import GroupSettings
+from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.model.roles import Role
+from millstream.model.services import Service
+from millstream.partition.served.partitions import Partitions
+from millstream.seams.clock import Clock
+from millstream.seams.entropy import Entropy
+
+MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
+"""Largest request that may name as many partitions as one request can."""
+
+
+class Served(Struct, frozen=True):
+    """What there is to be served, and how."""
+
+    partitions: Partitions
+    groups: Groups
+    queries: Queries
+    producer_ids: ProducerIds
+    identity: Identity
+    clock: Clock
+    entropy: Entropy
+    memory: Memory
+    version: str
+    iterators: IteratorServing
+    auto_create: bool = True
+    default_partitions: int = 1
+    features: Mapping[str, str] = field(default_factory=dict)
+    at_start: Sequence[ShownSetting] = ()
+    """What this broker was told, as far as it is not the default of topics."""
+    group_settings: GroupSettings = field(default_factory=GroupSettings)
+    services: Sequence[Service] = ()
+    """What runs besides the broker's own listener; may grow."""
+    machine: str = ""
+    """Readers who name the same are told where files lie."""
+
+
+def build_table(served: Served) -> Table:
+    """The dispatch table of a broker."""
+    partitions, identity = served.partitions, served.identity
+    api_versions = ApiVersionsHandler()
+    auto_create = partitions if served.auto_create else None
+    metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
+    appending = Appending()
+    sessions = FetchSessions(served.clock, served.entropy)
+    info = InfoHandler(identity, served.clock, served.version, served.features)
+    rows = [
+        Row(
+            0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions, appending),
+            bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
+        ),
+        Row(
+            1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory, served.machine),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
+        ),
+        Row(
+            2, "ListOffsets", 1, 11, Right.DESCRIBE, ListOffsetsHandler(partitions),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+        ),
+        Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
+        Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
+        Row(
+            22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids), role=Role.PRODUCER,
+        ),
+        Row(
+            23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
+            bytes_max=MANY_PARTITIONS_BYTES_MAX,
+        ),
+        Row(1000, "Info", 0, 0, Right.NONE, info),
+        Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
+        Row(1002, "Role", 0, 0, Right.NONE, RoleHandler()),
+        Row(
+            1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending),
+            bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
+        ),
+        Row(1004, "ServiceMap", 0, 0, Right.DESCRIBE, ServiceMapHandler(partitions, identity, served.services)),
+        Row(1005, "BackupMap", 0, 0, Right.DESCRIBE, BackupMapHandler(partitions)),
+        *push_rows(partitions, served.groups, served.memory),
+        *group_rows(served.groups, partitions, identity),
+        *iterator_rows(served.groups, partitions, served.iterators, identity, served.memory),
+        *admin_rows(
+            partitions, identity, served.clock,
+            default_partitions=served.default_partitions,
+            at_start=served.at_start,
+            group_settings=served.group_settings,
+        ),
+    ]  # fmt: skip
+    api_versions.announce(rows)
+    return Table(rows)

@@ -1,0 +1,61 @@
+"""All commands, as Typer knows them."""
+
+from typing import Annotated
+
+import typer
+
+from millstream import __version__
+from millstream.cli.command_line import CommandLine
+from millstream.cli.commands import bench, cluster, config, context, gateway, group, making, pipeline, serve, topic
+from millstream.cli.commands.completion import completion
+from millstream.cli.commands.dump import dump
+from millstream.cli.commands.get import get
+from millstream.cli.commands.info import info
+from millstream.cli.commands.put import put
+from millstream.cli.commands.sql import sql
+from millstream.cli.commands.tail import tail
+from millstream.cli.main import PROGRAM
+
+app = typer.Typer(
+    name=PROGRAM,
+    cls=CommandLine,
+    help="An event-streaming platform: one durable log, read as a stream or worked off as a queue.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # Paragraphs are filled again, whatever lines their source has.
+)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"millstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def millstream(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    """What holds for all commands; the version is told before any of them is looked for."""
+
+
+serve.register(app)
+gateway.register(app)
+app.add_typer(topic.app, name="topic")
+app.command()(put)
+app.command()(get)
+app.command()(tail)
+app.command()(dump)
+app.command()(info)
+app.add_typer(group.app, name="group")
+app.add_typer(config.app, name="config")
+making.register(cluster.app)
+app.add_typer(cluster.app, name="cluster")
+app.command()(sql)
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(context.app, name="context")
+app.add_typer(bench.app, name="bench")
+app.command()(completion)

@@ -1,0 +1,219 @@
+"""`millstream bench produce | consume | latency`: how fast a broker is from here."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.commands.completion import complete_topic
+from millstream.cli.failures import failures_explained, usage_error
+from millstream.cli.options import (
+    ACKS,
+    COMPRESSIONS,
+    DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
+    Acks,
+    AsJson,
+    Bootstrap,
+    Compression,
+    Timeout,
+    check_choice,
+)
+from millstream.cli.output import print_json, print_line, print_table
+from millstream.model.limits import MESSAGE_BYTES_MAX
+from millstream.model.units import read_size_bytes
+
+if TYPE_CHECKING:
+    from millstream.cli.messages.loads import Load, Measured
+    from millstream.cli.session import Session
+    from millstream.sdk.aio.producer import AsyncProducer
+
+app = typer.Typer(
+    help="Measure a broker: a simple load through the Python client, whose own time is part of what is measured.",
+    no_args_is_help=True,
+)
+
+PRODUCERS_MAX = 256
+_BATCH_BYTES = 64 * 1024
+_MESSAGE_BYTES_MAX = MESSAGE_BYTES_MAX // 2
+"""So that one message fits into a batch of any topic at its defaults."""
+
+Count = Annotated[int, typer.Option("--count", "-c", min=1, help="Messages in all.")]
+Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of a message's value, such as 100 or 1KiB.")]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", min=1, max=1_000_000, help="Messages for each call; otherwise about 64 KiB of them."),
+]
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Partitions of the topic it makes.")
+]
+Producers = Annotated[
+    int, typer.Option("--producers", min=1, max=PRODUCERS_MAX, help="Clients that write side by side.")
+]
+Topic = Annotated[
+    str | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="Use this topic and leave it there; otherwise one is made, and deleted at the end.",
+        autocompletion=complete_topic,
+    ),
+]
+
+
+@app.command()
+def produce(
+    count: Count = 100_000,
+    size: Size = "100",
+    batch: Batch = None,
+    partitions: Partitions = 1,
+    producers: Producers = 1,
+    compression: Compression = "none",
+    acks: Acks = "all",
+    topic: Topic = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Write messages as fast as it goes."""
+    with failures_explained(as_json):
+        asked = _asked(count, size, batch, producers, compression, acks, timeout)
+        from millstream.cli.messages import loads
+
+        with _prepared(bootstrap, topic, partitions, asked) as bench:
+            load = bench.load
+            with bench.producers() as writers:
+                measured = bench.run("writing", as_json, lambda advance: loads.produce(writers, load, advance))
+        _tell("produce", load, measured, as_json=as_json)
+
+
+@app.command()
+def consume(
+    count: Count = 100_000,
+    size: Size = "100",
+    batch: Batch = None,
+    partitions: Partitions = 1,
+    compression: Compression = "none",
+    topic: Topic = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Read messages as fast as it goes. The topic it makes is filled first; one that is named is read as it is."""
+    with failures_explained(as_json):
+        asked = _asked(count, size, batch, 1, compression, "all", timeout)
+        from millstream.cli.messages import loads
+
+        with _prepared(bootstrap, topic, partitions, asked) as bench:
+            load, client = bench.load, bench.session.client
+            if topic is None:
+                with bench.producers() as writers:
+                    bench.run("filling", as_json, lambda advance: loads.produce(writers, load, advance))
+            measured = bench.run("reading", as_json, lambda advance: loads.consume(client, load, advance))
+        _tell("consume", load, measured, as_json=as_json)
+
+
+@app.command()
+def latency(
+    count: Count = 1_000,
+    size: Size = "100",
+    compression: Compression = "none",
+    acks: Acks = "all",
+    topic: Topic = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Write one message after the other; how long until it is acknowledged, and until a waiting reader has it."""
+    with failures_explained(as_json):
+        asked = _asked(count, size, 1, 1, compression, acks, timeout)
+        from millstream.cli.messages import loads
+
+        with _prepared(bootstrap, topic, 1, asked) as bench:
+            load, reader = bench.load, bench.session.client
+            with bench.producers() as (writer,):
+                measured = bench.run("measuring", as_json, lambda add: loads.latency(writer, reader, load, add))
+        _tell("latency", load, measured, as_json=as_json)
+
+
+def _asked(
+    count: int, size: str, batch: int | None, producers: int, compression: str, acks: str, timeout_s: float
+) -> "Load":
+    check_choice("--compression", compression, COMPRESSIONS)
+    check_choice("--acks", acks, ACKS)
+    try:
+        size_bytes = read_size_bytes(size)
+    except ValueError as error:
+        raise usage_error(f"--size {size}: {error}") from None
+    if not 0 <= size_bytes <= _MESSAGE_BYTES_MAX:
+        raise usage_error(f"--size {size}: expected 0 to {_MESSAGE_BYTES_MAX} bytes")
+    from millstream.cli.messages.loads import Load
+
+    batch = batch or max(1, _BATCH_BYTES // max(1, size_bytes))
+    return Load("", count, size_bytes, batch, producers, ACKS[acks], compression, timeout_s)
+
+
+class _Bench:
+    """A session, and the topic that the load is for."""
+
+    def __init__(self, session: "Session", load: "Load") -> None:
+        self.session = session
+        self.load = load
+
+    @contextmanager
+    def producers(self) -> "Iterator[list[AsyncProducer]]":
+        """As many as the load has, each with connections of its own."""
+        from millstream.cli.session import producing
+        from millstream.sdk.producing.options import Options
+
+        load = self.load
+        options = Options(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
+        with ExitStack() as stack:
+            yield [stack.enter_context(producing(self.session, options)) for _ in range(load.producers)]
+
+    def run(
+        self, what: str, as_json: bool, work: "Callable[[Callable[[int], None]], Coroutine[Any, Any, Measured]]"
+    ) -> "Measured":
+        from millstream.cli.progress import ProgressBar
+
+        with ProgressBar(what, self.load.messages, wanted=not as_json) as bar:
+            return self.session.run(work(bar.advance))
+
+
+@contextmanager
+def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "Load") -> Iterator[_Bench]:
+    """The named topic, or one of our own, which is deleted at the end, also after Ctrl-C."""
+    from millstream.cli.nearest import topic_expected
+    from millstream.cli.session import connected
+    from millstream.seams.entropy import SystemEntropy
+
+    with connected(bootstrap, load.timeout_s) as session:
+        client = session.client
+        if topic is not None:
+            with topic_expected(session, topic):
+                session.run(client.describe_topic(topic, timeout_s=load.timeout_s))
+                yield _Bench(session, load._replace(topic=topic))
+            return
+        name = f"millstream-bench-{SystemEntropy().token(6).hex()}"
+        session.run(client.create_topic(name, partitions=partitions, timeout_s=load.timeout_s))
+        try:
+            yield _Bench(session, load._replace(topic=name))
+        finally:
+            session.run(client.delete_topic(name, timeout_s=load.timeout_s))
+
+
+def _tell(what: str, load: "Load", measured: "Measured", *, as_json: bool) -> None:
+    document = measured.document()
+    if as_json:
+        print_json({"bench": what, "load": load._asdict(), **document})
+        return
+    size_bytes = round(measured.size_bytes / max(1, measured.messages))  # A topic that is there has sizes of its own.
+    print_line(
+        f"{document['messages']} messages of {size_bytes} B in {document['seconds']:.3f} s: "
+        f"{document['messages_per_s']:.0f} messages/s, {document['mb_per_s']:.2f} MB/s."
+    )
+    columns = ["ms", *next(iter(document["latency_ms"].values()))]
+    rows = [(name, *(f"{value:.2f}" for value in row.values())) for name, row in document["latency_ms"].items()]
+    print_line()
+    print_table(columns, rows, numbers=columns[1:])

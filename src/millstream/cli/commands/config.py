@@ -1,0 +1,232 @@
+"""`millstream config list | describe | set | unset`: settings of topics, brokers and groups."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.failures import HintedError, failures_explained, usage_error
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, Timeout
+from millstream.cli.output import print_json, print_line, print_table
+from millstream.cli.setting_values import read_settings
+
+if TYPE_CHECKING:
+    from millstream.cli.session import Session
+    from millstream.sdk.admin.admin_answers import ResourceKind, Setting
+
+app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
+
+
+class Owner(StrEnum):
+    """What has settings."""
+
+    topic = "topic"
+    broker = "broker"
+    group = "group"
+
+
+Kind = Annotated[Owner, typer.Argument(metavar="topic|broker|group", help="What has the settings.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Its name, or the broker's number; `all` for all brokers.", show_default=False),
+]
+
+
+@app.command("list")
+def list_settings(
+    kind: Kind,
+    name: Name,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show those at their defaults too.")] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List the settings that are not at their defaults."""
+    with failures_explained(as_json):
+        rows = _described(bootstrap, timeout, kind, name)
+        rows = [row for row in rows if everything or row.source != "default"]
+        if as_json:
+            print_json(_documents(rows))
+        elif rows:
+            print_table(("setting", "value", "source"), [(row.name, _value(row), row.source) for row in rows])
+        else:
+            print_line("Everything is at its default. --all shows that too.")
+
+
+@app.command()
+def describe(
+    kind: Kind,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="As for the others; of a topic it may be left out.", show_default=False),
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SETTING]...", help="Only these.", show_default=False)
+    ] = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show settings with their types, where their values come from, and what they are for.
+
+    `millstream config describe topic`, without a name, asks no broker: it shows all that a topic can have, as
+    Millstream itself has it.
+    """
+    with failures_explained(as_json):
+        rows = _known(kind) if name is None else _described(bootstrap, timeout, kind, name)
+        _check_known(kind, name, names or (), [row.name for row in rows])
+        rows = [row for row in rows if not names or row.name in names]
+        if as_json:
+            print_json(_documents(rows))
+            return
+        for row in rows:
+            marks = "".join((", read only" if row.is_read_only else "", ", secret" if row.is_secret else ""))
+            print_line(f"{row.name} = {_value(row)}")
+            print_line(f"    {row.type}, {row.source}{marks}")
+            for line in _wrapped(row.documentation):
+                print_line(f"    {line}")
+
+
+@app.command("set")
+def set_settings(
+    kind: Kind,
+    name: Name,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as retention.ms=7d.", show_default=False)
+    ],
+    dry_run: DryRun = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings; all of them, or none where one is refused."""
+    with failures_explained(as_json):
+        chosen = read_settings(settings, "SETTING")
+        _alter(bootstrap, timeout, kind, name, chosen, (), dry_run)
+        if as_json:
+            print_json({"kind": kind.value, "name": name, "set": chosen, "changed": not dry_run})
+        else:
+            for key, value in chosen.items():
+                print_line(f"{'Would set' if dry_run else 'Set'} {key} = {value} for {kind.value} {name}.")
+
+
+@app.command()
+def unset(
+    kind: Kind,
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)],
+    dry_run: DryRun = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Put settings back to their defaults."""
+    with failures_explained(as_json):
+        _alter(bootstrap, timeout, kind, name, {}, settings, dry_run)
+        if as_json:
+            print_json({"kind": kind.value, "name": name, "unset": settings, "changed": not dry_run})
+        else:
+            for key in settings:
+                print_line(f"{'Would unset' if dry_run else 'Unset'} {key} for {kind.value} {name}.")
+
+
+def _known(kind: Owner) -> "list[Setting]":
+    """What a topic can have, whichever it is."""
+    if kind is not Owner.topic:
+        raise usage_error(f"which {kind.value}? give its name, or a broker's number")
+    from millstream.sdk.admin.admin_answers import Setting
+    from millstream.topics.setting_table import TABLE
+
+    return sorted(
+        Setting(row.name, row.default, row.kind.value, "default", False, False, False, row.doc)
+        for row in TABLE.values()
+    )
+
+
+def _check_known(kind: Owner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
+    from millstream.cli.nearest import did_you_mean
+    from millstream.model.errors import ErrorCode
+
+    for setting in settings:
+        if setting not in known:
+            text = f"there is no setting {setting!r} for a {kind.value}{did_you_mean(setting, known)}"
+            command = f"millstream config describe {kind.value} {name or ''}".rstrip()
+            raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` shows all of them.")
+
+
+@contextmanager
+def _asked(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "Iterator[Session]":
+    """A session to ask about this; for a topic that is not there, the error tells the nearest names."""
+    from millstream.cli.nearest import topic_expected
+    from millstream.cli.session import connected
+
+    with (
+        connected(bootstrap, timeout_s) as session,
+        topic_expected(session, name) if kind is Owner.topic else nullcontext(),
+    ):
+        yield session
+
+
+def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
+    resource = _resource(kind, name)
+    with _asked(bootstrap, timeout_s, kind, name) as session:
+        return session.run(session.client.admin.describe_settings(*resource, timeout_s=timeout_s))
+
+
+def _alter(
+    bootstrap: str,
+    timeout_s: float,
+    kind: Owner,
+    name: str,
+    chosen: dict[str, str],
+    unset: Sequence[str],
+    dry_run: bool,
+) -> None:
+    resource = _resource(kind, name)
+    with _asked(bootstrap, timeout_s, kind, name) as session:
+        session.run(
+            session.client.admin.alter_settings(
+                *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
+            )
+        )
+
+
+def _resource(kind: Owner, name: str) -> "tuple[ResourceKind, str]":
+    """As the protocol names it: what holds for all brokers has no name."""
+    from millstream.sdk.admin.admin_answers import ResourceKind
+
+    if kind is Owner.broker:
+        if name != "all" and not (name.isascii() and name.isdigit()):
+            raise usage_error(f"{name!r} is no broker; give its number, or all")
+        return ResourceKind.BROKER, "" if name == "all" else name
+    return ResourceKind[kind.name.upper()], name
+
+
+def _documents(rows: "Sequence[Setting]") -> list[dict[str, Any]]:
+    return [
+        {
+            "name": row.name,
+            "value": row.value,
+            "type": row.type,
+            "source": row.source,
+            "own": row.is_own,
+            "read_only": row.is_read_only,
+            "secret": row.is_secret,
+            "documentation": row.documentation,
+        }
+        for row in rows
+    ]
+
+
+def _value(row: "Setting") -> str:
+    if row.value is None:
+        return "(secret)" if row.is_secret else "(unset)"
+    return row.value or "(empty)"
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 100)

@@ -1,0 +1,146 @@
+"""`millstream dump`: the log as it is stored, by records or batches; over the wire, or from a broker's files."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from millstream.cli.commands.completion import complete_topic
+from millstream.cli.failures import EXIT_DAMAGED, failures_explained, usage_error
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, From, OnlyPartitions, Timeout
+from millstream.cli.output import print_json, print_line
+from millstream.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Position, parse_position
+from millstream.seams.clock import SystemClock
+
+if TYPE_CHECKING:
+    from millstream.cli.dump.account import Account, Printer, Problem
+
+
+def dump(
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Name of the topic.", show_default=False, autocompletion=complete_topic),
+    ] = None,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            "--offline",
+            metavar="PATH",
+            help="Read files instead of asking a broker: a segment, a partition's directory, or a data directory.",
+        ),
+    ] = None,
+    partitions: OnlyPartitions = None,
+    start: From = "beginning",
+    end: Annotated[
+        str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not printed itself.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many lines.")] = None,
+    batches: Annotated[bool, typer.Option("--batches", help="Print what batches say of themselves, unopened.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check all of it and tell what is wrong, instead of printing messages.")
+    ] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Print the log readably: date, time, topic, partition, offset, key, value and action of each record on a line.
+
+    With --offline it reads files and changes none, beside a running broker too. Something damaged is told on standard
+    error and passed over; the exit code is 7 then.
+    """
+    with failures_explained(as_json):
+        if topic is None and offline is None:
+            raise usage_error("what is to be printed? name a topic, or files with --offline PATH")
+        now_ms = SystemClock().wall_ms()
+        first = parse_position(start, "--from", now_ms)
+        last = parse_position(end, "--to", now_ms) if end is not None else Latest()
+        from millstream.cli.dump.account import Printer
+        from millstream.cli.dump.lines import format_for
+
+        prints = batches or not verify
+        printer = Printer(format_for(batches=batches, as_json=as_json) if prints else None, count)
+        asked = _Asked(topic, partitions or [], first, last, verify)
+        if offline is not None:
+            accounts = _from_files(offline, asked, printer)
+        else:
+            accounts = _from_broker(asked, printer, bootstrap, timeout)
+        damaged = _report(accounts, as_json=as_json, verify=verify)
+    if damaged:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+class _Asked(NamedTuple):
+    """What was asked for."""
+
+    topic: str | None
+    partitions: list[int]
+    first: Position
+    last: Position
+    verify: bool
+
+
+def _from_broker(asked: _Asked, printer: "Printer", bootstrap: str, timeout_s: float) -> "Iterator[Account]":
+    from millstream.cli.dump.wire import Wire
+    from millstream.cli.nearest import topic_expected
+    from millstream.cli.session import connected
+
+    assert asked.topic is not None
+    with connected(bootstrap, timeout_s) as session, topic_expected(session, asked.topic):
+        wire = Wire(session.client, asked.topic, timeout_s, printer, verify=asked.verify)
+        for span in session.run(wire.spans(asked.partitions, asked.first, asked.last)):
+            yield session.run(wire.examine(span))
+            if printer.is_done:
+                return
+
+
+def _from_files(path: Path, asked: _Asked, printer: "Printer") -> "Iterator[Account]":
+    from millstream.cli.dump import offline
+    from millstream.cli.dump.account import Account, Wanted
+    from millstream.cli.dump.lines import Where
+    from millstream.cli.progress import ProgressBar
+
+    wanted = Wanted(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
+    logs = offline.find_logs(path, asked.topic, asked.partitions)
+    total = sum(log.size_bytes for log in logs)
+    with ProgressBar("checking", total, in_bytes=True, wanted=asked.verify and not printer.prints) as bar:
+        for log in logs:
+            yield offline.examine(log, printer, wanted, checks=asked.verify, advance=bar.advance)
+            if printer.is_done:
+                return
+    if asked.verify and path.is_dir():
+        lost = offline.lost_bytes(path, asked.topic, asked.partitions)
+        if lost:
+            yield Account(Where(str(path), -1), problems=lost)
+
+
+def _offset(position: Position, flag: str) -> int:
+    if isinstance(position, Offset):
+        return position.offset
+    if isinstance(position, Beginning):
+        return 0
+    if isinstance(position, Latest):
+        return OFFSET_MAX
+    raise usage_error(f"with --offline, {flag} takes an offset: only a broker looks times up")
+
+
+def _report(accounts: "Iterator[Account]", *, as_json: bool, verify: bool) -> bool:
+    """Tell what was found; whether anything is wrong. What belongs to no partition is in an account without one."""
+    from millstream.cli.dump.account import tell
+
+    seen: list[Account] = []
+    for account in accounts:
+        seen.append(account)
+        if not as_json or not verify:
+            tell(account.problems)
+        if verify and not as_json and account.where.partition >= 0:
+            print_line(account.line())
+    problems: Sequence[Problem] = [problem for account in seen for problem in account.problems]
+    if verify and as_json:
+        print_json(
+            {
+                "partitions": [account.document() for account in seen if account.where.partition >= 0],
+                "problems": [problem._asdict() for problem in problems],
+            }
+        )
+    return bool(problems)

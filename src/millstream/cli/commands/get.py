@@ -1,0 +1,131 @@
+"""`millstream get`: read messages."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.failures import failures_explained, usage_error
+from millstream.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    From,
+    OnlyPartitions,
+    Timeout,
+    TopicName,
+    Verbose,
+)
+from millstream.cli.output import print_bytes, printable, record_document, shown
+from millstream.cli.positions import Offset, parse_position
+from millstream.seams.clock import SystemClock
+
+if TYPE_CHECKING:
+    from millstream.records.record import Record
+
+
+def get(
+    topic: TopicName,
+    partitions: OnlyPartitions = None,
+    start: From = "beginning",
+    end: Annotated[
+        str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not read itself.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many messages.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Only messages with this key.")] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME[=VALUE]", help="Only messages with this header (repeatable)."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="At the end, wait for more; Ctrl-C ends it.")] = False,
+    verbose: Verbose = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the values' bytes and nothing else, not even line ends.")
+    ] = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Read messages and print each on a line of its own.
+
+    Without --follow it ends where the topic ended when it began. Partitions are read one after the other, and side by
+    side with --follow. What --key and --header leave out is read all the same, and neither printed nor counted.
+    """
+    with failures_explained(as_json):
+        now_ms = SystemClock().wall_ms()
+        first = parse_position(start, "--from", now_ms)
+        last = parse_position(end, "--to", now_ms) if end is not None else None
+        if follow and last is not None and not isinstance(last, Offset):
+            raise usage_error("with --follow, --to takes an offset: where a time ends is only known once it is over")
+        if as_json + verbose + raw > 1:
+            raise usage_error("--json, --verbose and --raw exclude each other")
+        from millstream.cli.messages.reading import Reading
+        from millstream.cli.nearest import topic_expected
+        from millstream.cli.session import connected
+
+        printer = Printer(topic, as_json=as_json, verbose=verbose, raw=raw)
+        with connected(bootstrap, timeout) as session, topic_expected(session, topic):
+            reading = Reading(session.client, topic, timeout, follow=follow)
+            select = selection(key, headers or ())
+            session.run(reading.run(partitions or (), first, last, count, printer.write, select))
+
+
+def selection(key: str | None, headers: Sequence[str]) -> "Callable[[Record], bool] | None":
+    """What tells whether a message was asked for; None where all are. A header without a value may have any."""
+    if key is None and not headers:
+        return None
+    key_bytes = None if key is None else os.fsencode(key)
+    asked = [(name, os.fsencode(value) if sign else None) for name, sign, value in (h.partition("=") for h in headers)]
+
+    def has(record: "Record", name: str, value: bytes | None) -> bool:
+        return any(name == found and value in (None, data) for found, data in record.headers)
+
+    def is_asked_for(record: "Record") -> bool:
+        return (key is None or record.key == key_bytes) and all(has(record, name, value) for name, value in asked)
+
+    return is_asked_for
+
+
+class Printer:
+    """Writes messages as they are asked for; bytes go out as they came in."""
+
+    def __init__(self, topic: str, *, as_json: bool = False, verbose: bool = False, raw: bool = False) -> None:
+        self._topic = topic
+        self._line = self._value_line
+        if as_json:
+            self._line = self._json_line
+        elif verbose:
+            self._line = self._verbose_line
+        elif raw:
+            self._line = self._raw
+
+    def write(self, partition: int, records: "Sequence[Record]") -> None:
+        print_bytes(b"".join([self._line(partition, record) for record in records]))
+
+    def _raw(self, partition: int, record: "Record") -> bytes:
+        return record.value or b""
+
+    def _value_line(self, partition: int, record: "Record") -> bytes:
+        return (record.value or b"") + b"\n"
+
+    def _json_line(self, partition: int, record: "Record") -> bytes:
+        document = record_document(self._topic, partition, record)
+        return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+
+    def _verbose_line(self, partition: int, record: "Record") -> bytes:
+        headers = "".join(f" {printable(name)}={shown(value)}" for name, value in record.headers)
+        parts = (_time(record.timestamp), f"{partition}:{record.offset}", shown(record.key), shown(record.value))
+        return ("  ".join(parts) + headers + "\n").encode()
+
+
+def _time(timestamp_ms: int) -> str:
+    """A message's time on this machine's wall; beyond what a calendar has years for, as `--from` would take it."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"@{timestamp_ms}"

@@ -1,0 +1,336 @@
+"""`millstream group list | describe | reset | forget | delete`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.commands.completion import complete_topic
+from millstream.cli.consent import ask
+from millstream.cli.failures import failures_explained
+from millstream.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, Yes
+from millstream.cli.output import counted, print_json, print_line, print_table, shortened
+from millstream.cli.positions import TARGETS
+from millstream.model.errors import ErrorCode, MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.cli.session import Session
+    from millstream.cli.views.group_progress import Move, Progress
+    from millstream.sdk.admin.group_answers import GroupDescription, GroupMember
+
+app = typer.Typer(help="Look after groups: who reads what, and how far they are.", no_args_is_help=True)
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
+
+
+@app.command("list")
+def list_groups(
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only those in this state, such as Stable (repeatable)."),
+    ] = None,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List the groups."""
+    with failures_explained(as_json):
+        from millstream.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            rows = session.run(session.client.groups.list(states=states or (), timeout_s=timeout))
+        if as_json:
+            print_json(
+                [
+                    {"group": row.group_id, "kind": row.kind, "state": row.state, "protocol_type": row.protocol_type}
+                    for row in rows
+                ]
+            )
+        elif rows:
+            print_table(("group", "kind", "state"), [(row.group_id, row.kind, row.state) for row in rows])
+        else:
+            print_line("There are no such groups." if states else "There are no groups yet.")
+
+
+@app.command()
+def describe(
+    name: GroupName,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group: its state, its members, and for each partition how far it is and who reads it."""
+    with failures_explained(as_json):
+        from millstream.cli.session import connected
+        from millstream.cli.views.group_moves import bounds_of
+        from millstream.cli.views.group_progress import progress
+
+        with connected(bootstrap, timeout) as session:
+            client = session.client
+            group = session.run(client.groups.describe(name, timeout_s=timeout))
+            committed = session.run(client.groups.offsets(name, timeout_s=timeout))
+            places = {*committed, *(where for member in group.members for where in member.partitions)}
+            bounds = session.run(bounds_of(client, sorted(places), timeout))
+        rows = progress(committed, group.members, bounds)
+        if as_json:
+            print_json(_document(group, rows))
+        else:
+            _print_group(group, rows)
+
+
+def _document(group: "GroupDescription", rows: "Sequence[Progress]") -> dict[str, Any]:
+    from millstream.cli.views.group_progress import total_lag
+
+    return {
+        "group": group.group_id,
+        "kind": group.kind,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "lag": total_lag(rows),
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "epoch": member.epoch,
+                "topics": list(member.topics),
+                "partitions": [{"topic": topic, "partition": number} for topic, number in member.partitions],
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": row.where.topic,
+                "partition": row.where.partition,
+                "committed": row.committed.offset if row.committed else None,
+                "metadata": row.committed.metadata if row.committed else None,
+                "beginning": row.bounds.beginning if row.bounds else None,
+                "end": row.bounds.end if row.bounds else None,
+                "lag": row.lag,
+                "member_id": row.member.member_id if row.member else None,
+            }
+            for row in rows
+        ],
+    }
+
+
+def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
+    from millstream.cli.views.group_progress import total_lag
+
+    print_line(f"{shortened(group.group_id)}: {group.state.lower()}, {counted(len(group.members), 'member')}")
+    print_line(f"  protocol   {group.kind}{', ' + group.assignor if group.assignor else ''}")
+    if group.epoch >= 0:
+        print_line(f"  epoch      {group.epoch}")
+    print_line(f"  lag        {counted(total_lag(rows), 'message')}")
+    if group.members:
+        print_line()
+        shown = [
+            (_named(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
+            for member in group.members
+        ]
+        print_table(("member", "host", "topics", "partitions"), shown, numbers=("partitions",))
+    if rows:
+        print_line()
+        table = [
+            (
+                row.where.topic,
+                row.where.partition,
+                row.committed.offset if row.committed else "-",
+                row.bounds.end if row.bounds else "damaged" if row.is_damaged else "gone",
+                "-" if row.lag is None else row.lag,
+                _named(row.member) if row.member else "-",
+            )
+            for row in rows
+        ]
+        columns = ("topic", "partition", "committed", "end", "lag", "member")
+        print_table(columns, table, numbers=columns[1:5])
+
+
+def _named(member: "GroupMember") -> str:
+    """A member as people know it; its own id is long and says nothing, but it is what tells two of them apart."""
+    return member.instance_id or f"{member.client_id or 'unnamed'} {member.member_id[-8:]}".strip()
+
+
+def _host(member: "GroupMember") -> str:
+    """Kafka writes addresses as Java does, with nothing before the stroke."""
+    return member.client_host.removeprefix("/")
+
+
+@app.command()
+def reset(
+    name: GroupName,
+    target: Annotated[str, typer.Option("--to", "-t", metavar="PLACE", help=f"Where to go on: {TARGETS}.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only this one (repeatable); otherwise all it has read.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this partition of it (repeatable)."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and do nothing.")] = False,
+    yes: Yes = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Set where a group goes on reading. Shows what will be read again or skipped, and asks.
+
+    The group's consumers have to be stopped: a running one would commit its own place over it.
+    """
+    with failures_explained(as_json):
+        from millstream.cli.session import connected
+        from millstream.cli.views.group_moves import parse_target
+        from millstream.sdk.admin.group_answers import CommittedOffset
+        from millstream.seams.clock import SystemClock
+
+        to = parse_target(target, SystemClock().wall_ms())
+        with connected(bootstrap, timeout) as session:
+            members = _members(session, name, timeout)
+            if members and not dry_run:
+                raise _still_read(name, members)
+            rows = session.run(_moves(session, name, topics or (), partitions or (), to, timeout))
+            if not as_json:
+                _print_moves(name, rows, members)
+            if not dry_run and rows:
+                if not yes:
+                    ask(f"reset group {name}", "Reset it?", as_json=as_json)
+                offsets = {row.where: CommittedOffset(row.after) for row in rows}
+                session.run(session.client.groups.commit(name, offsets, timeout_s=timeout))
+        if as_json:
+            print_json(_moves_document(name, rows, done=not dry_run))
+        elif not dry_run:
+            print_line(f"Reset group {name} in {counted(len(rows), 'partition')}.")
+
+
+def _members(session: "Session", name: str, timeout_s: float) -> "tuple[GroupMember, ...]":
+    """Who is in the group; nobody where there is no such group yet."""
+    try:
+        return session.run(session.client.groups.describe(name, timeout_s=timeout_s)).members
+    except MillstreamError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return ()
+
+
+def _still_read(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
+    shown = ", ".join(f"{_named(member)} at {_host(member)}" for member in members[:3])
+    more = f" and {len(members) - 3} more" if len(members) > 3 else ""
+    text = f"group {name!r} has {counted(len(members), 'active member')}: {shown}{more}"
+    return MillstreamError(ErrorCode.NON_EMPTY_GROUP, text)
+
+
+async def _moves(
+    session: "Session", name: str, topics: Sequence[str], partitions: Sequence[int], to: Any, timeout_s: float
+) -> "list[Move]":
+    from millstream.cli.views.group_moves import choose_places, moves
+
+    client = session.client
+    committed = await client.groups.offsets(name, timeout_s=timeout_s)
+    places = await choose_places(client, committed, topics, partitions, timeout_s)
+    if not places:
+        text = f"group {name!r} has committed nothing yet; name a topic with --topic"
+        raise MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+    return await moves(client, committed, places, to, timeout_s)
+
+
+def _print_moves(name: str, rows: "Sequence[Move]", members: "Sequence[GroupMember]") -> None:
+    if members:
+        print_line(f"Now it would be refused: group {name} has {counted(len(members), 'active member')}.")
+    columns = ("topic", "partition", "from", "to", "effect")
+    shown = [
+        (row.where.topic, row.where.partition, "-" if row.before is None else row.before, row.after, row.effect)
+        for row in rows
+    ]
+    print_table(columns, shown, numbers=columns[1:4])
+    again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
+    print_line()
+    print_line(f"{counted(again, 'message')} will be read again, {skipped} skipped.")
+
+
+def _moves_document(name: str, rows: "Sequence[Move]", *, done: bool) -> dict[str, Any]:
+    return {
+        "group": name,
+        "reset": done,
+        "again": sum(row.again for row in rows),
+        "skipped": sum(row.skipped for row in rows),
+        "partitions": [
+            {
+                "topic": row.where.topic,
+                "partition": row.where.partition,
+                "from": row.before,
+                "to": row.after,
+                "again": row.again,
+                "skipped": row.skipped,
+            }
+            for row in rows
+        ],
+    }
+
+
+@app.command()
+def forget(
+    name: GroupName,
+    topic: Annotated[
+        str, typer.Option("--topic", metavar="TOPIC", help="What it has read.", autocompletion=complete_topic)
+    ],
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this partition of it (repeatable)."),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Forget where a group was in a topic that none of its consumers reads. Asks first, as `delete` does."""
+    with failures_explained(as_json):
+        from millstream.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            groups = session.client.groups
+            committed = session.run(groups.offsets(name, None, timeout_s=timeout))
+            if not committed:
+                session.run(groups.describe(name, timeout_s=timeout))
+            wanted = [where for where in sorted(committed) if where.topic == topic]
+            places = [where for where in wanted if not partitions or where.partition in partitions]
+            if places and not yes:
+                text = f"Forget where group {name} was in {counted(len(places), 'partition')} of {topic}?"
+                ask(f"forget where group {name} was", text, as_json=as_json)
+            session.run(groups.delete_offsets(name, places, timeout_s=timeout))
+        if as_json:
+            print_json({"group": name, "topic": topic, "forgotten": [where.partition for where in places]})
+        else:
+            print_line(f"Forgot where group {name} was in {counted(len(places), 'partition')} of {topic}.")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete.", show_default=False)],
+    yes: Yes = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Delete groups, with what they have committed. Asks first; where nobody can answer, it takes --yes."""
+    with failures_explained(as_json):
+        if not yes:
+            listed = ", ".join(names)
+            ask(f"delete {listed}", f"Delete {listed} with all that was committed?", as_json=as_json)
+        from millstream.cli.session import connected
+
+        with connected(bootstrap, timeout) as session:
+            for name in names:
+                session.run(session.client.groups.delete(name, timeout_s=timeout))
+                if not as_json:
+                    print_line(f"Deleted group {name}.")
+        if as_json:
+            print_json({"deleted": names})

@@ -1,0 +1,185 @@
+"""`millstream pipeline init | run | archive | verify`: work on topics with Spark, by files."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.commands.pipeline_archive import archive, verify
+from millstream.cli.commands.pipeline_init import init
+from millstream.cli.failures import failures_explained, usage_error
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from millstream.cli.output import print_json, print_line, print_note, print_table, shown
+from millstream.cli.spark import (
+    Chosen,
+    Conf,
+    Every,
+    Grace,
+    LogFile,
+    Master,
+    Traces,
+    failures_of_spark,
+    pipeline_started,
+    read_settings,
+    spark_expected,
+)
+from millstream.model.bootstrap import BOOTSTRAP_VARIABLE
+
+if TYPE_CHECKING:
+    from millstream.cli.views.pipeline_view import View
+    from millstream.spark.pipelines.running import Pipeline
+    from millstream.spark.pipelines.statements import Result
+
+app = typer.Typer(
+    help="Work on topics with Spark: run pipelines that are files, and archive topics, on this machine or a cluster.",
+    no_args_is_help=True,
+)
+app.command()(init)
+app.command(no_args_is_help=True)(archive)
+app.command(no_args_is_help=True)(verify)
+
+
+@app.command(no_args_is_help=True)
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of Python (.py) or of SQL (.sql), or a project's directory.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGUMENTS...]",
+            help="For a Python file, as sys.argv; behind `--`, so that its options are not taken for these.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Streams read what is there now and end, whatever trigger they have.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of what a statement answers.")] = 100,
+    every: Every = 10.0,
+    grace: Grace = 30.0,
+    log: LogFile = None,
+    verbose: Traces = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline that is a file, until it ends or Ctrl-C ends it.
+
+    A Python file finds a Spark session as `spark`. It may do any work and start any number of streams; when it has run,
+    the command waits for them, and shows how many rows each has read, how fast, and how many messages it is behind.
+    When one fails, the others are stopped and the command fails. Where the file does not say otherwise, topics are
+    those of the brokers named here, whose addresses it finds as `bootstrap`. Options of its own stand behind `--`:
+    `millstream pipeline run FILE.py --once -- --day 3`.
+
+    A file of SQL has statements divided by semicolons; what they answer is printed. `${bootstrap}` stands for the
+    brokers' addresses.
+
+    A project of Spark Declarative Pipelines is a directory with a `spark-pipeline.yml`. Each run reads what is new, and
+    ends.
+
+    On a cluster, every worker needs the same Python as here, with Millstream. Modules of your own go along with
+    `--conf spark.submit.pyFiles=a.py,b.zip`; checkpoints and files need a place that all workers reach.
+    """
+    with failures_explained(as_json):
+        spark_expected()
+        settings = read_settings(conf or [])
+        from millstream.cli.views.pipeline_view import View
+        from millstream.sdk.connection.address import parse_bootstrap
+
+        parse_bootstrap(bootstrap)
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
+
+        view = View(as_json=as_json, every_s=every)
+        chosen = Chosen(master, settings, log, grace, verbose)
+        if file.is_dir() or file.suffix in (".yml", ".yaml"):
+            _run_project(file, view, chosen)
+            return
+        with failures_of_spark(view, chosen):
+            work = _work(file, arguments or [], bootstrap, limit, as_json)
+        from millstream.spark.pipelines.running import reading_once
+
+        with pipeline_started(file.stem, view, chosen, file) as pipeline, reading_once() if once else nullcontext():
+            work(pipeline)
+            pipeline.wait()
+
+
+def _run_project(path: Path, view: "View", chosen: Chosen) -> None:
+    from millstream.spark.pipelines.project import run_project, specification
+
+    file = specification(path)
+    if file is None:
+        raise usage_error(f"{path}: there is no spark-pipeline.yml", "`millstream pipeline init` makes a project, too.")
+    with failures_of_spark(view, chosen), chosen.opened_log() as log:
+        run_project(
+            file,
+            master=chosen.master,
+            settings=chosen.settings,
+            tell=view.note,
+            log=log,
+            grace_s=chosen.grace_s,
+        )
+
+
+def _work(
+    file: Path, arguments: Sequence[str], bootstrap: str, limit: int, as_json: bool
+) -> "Callable[[Pipeline], None]":
+    """What the file is to do; what is no file, or no Python, is said before Spark is started."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise usage_error(f"{file}: {reason}", "`millstream pipeline init` makes a file to begin with.") from None
+    if file.suffix == ".py":
+        from millstream.spark.pipelines.python_file import compiled, offer_modules, run_python
+
+        code = compiled(file)
+        offer_modules(file)
+        return lambda pipeline: run_python(file, code, arguments, {"spark": pipeline.spark, "bootstrap": bootstrap})
+    if file.suffix == ".sql":
+        if arguments:
+            raise usage_error(
+                "arguments are for files of Python; a file of SQL has ${NAME} for what --conf NAME=VALUE says"
+            )
+        from millstream.spark.pipelines.statements import run_sql
+
+        def work(pipeline: "Pipeline") -> None:
+            pipeline.spark.conf.set("bootstrap", bootstrap)
+            run_sql(pipeline.spark, file, text, limit, lambda result: _tell(result, as_json))
+
+        return work
+    raise usage_error(f"{file}: expected a file of Python (.py) or of SQL (.sql)")
+
+
+def _tell(result: "Result", as_json: bool) -> None:
+    rows = [[_plain(value) for value in row] for row in result.rows]
+    if as_json:
+        answer = {"columns": list(result.columns), "rows": rows, "truncated": result.is_cut} if result.columns else {}
+        print_json({"line": result.statement.line, "seconds": round(result.seconds, 3), **answer})
+    elif result.columns:
+        numbers = [name for at, name in enumerate(result.columns) if rows and all(_is_number(row[at]) for row in rows)]
+        print_table(
+            result.columns, [["-" if value is None else value for value in row] for row in rows], numbers=numbers
+        )
+        if result.is_cut:
+            print_line("There are more rows; --limit asks for more of them.")
+        print_line()
+    else:
+        print_note(f"line {result.statement.line}: {result.statement.first_line} ({result.seconds:.1f} s)")
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, and people read it."""
+    if isinstance(value, bytes | bytearray):
+        return shown(bytes(value))
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | None) and not isinstance(value, bool)

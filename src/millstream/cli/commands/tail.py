@@ -1,0 +1,62 @@
+"""`millstream tail`: messages as they arrive."""
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.commands.completion import complete_topic
+from millstream.cli.commands.get import Printer
+from millstream.cli.failures import failures_explained, usage_error
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
+from millstream.cli.positions import EXPECTED, Offset, parse_position
+from millstream.seams.clock import SystemClock
+
+
+def tail(
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="Topics to follow.", show_default=False, autocompletion=complete_topic),
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Share the topics with this group's members, and commit as it goes."),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}. A group goes on where it was."
+        ),
+    ] = "latest",
+    partitions: OnlyPartitions = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "--count", "-c", min=1, help="End after so many messages.")
+    ] = None,
+    verbose: Verbose = False,
+    timeout: Timeout = 30.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages as they arrive, until Ctrl-C.
+
+    With --group it takes the partitions that the group gives it, begins where the group has committed, and commits
+    what it has printed; --from holds where the group has committed nothing.
+    """
+    with failures_explained(as_json):
+        first = parse_position(start, "--from", SystemClock().wall_ms())
+        if as_json and verbose:
+            raise usage_error("--json and --verbose exclude each other")
+        if group is not None and partitions:
+            raise usage_error("--group and --partition exclude each other: a group shares the partitions out itself")
+        if group is not None and isinstance(first, Offset):
+            raise usage_error(f"a group begins where it was; `millstream group reset {group} --to {start}` moves it")
+        from millstream.cli.messages.tailing import Limit, follow, follow_as_member
+        from millstream.cli.nearest import topic_expected
+        from millstream.cli.session import connected
+
+        names = list(dict.fromkeys(topics))
+        writers = {name: Printer(name, as_json=as_json, verbose=verbose).write for name in names}
+        with connected(bootstrap, timeout) as session, topic_expected(session, names[0]):
+            if group is None:
+                session.run(follow(session.client, writers, partitions or (), first, Limit(limit), timeout))
+            else:
+                session.run(follow_as_member(session.client, group, writers, first, Limit(limit), timeout))

@@ -1,0 +1,391 @@
+"""Looking at a broker's files without the broker: the one command that knows how storage lays them out.
+
+Nothing is written and no lock is taken, so it may run beside a broker. What is damaged is passed over: it is noted, and
+reading goes on at the next whole batch. A log that is appended to, compacted or removed meanwhile may look torn for a
+moment; it is looked at again before anything is said about it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.cli.dump.account import Account, Printer, Problem, Wanted, opened
+from millstream.cli.dump.lines import Where
+from millstream.cli.dump.names import topic_names
+from millstream.cli.dump.read_only_disk import ReadOnlyDisk, ReadOnlyFile
+from millstream.cli.failures import HintedError, usage_error
+from millstream.cli.nearest import did_you_mean
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.model.names import PartitionKey
+from millstream.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
+from millstream.records.record import Record
+from millstream.storage import sealed
+from millstream.storage.cleaning import exchange
+from millstream.storage.data_directory import key_of, log_directory_name
+from millstream.storage.flush import checkpoint
+from millstream.storage.log import index as index_files
+from millstream.storage.log.scan import find_later
+from millstream.storage.log.segment import INDEX_SUFFIX, NO_TIME, SEGMENT_SUFFIX, segment_name
+from millstream.storage.recovery import identity
+
+LOOKS = 3
+SETTLE_S = 0.2
+"""How often, and after which pause, a log that changes is looked at before something is said to be wrong with it."""
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Log(NamedTuple):
+    """Files of one partition, and whose they are."""
+
+    where: Where
+    segments: tuple[Path, ...]
+    is_whole: bool
+    """Whether these are all segments of the log, so that the last one is where it ends."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.segments if path.exists())
+
+
+class Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+    records: list[Record]
+
+
+def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]:
+    """What lies at `path`, of this topic and these partitions, or of all: a segment file, the directory of a
+    partition, or a data directory with many. UNKNOWN_TOPIC_OR_PARTITION for what neither the files nor the catalog and
+    the checkpoint beside them know of."""
+    if path.is_file():
+        if path.suffix != SEGMENT_SUFFIX or not path.stem.isdecimal():
+            raise usage_error(f"{path} is no segment file: their names are an offset and {SEGMENT_SUFFIX}")
+        directory = path.absolute().parent
+        logs = [Log(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
+        names: dict[str, str] = {}
+    elif not path.is_dir():
+        raise usage_error(f"{path} is neither a segment file nor a directory")
+    elif _segments(path):
+        whole = path.absolute()
+        logs = [Log(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
+        names = {}
+    else:
+        names = topic_names(path)
+        logs = _logs_in(path, names)
+    flushed = [_where(log_directory_name(key), names) for key in _flushed(path) or ()]
+    _check_there(path, topic, partitions, [*(log.where for log in logs), *flushed], names.values())
+    return sorted(log for log in logs if _is_asked_for(log.where, topic, partitions))
+
+
+def _logs_in(path: Path, names: dict[str, str]) -> list[Log]:
+    logs = [
+        Log(_where(each.name, names), _segments(each), is_whole=True)
+        for each in path.iterdir()
+        if key_of(each.name) is not None
+    ]
+    if not logs and key_of(path.name) is None and _flushed(path) == {}:
+        raise usage_error(f"{path} is no data directory: no partition has its messages there")
+    return logs
+
+
+def _is_asked_for(where: Where, topic: str | None, partitions: Collection[int]) -> bool:
+    return topic in (None, where.topic) and (not partitions or where.partition in partitions)
+
+
+def _check_there(
+    path: Path, topic: str | None, partitions: list[int], there: Sequence[Where], names: Iterable[str]
+) -> None:
+    topics = sorted({where.topic for where in there} | set(names))
+    if topic is not None and topic not in topics:
+        raise _unknown(path, f"there is no topic {topic!r} in {path}{did_you_mean(topic, topics)}")
+    numbers = sorted({where.partition for where in there if topic in (None, where.topic)})
+    for number in partitions:
+        if number not in numbers:
+            of_topic = "" if topic is None else f" of topic {topic!r}"
+            known = f"the last is {numbers[-1]}" if numbers else "there is none"
+            raise _unknown(path, f"there is no partition {number}{of_topic} in {path}; {known}")
+
+
+def _unknown(path: Path, text: str) -> MillstreamError:
+    hint = f"`millstream dump --offline {path} --verify` shows the topics and partitions there."
+    return HintedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, hint)
+
+
+def _where(name: str, names: dict[str, str]) -> Where:
+    key: PartitionKey | None = key_of(name)
+    if key is None:
+        topic, _, number = name.rpartition("-")  # As other brokers name a partition's directory.
+        return Where(topic, int(number)) if topic and number.isdecimal() else Where(name, 0)
+    return Where(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
+
+
+def _segments(directory: Path) -> tuple[Path, ...]:
+    return tuple(path for _, path in sorted(_by_offset(directory).items()))
+
+
+def _by_offset(directory: Path) -> dict[int, Path]:
+    """The segments that make up a log. Where the cleaner has decided to exchange some, those that go are none."""
+    found = {int(path.stem): path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()}
+    new = exchange.decided(ReadOnlyDisk(), str(directory))
+    if new is not None:
+        found = {base: path for base, path in found.items() if not new.base_offset < base < new.next_offset}
+        cleaned = Path(exchange.cleaned_path(str(directory), new.base_offset))
+        if cleaned.exists():
+            found[new.base_offset] = cleaned
+    return found
+
+
+def _base(segment: Path) -> int:
+    return int(segment.name.partition(".")[0])
+
+
+def _nobody(size_bytes: int) -> None:
+    """Whom it interests that so many bytes are done, where nobody looks."""
+
+
+@dataclass(slots=True)
+class Examination:
+    """One walk along a log's files. Every batch of format 2 is counted; the printer gets those it can use."""
+
+    log: Log
+    printer: Printer
+    wanted: Wanted
+    checks: bool
+    """Whether all is checked that can be; otherwise batches are opened only where their records are printed."""
+    advance: Callable[[int], None] = _nobody
+    """Told of every file, once it has been gone through."""
+
+    def run(self) -> Account:
+        account = Account(self.log.where, segments=0)
+        due: int | None = None
+        for path in self.log.segments:
+            base = _base(path)
+            if due is not None and base != due:
+                kind = "are missing" if base > due else "are there twice"
+                span = f"{min(due, base)} to {max(due, base) - 1}"
+                account.problems.append(Problem(str(path), f"it begins at offset {base}, {due} is due: {span} {kind}"))
+            try:
+                file = ReadOnlyFile(str(path))
+            except FileNotFoundError:
+                account.problems.append(Problem(str(path), "it was removed while its log was being looked at"))
+                due = None
+                continue
+            account.segments = (account.segments or 0) + 1
+            due = self._segment(file, path, base, account)
+            self.advance(file.size())
+            if self.printer.is_done:
+                break
+        return account
+
+    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: Account) -> int | None:
+        """Walk along one file; which offset must follow, or None where nobody can tell."""
+        index = _Index(path, account.problems) if self.checks else None
+        due: int | None = base
+        for found in _walk(file, base, opens=self.checks or self.printer.wants_records):
+            if isinstance(found, Problem):
+                account.problems.append(found)
+                due = None  # What is missing is told already.
+                continue
+            header = found.header
+            if due is not None and header.base_offset != due:
+                text = f"offset {header.base_offset} where {due} is due: {_gap(due, header.base_offset)}"
+                account.problems.append(Problem(f"{path}, byte {found.position}", text))
+            due = header.next_offset
+            account.saw(header)
+            if index is not None:
+                index.passed(found.position, header)
+            self.printer.take(self.log.where, header, found.records, self.wanted)
+            if self.printer.is_done:
+                return due
+        if index is not None:
+            index.end(file.size())
+        return due
+
+
+def _gap(due: int, found: int) -> str:
+    return f"{found - due} offsets are missing" if found > due else "offsets go back"
+
+
+def examine(
+    log: Log,
+    printer: Printer,
+    wanted: Wanted,
+    *,
+    checks: bool,
+    advance: Callable[[int], None] = _nobody,
+) -> Account:
+    """Walk along the log; when something seems wrong and the files change meanwhile, look again.
+
+    What is printed is printed once, from the first look.
+    """
+    before = _state(log)
+    account = Examination(log, printer, wanted, checks, advance).run()
+    for _ in range(LOOKS - 1):
+        if not account.problems:
+            break
+        time.sleep(SETTLE_S)
+        after = _state(log)
+        if after == before:
+            break
+        again = log._replace(segments=_segments(log.segments[0].parent)) if log.is_whole else log
+        before = after
+        account = Examination(again, Printer(None, None), wanted, checks).run()
+    return account
+
+
+def _state(log: Log) -> list[tuple[str, int, int, int]]:
+    """What changes when a log's files do."""
+    directory = log.segments[0].parent if log.segments else None
+    if directory is None:
+        return []
+    rows = []
+    for name in sorted(os.listdir(directory)):
+        try:
+            stat = os.stat(directory / name)
+        except FileNotFoundError:
+            continue
+        rows.append((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return rows
+
+
+def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[Batch | Problem]:
+    """Each batch, and each place where there should be one and is none."""
+    position, end, due = 0, file.size(), base
+    chunk, chunk_at = b"", 0
+    while position < end:
+        place = f"{file.path}, byte {position}"
+        if end - position < HEADER_BYTES:
+            yield Problem(place, f"the file ends in {end - position} bytes that are no whole batch{_TORN}")
+            return
+        if len(chunk) - (position - chunk_at) < HEADER_BYTES:
+            chunk, chunk_at = file.read(min(_CHUNK_BYTES, end - position), position), position
+        header = read_header(chunk, position - chunk_at)
+        if not _is_possible(header) or header.size_bytes > end - position:
+            later = find_later(file, position + 1, end, due - 1)
+            yield Problem(place, _no_batch(header, position, due, later, end))
+            position = end if later is None else later
+            continue
+        if opens and len(chunk) - (position - chunk_at) < header.size_bytes:
+            chunk = file.read(max(header.size_bytes, min(_CHUNK_BYTES, end - position)), position)
+            chunk_at = position
+        following: int | None = position + header.size_bytes
+        try:
+            yield Batch(position, header, opened(chunk, position - chunk_at, header) if opens else [])
+        except CorruptBatch as error:
+            yield Problem(place, f"the batch of offsets {header.base_offset} to {header.last_offset}: {error.detail}")
+            if not _is_followed(file, position, end, header):  # What it says of its length may be wrong, too.
+                following = find_later(file, position + 1, end, due - 1)
+        due = header.next_offset
+        position = end if following is None else following
+
+
+def _is_possible(header: BatchHeader) -> bool:
+    is_sized = HEADER_BYTES <= header.size_bytes <= REQUEST_BYTES_MAX
+    return header.magic == MAGIC and is_sized and header.base_offset >= 0 and header.last_offset_delta >= 0
+
+
+def _is_followed(file: ReadOnlyFile, position: int, end: int, header: BatchHeader) -> bool:
+    """Whether the file goes on, or ends, where this batch says that it does."""
+    behind = position + header.size_bytes
+    data = file.read(HEADER_BYTES, behind)
+    return behind == end or (len(data) == HEADER_BYTES and read_header(data).base_offset == header.next_offset)
+
+
+def _no_batch(header: BatchHeader, position: int, due: int, later: int | None, end: int) -> str:
+    if later is None and _is_possible(header) and header.base_offset == due:
+        return f"a batch of {header.size_bytes} bytes begins here, {end - position} are left{_TORN}"
+    where = "no whole batch follows" if later is None else f"the next whole batch begins at byte {later}"
+    passed = (end if later is None else later) - position
+    return f"no whole batch begins here, where offset {due} is due; {where}, {passed} bytes are passed over"
+
+
+_TORN = "; a broker's start cuts such an end off, or completes it from its journal"
+
+
+class _Index:
+    """A segment's index file, held against the batches as they are passed."""
+
+    def __init__(self, segment: Path, problems: list[Problem]) -> None:
+        self._path = str(segment.with_suffix(INDEX_SUFFIX))
+        self._problems = problems
+        self._due: dict[int, tuple[int, int]] = {}
+        self._covered = 0
+        self._time = NO_TIME
+        if not os.path.exists(self._path):
+            return
+        file = ReadOnlyFile(self._path)
+        found = index_files.decode(file.read(file.size(), 0), _base(segment))
+        if found is None:
+            self._complain("it is damaged, or another segment's")
+            return
+        entries, self._covered = found
+        self._due = {
+            position: (offset, before)
+            for offset, position, before in zip(entries.offsets, entries.positions, entries.times, strict=True)
+        }
+
+    def passed(self, position: int, header: BatchHeader) -> None:
+        entry = self._due.pop(position, None)
+        if entry is not None:
+            if entry[0] != header.base_offset:
+                self._complain(f"it has offset {entry[0]} at byte {position}, the batch there {header.base_offset}")
+            if entry[1] != self._time:
+                self._complain(f"it has time {entry[1]} before byte {position}, the batches before have {self._time}")
+        self._time = max(self._time, header.max_timestamp)
+
+    def end(self, size_bytes: int) -> None:
+        for position, (offset, _) in sorted(self._due.items()):
+            self._complain(f"it has offset {offset} at byte {position}, where no whole batch begins")
+        if self._covered > size_bytes:
+            self._complain(f"it speaks of {self._covered} bytes, the segment has {size_bytes}")
+
+    def _complain(self, text: str) -> None:
+        self._problems.append(Problem(self._path, text))
+
+
+def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+    """Segments that are shorter than the data directory's checkpoint knows to have been flushed, or gone."""
+    found: list[Problem] = []
+    for _ in range(LOOKS):
+        before, found = found, _shorter_than_flushed(directory, topic, partitions)
+        if not found or found == before:
+            break
+        time.sleep(SETTLE_S)
+    return found
+
+
+def _flushed(directory: Path) -> Mapping[PartitionKey, checkpoint.LogState] | None:
+    """The logs that the data directory's checkpoint knows; None where it is damaged, nothing where there is none."""
+    disk, path = ReadOnlyDisk(), str(directory)
+    if not disk.exists(f"{path}/{checkpoint.FILE_NAME}"):
+        return {}
+    own = sealed.read(disk, f"{path}/{identity.FILE_NAME}", identity.KIND)
+    known = checkpoint.read(disk, path, UUID(bytes=own[:16])) if own else None
+    return None if known is None else known.logs
+
+
+def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+    disk = ReadOnlyDisk()
+    logs = _flushed(directory)
+    if logs is None:
+        return [Problem(f"{directory}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
+    names = topic_names(directory)
+    found = []
+    for key, state in logs.items():
+        if not _is_asked_for(_where(log_directory_name(key), names), topic, partitions):
+            continue
+        log_path = directory / log_directory_name(key)
+        new = exchange.decided(disk, str(log_path))
+        files = _by_offset(log_path)
+        for segment in state.segments if new is None else exchange.merged(state, new):
+            file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
+            size = file.stat().st_size if file.exists() else 0
+            if size < segment.size_bytes:
+                found.append(Problem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))
+    return found

@@ -1,0 +1,1 @@
+"""Tables and live views that several commands print."""

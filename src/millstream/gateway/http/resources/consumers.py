@@ -1,0 +1,91 @@
+"""Consumers of a group over HTTP: whoever names group and consumer reads on where the group is, at any gateway."""
+
+import msgspec
+
+from millstream.gateway.failures import invalid
+from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.resources.named import ClusterName, ConsumerName, GroupName, Nothing
+from millstream.gateway.http.resources.read_parameters import ReadParameters
+from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.operations import consuming
+from millstream.gateway.operations.clusters import DEFAULT, Cluster
+from millstream.gateway.operations.reading import BEGINNING, LATEST, Limits
+from millstream.gateway.rights import Right
+from millstream.model.errors import ErrorCode
+from millstream.records.message import Message
+
+
+class Commit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whose messages are finished: all that this consumer was handed last."""
+
+    group: GroupName
+    consumer: ConsumerName
+    cluster: ClusterName = DEFAULT
+
+
+class CommittedPlace(msgspec.Struct, kw_only=True):
+    topic: str
+    partition: int
+    offset: int
+
+
+class Committed(msgspec.Struct, kw_only=True):
+    """Where the group goes on, in the partitions of which something was committed."""
+
+    group: str
+    consumer: str
+    offsets: list[CommittedPlace]
+
+
+async def poll_in_group(cluster: Cluster, parameters: ReadParameters) -> list[Message]:
+    """Messages for this consumer: those that it was handed last, unless they are committed, or the next."""
+    assert parameters.group is not None
+    assert parameters.consumer is not None
+    for name in ("partition", "time"):
+        if getattr(parameters, name) is not None:
+            raise invalid(name, "in a group the group decides what is read")
+    start = BEGINNING if parameters.offset is None else str(parameters.offset)
+    if start not in (BEGINNING, LATEST):
+        raise invalid("offset", "a group keeps the place itself; say beginning or latest, for where it has none yet")
+    polled = await consuming.poll(
+        cluster,
+        [parameters.topic],
+        parameters.group,
+        parameters.consumer,
+        Limits(parameters.max_messages, parameters.max_bytes, parameters.wait),
+        auto_commit=parameters.auto_commit,
+        start=start,
+    )
+    return polled.messages
+
+
+async def post_offset(asked: Asked) -> Committed:
+    """Commit what the consumer was handed last."""
+    wanted: Commit = asked.body
+    cluster = asked.site.clusters.get(wanted.cluster)
+    found = await consuming.commit(cluster, wanted.group, wanted.consumer)
+    places = [
+        CommittedPlace(topic=topic, partition=partition, offset=offset)
+        for (topic, partition), offset in sorted(found.items())
+    ]
+    return Committed(group=wanted.group, consumer=wanted.consumer, offsets=places)
+
+
+POST_OFFSET = Operation(
+    "POST",
+    "/offset",
+    "postOffset",
+    "Commit what a consumer was handed last",
+    Right.GROUPS_WRITE,
+    post_offset,
+    parameters=Nothing,
+    body=Commit,
+    answer=Committed,
+    concerns="group",
+    group="Events",
+    errors=(ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID),
+    examples=(Example("A consumer", "/offset", {"group": "billing", "consumer": "a"}),),
+    details="""\
+The group goes on behind the messages that the consumer was handed last, by whichever gateway. Those that another
+consumer has taken over meanwhile are left out: they come again there.""",
+)

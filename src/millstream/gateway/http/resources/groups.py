@@ -1,0 +1,176 @@
+"""Groups seen from outside: which there are, and who belongs to them. `group_offsets` has how far they are."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.resources import resource_settings
+from millstream.gateway.http.resources.named import OfGroup, Page
+from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.operations import grouping
+from millstream.gateway.rights import Right
+from millstream.model.errors import ErrorCode
+from millstream.sdk.admin.group_answers import GroupMember
+
+
+class ListedGroup(msgspec.Struct, kw_only=True):
+    group: str
+    kind: str
+    protocol: str
+    state: str
+
+
+class ListedGroups(msgspec.Struct, kw_only=True):
+    """In the order of their names; `after` asks for those that follow, and is null at the end."""
+
+    groups: list[ListedGroup]
+    after: str | None
+
+
+class ShownPlace(msgspec.Struct, kw_only=True):
+    topic: str
+    partition: int
+
+
+class ShownMember(msgspec.Struct, kw_only=True):
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    epoch: int
+    topics: Sequence[str]
+    partitions: list[ShownPlace]
+
+
+class ShownGroup(msgspec.Struct, kw_only=True):
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    assignor: str
+    epoch: int
+    members: list[ShownMember]
+
+
+async def list_groups(asked: Asked) -> ListedGroups:
+    """A page of them, in the order of their names."""
+    parameters: Page = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await grouping.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
+    rows = [
+        ListedGroup(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
+        for row in found.rows
+    ]
+    return ListedGroups(groups=rows, after=found.after)
+
+
+async def describe_group(asked: Asked) -> ShownGroup:
+    """With all its members."""
+    parameters: OfGroup = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
+    return ShownGroup(
+        group=found.group_id,
+        kind=found.kind,
+        state=found.state,
+        protocol=found.protocol_type,
+        assignor=found.assignor,
+        epoch=found.epoch,
+        members=[_member(each) for each in found.members],
+    )
+
+
+def _member(member: GroupMember) -> ShownMember:
+    return ShownMember(
+        member=member.member_id,
+        instance=member.instance_id,
+        client=member.client_id,
+        host=member.client_host,
+        epoch=member.epoch,
+        topics=member.topics,
+        partitions=[ShownPlace(topic=topic, partition=partition) for topic, partition in member.partitions],
+    )
+
+
+async def delete_group(asked: Asked) -> None:
+    """NON_EMPTY_GROUP while it has members."""
+    parameters: OfGroup = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await grouping.delete_group(cluster, parameters.group, cluster.timeout_s)
+
+
+_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/v1/groups",
+        "listGroups",
+        "List groups",
+        Right.GROUPS_READ,
+        list_groups,
+        parameters=Page,
+        answer=ListedGroups,
+        group="Groups",
+        errors=(ErrorCode.UNKNOWN_CLUSTER,),
+        examples=(Example("All", "/v1/groups"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}",
+        "describeGroup",
+        "Describe a group",
+        Right.GROUPS_READ,
+        describe_group,
+        parameters=OfGroup,
+        answer=ShownGroup,
+        concerns="group",
+        group="Groups",
+        errors=_ERRORS,
+        examples=(Example("A group", "/v1/groups/reports"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/groups/{group}/settings",
+        "getGroupSettings",
+        "Show a group's settings",
+        Right.GROUPS_READ,
+        resource_settings.get_group_settings,
+        parameters=OfGroup,
+        answer=resource_settings.ShownSettings,
+        concerns="group",
+        group="Groups",
+        errors=_ERRORS,
+        examples=(Example("A group's", "/v1/groups/reports/settings"),),
+    ),
+    Operation(
+        "PATCH",
+        "/v1/groups/{group}/settings",
+        "changeGroupSettings",
+        "Change a group's settings",
+        Right.GROUPS_WRITE,
+        resource_settings.change_group_settings,
+        parameters=OfGroup,
+        body=resource_settings.ChangedSettings,
+        answer=resource_settings.ShownSettings,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.INVALID_CONFIG),
+        examples=(Example("Nothing", "/v1/groups/reports/settings", {"unset": []}),),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/groups/{group}",
+        "deleteGroup",
+        "Delete a group with its offsets",
+        Right.GROUPS_WRITE,
+        delete_group,
+        parameters=OfGroup,
+        status=204,
+        concerns="group",
+        group="Groups",
+        errors=(*_ERRORS, ErrorCode.NON_EMPTY_GROUP),
+        examples=(Example("A group", "/v1/groups/reports"),),
+    ),
+)

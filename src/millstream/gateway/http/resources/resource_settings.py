@@ -1,0 +1,104 @@
+"""Settings of topics, brokers and groups: shown and changed."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.resources.named import OfBroker, OfGroup, OfTopic
+from millstream.gateway.operations import resources, topics
+from millstream.sdk.admin.admin_answers import Setting
+
+
+class ShownSetting(msgspec.Struct, kw_only=True):
+    """`value` is null where it is unset or secret; `own` says that it was set on the thing itself."""
+
+    name: str
+    value: str | None
+    type: str
+    source: str
+    own: bool
+    read_only: bool
+    secret: bool
+    documentation: str
+
+
+class ShownSettings(msgspec.Struct, kw_only=True):
+    settings: list[ShownSetting]
+
+
+class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to set, and what to unset; all of it is done, or nothing."""
+
+    set: Annotated[dict[str, str], Meta(description="Values by name.")] = msgspec.field(default_factory=dict)
+    unset: Annotated[list[str], Meta(description="Names of those that shall have their default again.")] = (
+        msgspec.field(default_factory=list)
+    )
+    validate_only: Annotated[bool, Meta(description="Only say whether that could be done.")] = False
+
+
+async def get_topic_settings(asked: Asked) -> ShownSettings:
+    parameters: OfTopic = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s))
+
+
+async def change_topic_settings(asked: Asked) -> ShownSettings:
+    parameters: OfTopic = asked.parameters
+    change: ChangedSettings = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await topics.alter_topic_settings(
+        cluster, parameters.topic, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
+    )
+    return await get_topic_settings(asked)
+
+
+async def get_group_settings(asked: Asked) -> ShownSettings:
+    parameters: OfGroup = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await resources.group_settings(cluster, parameters.group, cluster.timeout_s))
+
+
+async def change_group_settings(asked: Asked) -> ShownSettings:
+    parameters: OfGroup = asked.parameters
+    change: ChangedSettings = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await resources.alter_group_settings(
+        cluster, parameters.group, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
+    )
+    return await get_group_settings(asked)
+
+
+async def get_broker_settings(asked: Asked) -> ShownSettings:
+    parameters: OfBroker = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    return _all(await resources.broker_settings(cluster, parameters.broker, cluster.timeout_s))
+
+
+async def change_broker_settings(asked: Asked) -> ShownSettings:
+    parameters: OfBroker = asked.parameters
+    change: ChangedSettings = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    await resources.alter_broker_settings(
+        cluster, parameters.broker, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
+    )
+    return await get_broker_settings(asked)
+
+
+def _all(settings: Iterable[Setting]) -> ShownSettings:
+    return ShownSettings(settings=[_shown(each) for each in settings])
+
+
+def _shown(setting: Setting) -> ShownSetting:
+    return ShownSetting(
+        name=setting.name,
+        value=setting.value,
+        type=setting.type,
+        source=setting.source,
+        own=setting.is_own,
+        read_only=setting.is_read_only,
+        secret=setting.is_secret,
+        documentation=setting.documentation,
+    )

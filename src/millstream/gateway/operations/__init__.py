@@ -1,0 +1,1 @@
+"""The operations that the web API and gRPC have in common, over SDK clients."""

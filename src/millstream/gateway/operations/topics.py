@@ -1,0 +1,143 @@
+"""Topics of a cluster, whichever of its members has them: what the web API and gRPC offer alike.
+
+All of it raises what the SDK does: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, INVALID_TOPIC and so on.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.gateway.failures import FieldError, invalid
+from millstream.gateway.operations.clusters import Cluster, Member
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.admin.admin_answers import ResourceKind, Setting, TopicPage
+from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
+from millstream.sdk.answers import ListedOffset, TopicView
+
+PAGE_TOPICS = 100
+PAGE_MAX = 1_000
+BROKERS_CHOICE = -1
+"""A number of partitions, or a replication factor, that is left to the broker."""
+
+_TOPIC = ResourceKind.TOPIC
+
+
+class TopicRows(NamedTuple):
+    """A page of topics in the order of their names; `after` asks for the next one, and is None where there is none."""
+
+    rows: list[TopicSize]
+    after: str | None
+
+
+class TopicDescription(NamedTuple):
+    view: TopicView
+    partitions: list[PartitionSize]
+
+
+async def list_topics(cluster: Cluster, limit: int, after: str | None, timeout_s: float) -> TopicRows:
+    """At most `limit` topics of all members, those behind `after`, with how much is in each."""
+    if not 1 <= limit <= PAGE_MAX:
+        raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
+
+    async def page(member: Member) -> TopicPage:
+        return await member.client.admin.list_topics(limit=limit, after=after, internal=True, timeout=timeout_s)
+
+    pages = await cluster.all(page)
+    found = sorted((view.name, number) for number, page in enumerate(pages) for view in page.topics)
+    shown = found[:limit]
+    last = shown[-1][0] if shown and (len(found) > limit or any(page.after is not None for page in pages)) else None
+    kept = set(shown)
+    rows: list[TopicSize] = []
+    for number, (member, part) in enumerate(zip(cluster.members, pages, strict=True)):
+        views = [view for view in part.topics if (view.name, number) in kept]
+        rows += await member.client.admin.topic_sizes(views, timeout=timeout_s)
+    return TopicRows(sorted(rows, key=lambda row: row.view.name), last)
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    timeout_s: float,
+    *,
+    partitions: int = BROKERS_CHOICE,
+    replication_factor: int = BROKERS_CHOICE,
+    settings: Mapping[str, str] | None = None,
+    exist_ok: bool = False,
+) -> UUID:
+    """Make a topic, and give its id; with `exist_ok` one that is there is left as it is."""
+    try:
+        member = await cluster.home(name)
+        return await member.client.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            settings=settings,
+            exist_ok=exist_ok,
+            timeout=timeout_s,
+        )
+    except MillstreamError as error:
+        if error.code is ErrorCode.INVALID_TOPIC:
+            raise FieldError(error.code, error.detail, "name") from None
+        raise
+
+
+async def describe_topic(cluster: Cluster, topic: str, timeout_s: float) -> TopicDescription:
+    """One topic, with what is in its partitions."""
+    member = await cluster.home(topic)
+    view = await member.client.describe_topic(topic, timeout=timeout_s)
+    return TopicDescription(view, await member.client.admin.partition_sizes(view, timeout=timeout_s))
+
+
+async def delete_topic(cluster: Cluster, topic: str, timeout_s: float) -> None:
+    """Delete it with all its messages."""
+    member = await cluster.home(topic)
+    try:
+        await member.client.delete_topic(topic, timeout=timeout_s)
+    finally:
+        cluster.forget(topic)
+
+
+async def add_partitions(cluster: Cluster, topic: str, total: int, timeout_s: float, *, validate_only: bool) -> None:
+    """Let it have `total` partitions."""
+    admin = (await cluster.home(topic)).client.admin
+    await admin.create_partitions(topic, total, validate_only=validate_only, timeout=timeout_s)
+
+
+async def topic_settings(cluster: Cluster, topic: str, names: Sequence[str], timeout_s: float) -> list[Setting]:
+    """These settings, or all."""
+    admin = (await cluster.home(topic)).client.admin
+    return await admin.describe_settings(_TOPIC, topic, list(names) or None, timeout=timeout_s)
+
+
+async def alter_topic_settings(
+    cluster: Cluster,
+    topic: str,
+    chosen: Mapping[str, str],
+    unset: Sequence[str],
+    timeout_s: float,
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Set some and unset others, all or none."""
+    admin = (await cluster.home(topic)).client.admin
+    await admin.alter_settings(_TOPIC, topic, chosen, unset=unset, validate_only=validate_only, timeout=timeout_s)
+
+
+async def find_offsets(
+    cluster: Cluster, topic: str, partitions: Sequence[int], place: str | int, timeout_s: float
+) -> dict[int, ListedOffset]:
+    """Where "beginning", "latest" or a time (ms) is, in these partitions or all; -1 where no message is that late."""
+    client = (await cluster.home(topic)).client
+    numbers = partitions or [row.number for row in (await client.describe_topic(topic, timeout=timeout_s)).partitions]
+    when = place if isinstance(place, str) else place / 1000
+    found = await client.offsets({TopicPartition(topic, number): when for number in numbers}, timeout=timeout_s)
+    return {where.partition: listed for where, listed in found.items()}
+
+
+async def delete_messages(cluster: Cluster, topic: str, before: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+    """Delete the messages before these offsets, or all (-1), by partition; where each begins then."""
+    admin = (await cluster.home(topic)).client.admin
+    places = {TopicPartition(topic, partition): offset for partition, offset in before.items()}
+    found = await admin.delete_records(places, timeout=timeout_s)
+    return {where.partition: offset for where, offset in found.items()}

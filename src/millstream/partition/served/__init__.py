@@ -1,0 +1,1 @@
+"""The partitions that this broker serves: opened at start, created, grown, deleted, and maintained."""

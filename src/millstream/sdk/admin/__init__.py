@@ -1,0 +1,1 @@
+"""Administration and group requests, with their responses as plain values."""

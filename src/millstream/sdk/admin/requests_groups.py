@@ -1,0 +1,297 @@
+"""The requests that a coordinator answers: groups, their members and their offsets."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
+from millstream.sdk.admin.group_answers import (
+    CLASSIC,
+    CONSUMER,
+    NOBODY,
+    Beat,
+    BeatAnswer,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    MemberRef,
+)
+from millstream.sdk.answers import Broker, refusal
+from millstream.wire.client_connection import Api, Request
+from millstream.wire.messages import read_response, write_request
+from millstream.wire.source import Source
+
+FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 4)
+LIST_GROUPS = Api(16, "ListGroups", 0, 5)
+DESCRIBE_GROUPS = Api(15, "DescribeGroups", 0, 6)
+CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", 0, 1)
+CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
+# Commits and fetches of offsets stop where topic ids replace names, as Produce and Fetch do.
+OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9)
+OFFSET_COMMIT_BY_ID = Api(8, "OffsetCommit", 2, 10)
+OFFSET_FETCH = Api(9, "OffsetFetch", 2, 9)
+OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
+DELETE_GROUPS = Api(42, "DeleteGroups", 0, 2)
+
+_GROUP = 0
+_DEAD = "Dead"
+
+PartitionResults = dict[TopicPartition, MillstreamError | None]
+
+
+def _request(api: Api, fields: dict[str, Any], decode: Any) -> Request[Any]:
+    return Request(
+        api,
+        lambda version: [write_request(api.name, version, fields)],
+        lambda version, frame, start: decode(read_response(api.name, version, frame, start)),
+    )
+
+
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions by their topics, both in the order given."""
+    rows: dict[str, list[int]] = {}
+    for where in places:
+        rows.setdefault(where.topic, []).append(where.partition)
+    return rows
+
+
+def find_coordinator(group_id: str) -> Request[Broker]:
+    """The broker that keeps this group."""
+    fields = {"key": group_id, "key_type": _GROUP, "coordinator_keys": [group_id]}
+
+    def decode(answer: dict[str, Any]) -> Broker | MillstreamError:
+        row = answer["coordinators"][0] if answer["coordinators"] else answer
+        if row["error_code"]:
+            return refusal(row["error_code"], f"the coordinator of group {group_id!r}", row["error_message"])
+        return Broker(row["node_id"], row["host"], row["port"])
+
+    return _request(FIND_COORDINATOR, fields, decode)
+
+
+def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> Request[list[GroupListing]]:
+    """The groups that one broker keeps; all of them, or those in one of these states and of these kinds."""
+
+    def decode(answer: dict[str, Any]) -> list[GroupListing] | MillstreamError:
+        if answer["error_code"]:
+            return refusal(answer["error_code"], "listing groups")
+        return [
+            GroupListing(row["group_id"], row["group_type"], row["protocol_type"], row["group_state"])
+            for row in answer["groups"]
+        ]
+
+    return _request(LIST_GROUPS, {"states_filter": list(states), "types_filter": list(kinds)}, decode)
+
+
+def describe_classic_group(group_id: str) -> Request[GroupDescription]:
+    """A group of the classic protocol; GROUP_ID_NOT_FOUND where older versions say that it is dead."""
+
+    def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
+        (row,) = answer["groups"]
+        number = row["error_code"]
+        if not number and row["group_state"] == _DEAD:
+            number = ErrorCode.GROUP_ID_NOT_FOUND.number
+        if number:
+            return refusal(number, f"group {group_id!r}", row["error_message"])
+        members = tuple(map(_classic_member, row["members"]))
+        return GroupDescription(
+            group_id, CLASSIC, row["group_state"], row["protocol_type"], row["protocol_data"], -1, members
+        )
+
+    return _request(DESCRIBE_GROUPS, {"groups": [group_id]}, decode)
+
+
+def _classic_member(row: dict[str, Any]) -> GroupMember:
+    partitions = decode_assignment(row["member_assignment"])
+    topics = tuple(sorted({where.topic for where in partitions}))
+    return GroupMember(
+        row["member_id"], row["group_instance_id"], row["client_id"], row["client_host"], -1, topics, partitions
+    )
+
+
+def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """The partitions of an assignment as consumers of the classic protocol write it; none where it is not one."""
+    source = Source(memoryview(data), 0, len(data))
+    try:
+        source.int16()
+        found = []
+        for _ in range(source.count(False, 6)):
+            topic = source.string(False) or ""
+            found += [TopicPartition(topic, source.int32()) for _ in range(source.count(False, 4))]
+    except (ValueError, MillstreamError):
+        return ()  # A group of something else than consumers has bytes of its own here.
+    return tuple(sorted(found))
+
+
+def describe_consumer_group(group_id: str) -> Request[GroupDescription]:
+    """A group of the newer protocol; GROUP_ID_NOT_FOUND for any other."""
+
+    def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
+        (row,) = answer["groups"]
+        if row["error_code"]:
+            return refusal(row["error_code"], f"group {group_id!r}", row["error_message"])
+        members = tuple(map(_member, row["members"]))
+        return GroupDescription(
+            group_id, CONSUMER, row["group_state"], CONSUMER, row["assignor_name"], row["group_epoch"], members
+        )
+
+    return _request(CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id]}, decode)
+
+
+def _member(row: dict[str, Any]) -> GroupMember:
+    owned = [
+        TopicPartition(topic["topic_name"], partition)
+        for topic in row["assignment"]["topic_partitions"]
+        for partition in topic["partitions"]
+    ]
+    topics = tuple(row["subscribed_topic_names"])
+    if row["subscribed_topic_regex"]:
+        topics += (f"/{row['subscribed_topic_regex']}/",)
+    return GroupMember(
+        row["member_id"],
+        row["instance_id"],
+        row["client_id"],
+        row["client_host"],
+        row["member_epoch"],
+        topics,
+        tuple(sorted(owned)),
+    )
+
+
+def fetch_offsets(
+    group_id: str, places: Iterable[TopicPartition] | None = None, member: MemberRef = NOBODY
+) -> Request[dict[TopicPartition, CommittedOffset]]:
+    """What the group has committed for these partitions, or for all; partitions without a commit are left out."""
+    rows = None
+    if places is not None:
+        rows = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(places).items()]
+    group = {"group_id": group_id, "member_id": member.member_id or None, "member_epoch": member.epoch, "topics": rows}
+    fields = {"group_id": group_id, "topics": rows, "groups": [group], "require_stable": True}
+
+    def decode(answer: dict[str, Any]) -> dict[TopicPartition, CommittedOffset] | MillstreamError:
+        body = answer["groups"][0] if answer["groups"] else answer
+        if body["error_code"]:
+            return refusal(body["error_code"], f"the offsets of group {group_id!r}")
+        found = {}
+        for topic in body["topics"]:
+            for row in topic["partitions"]:
+                where = TopicPartition(topic["name"], row["partition_index"])
+                if row["error_code"]:
+                    return refusal(row["error_code"], f"the offset of group {group_id!r} in {where}")
+                if row["committed_offset"] >= 0:
+                    epoch = row["committed_leader_epoch"]
+                    found[where] = CommittedOffset(row["committed_offset"], epoch, row["metadata"] or "")
+        return found
+
+    return _request(OFFSET_FETCH, fields, decode)
+
+
+def commit_offsets(
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    member: MemberRef = NOBODY,
+    topic_ids: Mapping[str, UUID] | None = None,
+) -> Request[PartitionResults]:
+    """Commit; each partition has an answer of its own.
+
+    With the ids of all topics, where the broker takes ids: for these topics and no others that have their names by now.
+    """
+    ids = topic_ids or {}
+    names = {topic_id: name for name, topic_id in ids.items()}
+    topics = []
+    for name, numbers in by_topic(offsets).items():
+        rows = []
+        for number in numbers:
+            chosen = offsets[TopicPartition(name, number)]
+            rows.append(
+                {
+                    "partition_index": number,
+                    "committed_offset": chosen.offset,
+                    "committed_leader_epoch": chosen.leader_epoch,
+                    "committed_metadata": chosen.metadata,
+                }
+            )
+        topics.append({"name": name, "topic_id": ids.get(name, NO_TOPIC_ID), "partitions": rows})
+    fields = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": member.epoch,
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "topics": topics,
+    }
+
+    def decode(answer: dict[str, Any]) -> PartitionResults:
+        for topic in answer["topics"]:
+            topic["name"] = topic["name"] or names.get(topic["topic_id"], "")
+        return _partition_results(answer["topics"], f"committing for group {group_id!r} in")
+
+    has_ids = all(topic["topic_id"] != NO_TOPIC_ID for topic in topics)
+    return _request(OFFSET_COMMIT_BY_ID if has_ids else OFFSET_COMMIT, fields, decode)
+
+
+def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> Request[PartitionResults]:
+    """Forget what the group has committed for these; refused for topics that its members read."""
+    topics = [
+        {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+        for name, numbers in by_topic(places).items()
+    ]
+
+    def decode(answer: dict[str, Any]) -> PartitionResults | MillstreamError:
+        if answer["error_code"]:
+            return refusal(answer["error_code"], f"forgetting offsets of group {group_id!r}")
+        return _partition_results(answer["topics"], f"forgetting the offset of group {group_id!r} in")
+
+    return _request(OFFSET_DELETE, {"group_id": group_id, "topics": topics}, decode)
+
+
+def _partition_results(topics: Iterable[dict[str, Any]], concerns: str) -> PartitionResults:
+    return {
+        (where := TopicPartition(topic["name"], row["partition_index"])): (
+            refusal(row["error_code"], f"{concerns} {where}") if row["error_code"] else None
+        )
+        for topic in topics
+        for row in topic["partitions"]
+    }
+
+
+def delete_group(group_id: str) -> Request[None]:
+    """Delete a group with its offsets; NON_EMPTY_GROUP while it has members."""
+
+    def decode(answer: dict[str, Any]) -> MillstreamError | None:
+        (row,) = answer["results"]
+        return refusal(row["error_code"], f"deleting group {group_id!r}") if row["error_code"] else None
+
+    return _request(DELETE_GROUPS, {"groups_names": [group_id]}, decode)
+
+
+def heartbeat(beat: Beat) -> Request[BeatAnswer]:
+    """A member's sign of life in the newer protocol, which is also how it joins and leaves."""
+    owned = None
+    if beat.owned is not None:
+        rows: dict[Any, list[int]] = {}
+        for topic_id, partition in beat.owned:
+            rows.setdefault(topic_id, []).append(partition)
+        owned = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in rows.items()]
+    fields = {
+        "group_id": beat.group_id,
+        "member_id": beat.member_id,
+        "member_epoch": beat.epoch,
+        "instance_id": beat.instance_id,
+        "rebalance_timeout_ms": beat.rebalance_timeout_ms,
+        "subscribed_topic_names": None if beat.topics is None else list(beat.topics),
+        "server_assignor": beat.assignor,
+        "topic_partitions": owned,
+    }
+
+    def decode(answer: dict[str, Any]) -> BeatAnswer | MillstreamError:
+        if answer["error_code"]:
+            text = answer["error_message"]
+            return refusal(answer["error_code"], f"member {beat.member_id} of group {beat.group_id!r}", text)
+        assigned = None
+        if answer["assignment"] is not None:
+            topics = answer["assignment"]["topic_partitions"]
+            assigned = frozenset((row["topic_id"], number) for row in topics for number in row["partitions"])
+        return BeatAnswer(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
+
+    return _request(CONSUMER_GROUP_HEARTBEAT, fields, decode)

@@ -1,0 +1,1 @@
+"""Connections to brokers: addresses, handshake, retries and the cached cluster metadata."""

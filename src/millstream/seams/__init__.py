@@ -1,0 +1,1 @@
+"""Clock, Disk, Network, Workers and Entropy: the protocols, and the implementations on a real machine."""

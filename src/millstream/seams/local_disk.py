@@ -1,0 +1,188 @@
+"""The disk of this machine, through the system calls that the design leans on.
+
+Reads that must not wait use `preadv` with RWF_NOWAIT. A file system that does not know the flag (some network and
+overlay ones) makes every such read answer "not in memory", so that it goes to a worker: slower, never wrong.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import cast
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.disk import Buffer, Space
+from millstream.seams.local_part import LocalPart
+from millstream.seams.machine import machine_id
+
+RESERVE_FROM_BYTES = 64 * 1024
+"""Who writes less at once has other costs."""
+RESERVE_BYTES_MAX = 16 * 1024 * 1024
+RESERVE_RATIO = 8
+"""What is reserved, and perhaps never used, is a small part of the file."""
+
+_IOV_MAX = 1024
+_KEEP_SIZE = 1
+_libc = ctypes.CDLL(None)
+_fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
+_NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class LocalFile:
+    """A file descriptor that is closed with its last reference."""
+
+    __slots__ = ("_reserved", "fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self._reserved = 0
+        """Up to where room was asked for."""
+
+    def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            if len(data) >= RESERVE_FROM_BYTES and position + len(data) > self._reserved:
+                self._reserve(position, len(data))
+            written = os.pwrite(self.fd, data, position)
+            if written != len(data):
+                self._write_rest(memoryview(data).cast("B"), written, position)
+            return
+        for first in range(0, len(data), _IOV_MAX):
+            part = data[first : first + _IOV_MAX]
+            size = sum(map(len, part))
+            written = os.pwritev(self.fd, part, position)
+            if written != size:
+                self._write_rest(memoryview(b"".join(part)), written, position)
+            position += size
+
+    def _reserve(self, position: int, size: int) -> None:
+        """Have room on the disk for what comes next too: found block by block, it is a third of what a write costs.
+
+        The file does not grow by it. A file system that cannot do it, or has no room, is left alone.
+        """
+        ahead = min(position // RESERVE_RATIO, RESERVE_BYTES_MAX)
+        self._reserved = position + size + ahead
+        if ahead >= size and _fallocate is not None:
+            _fallocate(self.fd, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size + ahead))
+
+    def _write_rest(self, data: memoryview, done: int, position: int) -> None:
+        while done < len(data):
+            written = os.pwrite(self.fd, data[done:], position + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+            done += written
+
+    def read(self, size: int, position: int) -> bytes:
+        data = os.pread(self.fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and data:
+            data = os.pread(self.fd, missing, position + size - missing)
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self.fd, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            raise
+        if count != size:
+            return None
+        # Nobody else holds this buffer, so it serves as bytes; a copy would cost as much as the read itself.
+        return cast(bytes, buffer)
+
+    def part(self, size: int, position: int) -> "LocalPart | None":
+        part = LocalPart(self, position, size)
+        return part if part.is_cached() else None
+
+    def flush(self) -> None:
+        os.fdatasync(self.fd)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+        self._reserved = 0
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalDisk:
+    """Files and directories of the operating system."""
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return LocalFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path) or "."
+        self.make_directory(parent)
+        try:
+            os.mkdir(path, 0o755)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        self.flush_directory(parent)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except (IsADirectoryError, PermissionError):
+            os.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def flush_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def boot_id(self) -> str:
+        return machine_id()
+
+    def lock(self, path: str) -> LocalFile:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise MillstreamError(
+                ErrorCode.DATA_DIRECTORY_IN_USE,
+                f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or choose another one",
+            ) from None
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # On a full disk nobody can be told who has the lock; it holds all the same.
+        return LocalFile(path, fd)

@@ -1,0 +1,1 @@
+"""The Spark sink: checks on the driver, writes in the tasks."""

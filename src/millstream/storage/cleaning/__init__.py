@@ -1,0 +1,1 @@
+"""Removal of data: retention, compaction and the rewriting of segments."""

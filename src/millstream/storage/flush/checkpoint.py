@@ -1,0 +1,102 @@
+"""The checkpoint of a data directory: how far each of its logs is known to be flushed.
+
+File `checkpoint`, a sealed file (see `sealed`: written beside, flushed, renamed), payload little-endian:
+  head     16 id of the data directory, 1 flags (bit 0: closed cleanly), 8 first journal still needed, 4 logs
+  log      16 topic id, 4 partition, 8 start offset, 8 offset after the last flushed batch, 4 segments
+  segment  8 each: base offset, offset after the flushed part, flushed bytes, largest time stamp, its offset, time made
+
+It lists only segments whose names are flushed, and only their flushed parts. A crash leaves this checkpoint or the one
+before; both are true, the older one only makes recovery read more. Recovery begins where the checkpoint ends, and what
+lies before that and is damaged was lost after it had been flushed: it is never taken for a torn end.
+
+Of a log that was quarantined at a start without a checkpoint that could be read, nothing is known: both offsets are -1.
+
+After a clean close it is the whole truth, and a start reads nothing else. That takes two signs: the flag in the
+checkpoint, and beside it the empty file `clean`, made after it. The next start removes `clean` before anything is
+appended: removing a name is possible on a full disk too, where no new checkpoint could be written.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.model.names import PartitionKey
+from millstream.seams.disk import Disk
+from millstream.storage import sealed
+from millstream.storage.log.segment import SegmentState
+
+FILE_NAME = "checkpoint"
+CLEAN_NAME = "clean"
+KIND = b"MSTRMCP1"
+UNKNOWN = -1
+_CLEAN = 1
+_HEAD = struct.Struct("<16sBQI")
+_LOG = struct.Struct("<16siqqI")
+_SEGMENT = struct.Struct("<qqqqqq")
+
+
+class LogState(NamedTuple):
+    """A log as far as it is flushed."""
+
+    key: PartitionKey
+    start_offset: int
+    end_offset: int
+    segments: tuple[SegmentState, ...]
+
+
+class Checkpoint(NamedTuple):
+    is_clean: bool
+    first_journal: int
+    logs: dict[PartitionKey, LogState]
+
+
+def encode_log(state: LogState) -> bytes:
+    head = _LOG.pack(
+        state.key.topic_id.bytes, state.key.partition, state.start_offset, state.end_offset, len(state.segments)
+    )
+    return head + b"".join([_SEGMENT.pack(*segment) for segment in state.segments])
+
+
+def write(
+    disk: Disk, directory: str, directory_id: UUID, *, is_clean: bool, first_journal: int, logs: Iterable[bytes]
+) -> None:
+    """Replace the checkpoint durably (blocking); `logs` come from `encode_log`. Raises OSError."""
+    parts = list(logs)
+    head = _HEAD.pack(directory_id.bytes, _CLEAN if is_clean else 0, first_journal, len(parts))
+    sealed.write(disk, f"{directory}/{FILE_NAME}", KIND, head + b"".join(parts))
+    if is_clean:
+        disk.open(f"{directory}/{CLEAN_NAME}", create=True).close()
+        disk.flush_directory(directory)
+
+
+def begin(disk: Disk, directory: str) -> None:
+    """From here on the checkpoint is not the whole truth (blocking; the caller flushes the directory)."""
+    if disk.exists(f"{directory}/{CLEAN_NAME}"):
+        disk.remove(f"{directory}/{CLEAN_NAME}")
+
+
+def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
+    """The checkpoint, or None when there is none that is whole and of this directory (blocking)."""
+    payload = sealed.read(disk, f"{directory}/{FILE_NAME}", KIND)
+    if payload is None or len(payload) < _HEAD.size:
+        return None
+    owner, flags, first_journal, count = _HEAD.unpack_from(payload)
+    if owner != directory_id.bytes:
+        return None
+    is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
+    return Checkpoint(is_clean, first_journal, decode_logs(payload, _HEAD.size, count))
+
+
+def decode_logs(payload: bytes, at: int, count: int) -> dict[PartitionKey, LogState]:
+    """The logs that `encode_log` encoded, one after another from byte `at` on."""
+    logs: dict[PartitionKey, LogState] = {}
+    for _ in range(count):
+        topic, partition, start, end, segment_count = _LOG.unpack_from(payload, at)
+        at += _LOG.size
+        size = _SEGMENT.size * segment_count
+        segments = tuple(SegmentState(*row) for row in _SEGMENT.iter_unpack(payload[at : at + size]))
+        at += size
+        key = PartitionKey(UUID(bytes=topic), partition)
+        logs[key] = LogState(key, start, end, segments)
+    return logs

@@ -1,0 +1,156 @@
+"""The journal: one file per data directory that makes small appends of many logs durable with one flush.
+
+What is appended to a segment is also put, in a frame with the appends of other logs, at the end of the journal, and
+the journal alone is flushed. The segments are flushed behind, by the checkpointer; then the journal is no longer
+needed. The invariant this serves: every acknowledged byte lies in a flushed part of its segment or in a journal that
+exists.
+
+File `journal-<number, 20 digits>`, little-endian:
+  head   8 kind, 16 id of the data directory, 8 number, 4 CRC-32C of these
+  frame  4 mark, 4 CRC-32C of all that follows in the frame (begun with the file's number), 8 frame number,
+         4 bytes of entries, then the entries
+  entry  16 topic id, 4 partition, 8 segment's base offset, 8 position in it, 8 first offset, 8 offset after the last,
+         4 bytes of data, data: whole batches as they lie in the segment
+
+A frame is written only after the one before it was flushed. So a crash leaves whole frames and behind them perhaps a
+part of one, which was never acknowledged. A damaged frame with whole ones behind it is no torn end but lost data;
+reading goes on behind it, and recovery finds out by the gap whether the segments have what it held. A crash while the
+file is made leaves one without a whole head: nothing was acknowledged from it.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import PartitionKey
+from millstream.records.checksum import crc32c
+from millstream.seams.disk import Buffer, Disk
+
+PREFIX = "journal-"
+KIND = b"MSTRMJN1"
+_MARK = b"\xf7PnJ"
+_HEAD = struct.Struct("<8s16sQI")
+_FRAME = struct.Struct("<4sIQI")
+_ENTRY = struct.Struct("<16siqqqqI")
+_CHECKED_FROM = 8
+
+
+class JournalEntry(NamedTuple):
+    """Bytes of one log, and where in its segment they belong."""
+
+    key: PartitionKey
+    segment_base: int
+    position: int
+    base_offset: int
+    next_offset: int
+    data: bytes
+
+
+def journal_path(directory: str, number: int) -> str:
+    return f"{directory}/{PREFIX}{number:020d}"
+
+
+def journal_numbers(names: Sequence[str]) -> list[int]:
+    """The numbers of the journals among the names of a directory, rising."""
+    digits = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
+    return sorted(int(number) for number in digits if number.isdecimal())
+
+
+class Journal:
+    """A journal that is written; one writer at a time."""
+
+    def __init__(self, disk: Disk, directory: str, directory_id: UUID, number: int) -> None:
+        """Make the file and flush it and its name (blocking); raises OSError."""
+        self.number = number
+        self.path = journal_path(directory, number)
+        self._file = disk.open(self.path, create=True)
+        self._file.truncate(0)
+        head = _HEAD.pack(KIND, directory_id.bytes, number, 0)[:-4]
+        self._file.write(head + struct.pack("<I", crc32c(head)), 0)
+        self._file.flush()
+        disk.flush_directory(directory)
+        self.size_bytes = _HEAD.size
+        self.frame_count = 0
+        self.failed: OSError | None = None
+
+    def append(self, entries: Sequence[JournalEntry]) -> None:
+        """Write one frame and flush it (blocking). After OSError the file takes nothing more."""
+        assert self.failed is None, "nothing is retried on a journal that failed"
+        parts: list[Buffer] = [b"", *packed(entries)]
+        size = sum(map(len, parts))
+        tail = struct.pack("<QI", self.frame_count, size)
+        crc = crc32c(tail, self.number & 0xFFFFFFFF)
+        for part in parts:
+            crc = crc32c(part, crc)
+        parts[0] = _MARK + struct.pack("<I", crc) + tail
+        try:
+            self._file.write(parts, self.size_bytes)
+            self._file.flush()
+        except OSError as error:
+            self.failed = error
+            raise
+        self.size_bytes += _FRAME.size + size
+        self.frame_count += 1
+
+
+def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:
+    """The entries as they lie in a frame, piece by piece."""
+    for key, segment_base, position, base_offset, next_offset, data in entries:
+        yield _ENTRY.pack(
+            key.topic_id.bytes, key.partition, segment_base, position, base_offset, next_offset, len(data)
+        )
+        yield data
+
+
+def read_journal(disk: Disk, directory: str, directory_id: UUID, number: int) -> Iterator[JournalEntry]:
+    """All entries of whole frames, in order (blocking). A file without a whole head has none.
+
+    Raises DATA_DIRECTORY_MISSING when the journal was written for another directory.
+    """
+    file = disk.open(journal_path(directory, number))
+    data = file.read(file.size(), 0)
+    file.close()
+    if len(data) < _HEAD.size:
+        return
+    kind, owner, found_number, crc = _HEAD.unpack_from(data)
+    if kind != KIND or crc != crc32c(data[: _HEAD.size - 4]) or found_number != number:
+        return
+    if owner != directory_id.bytes:
+        raise MillstreamError(
+            ErrorCode.DATA_DIRECTORY_MISSING,
+            f"{journal_path(directory, number)} belongs to data directory {UUID(bytes=owner)}, not {directory_id}",
+        )
+    view = memoryview(data)
+    for first, end in _whole_frames(data, view, number):
+        yield from unpacked(view[first:end])
+
+
+def _whole_frames(data: bytes, view: memoryview, number: int) -> Iterator[tuple[int, int]]:
+    """Where the entries of each whole frame begin and end."""
+    at, last = _HEAD.size, -1
+    while at + _FRAME.size <= len(data):
+        mark, crc, frame, size = _FRAME.unpack_from(data, at)
+        end = at + _FRAME.size + size
+        if mark == _MARK and end <= len(data) and frame > last:
+            counted = crc32c(view[at + _CHECKED_FROM : end], number & 0xFFFFFFFF)
+            if counted == crc:
+                yield at + _FRAME.size, end
+                at, last = end, frame
+                continue
+        at = data.find(_MARK, at + 1)
+        if at < 0:
+            return
+
+
+def unpacked(frame: memoryview) -> Iterator[JournalEntry]:
+    """The entries of a frame that is known to be whole."""
+    at = 0
+    while at < len(frame):
+        topic, partition, base, position, first, after, size = _ENTRY.unpack_from(frame, at)
+        at += _ENTRY.size
+        yield JournalEntry(
+            PartitionKey(UUID(bytes=topic), partition), base, position, first, after, bytes(frame[at : at + size])
+        )
+        at += size

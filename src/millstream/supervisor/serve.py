@@ -1,0 +1,192 @@
+"""One broker as a process: the real clock, disk, network, threads and catalog; signals; what is printed.
+
+Everything that decides is in `node`; this file only has what cannot be simulated.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from millstream import __version__
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.node.allocator import keep_freed_memory
+from millstream.node.node import Node
+from millstream.node.settings import Settings
+from millstream.process import logs
+from millstream.process.addresses import EVERY_ADDRESS, reachable_host
+from millstream.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
+from millstream.process.figures import open_as_many_files_as_allowed, process_metrics, segment_files_max
+from millstream.process.loop import loop_factory, say_ready
+from millstream.process.parent import end_with_parent
+from millstream.process.settings import PARENT_VARIABLE
+from millstream.process.signals import watch_signals
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.local_disk import LocalDisk
+from millstream.seams.network import TcpNetwork
+from millstream.seams.workers import ThreadWorkers, Workers
+
+log = logging.getLogger(__name__)
+
+CATALOG_FILE = "catalog.sqlite"
+DISK_THREADS = 4
+
+
+def run(settings: Settings) -> int:
+    """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
+    end_with_parent()
+    gc.freeze()  # What has been imported lives as long as the process.
+    gc.enable()
+    logs.configure(settings.log_level, settings.log_format)
+    keep_freed_memory()
+    files_max = segment_files_max(open_as_many_files_as_allowed())
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve(settings, _in_full(settings), files_max))
+    except MillstreamError as problem:
+        sys.stderr.write(f"millstream: {problem.detail}\n")
+        return exit_code(problem)
+    except OSError as problem:
+        sys.stderr.write(f"millstream: cannot start: {problem}\n")
+        return EXIT_FAILED
+
+
+def _in_full(settings: Settings) -> Settings:
+    """The settings with what depends on this machine and its current directory written out."""
+    _check_distinct(settings.data)
+    return msgspec.structs.replace(
+        settings,
+        data=tuple(os.path.abspath(directory) for directory in settings.data),
+        advertised_host=_advertised_host(settings),
+    )
+
+
+def _check_distinct(directories: Sequence[str]) -> None:
+    """Two names of one directory are a slip; without this, the broker would find it in use by itself."""
+    names: dict[str, str] = {}
+    for name in directories:
+        place = os.path.realpath(name)
+        if place in names:
+            both = (
+                f"{name} twice" if names[place] == name else f"the same directory twice, as {names[place]} and {name}"
+            )
+            raise MillstreamError(ErrorCode.INVALID_SETTING, f"data names {both}; each directory may be named once")
+        names[place] = name
+
+
+async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
+    clock = SystemClock()
+    begun_s = clock.monotonic_s()
+    entropy = SystemEntropy()
+    workers = ThreadWorkers(DISK_THREADS, "millstream-disk")
+    flush_workers = ThreadWorkers(max(2, len(settings.data)), "millstream-flush")
+    catalog = SqliteCatalog(Path(settings.data[0], CATALOG_FILE), workers=workers, clock=clock, entropy=entropy)
+    node = Node(
+        settings,
+        clock=clock,
+        disk=LocalDisk(),
+        network=TcpNetwork(),
+        workers=workers,
+        flush_workers=flush_workers,
+        catalog=catalog,
+        entropy=entropy,
+        process_metrics=process_metrics,
+        open_files_max=files_max,
+    )
+    stopping = asyncio.Event()
+    watch_signals(stopping)
+    try:
+        if await _start_unless(stopping, node):
+            _settle_memory()
+            _announce(said, node, clock.monotonic_s() - begun_s)
+            await _supervise(settings, node, workers, stopping)
+    finally:
+        await node.stop()
+        workers.close()
+        flush_workers.close()
+    log.info("stopped")
+    return EXIT_CLEAN
+
+
+async def _supervise(settings: Settings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
+    """Run what else belongs to this broker, until it is stopped. A broker that has a supervisor needs none."""
+    if PARENT_VARIABLE in os.environ:
+        await stopping.wait()
+        return
+    from millstream.supervisor.supervisor import Supervisor  # Not before the broker is ready: clients wait for that.
+
+    supervisor = Supervisor(settings, node, workers)
+    try:
+        await supervisor.start()
+        await stopping.wait()
+    finally:
+        await supervisor.stop()
+
+
+async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
+    """Start the node; False when a signal came before it was ready."""
+    start = asyncio.ensure_future(node.start())
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            return True
+        start.cancel()
+        await asyncio.wait((start,))
+        return False
+    finally:
+        stop.cancel()
+
+
+def _advertised_host(settings: Settings) -> str:
+    if settings.advertised_host:
+        return settings.advertised_host
+    return socket.gethostname() if settings.host in EVERY_ADDRESS else settings.host
+
+
+def _settle_memory() -> None:
+    # What exists now lives as long as the process: the collector need not look at it again and again, and a broker
+    # makes little garbage in cycles, so it may look less often.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _announce(settings: Settings, node: Node, took_s: float) -> None:
+    """Say on standard output that clients may come, and what to try."""
+    host = reachable_host(settings.host)
+    address = f"{host}:{node.kafka_port}"
+    lines = [
+        f"Millstream {__version__} is ready on {address} after {took_s:.2f} s"
+        f" (data in {', '.join(settings.data)}; flush={settings.flush}).",
+        "",
+        "Try in another terminal:",
+        f"  {_command()} put greetings hello --bootstrap {address}",
+        f"  {_command()} get greetings --bootstrap {address}",
+        f"  echo hello | kcat -P -b {address} -t greetings",
+        f"  kcat -C -b {address} -t greetings -e",
+    ]
+    if node.operator_port > 0:
+        lines.append(f"  curl http://{host}:{node.operator_port}/metrics")
+    lines += ["", "Ctrl-C stops it."]
+    say_ready(lines)
+
+
+def _command() -> str:
+    """How to call this program in another terminal, in whatever directory: by its name where that is enough."""
+    directory, name = os.path.split(os.path.abspath(sys.argv[0]))
+    if name != "millstream":
+        return f"{shlex.quote(sys.executable)} -m millstream.cli"
+    if directory in os.environ.get("PATH", "").split(os.pathsep):
+        return name
+    return shlex.quote(os.path.join(directory, name))

@@ -1,0 +1,1 @@
+"""Simulated clock, disk, network, event loop, workers and entropy."""

@@ -1,0 +1,346 @@
+"""A disk in memory that forgets what a real one may forget, whenever a test or a seed wants it to.
+
+Each file has two contents: what reads see, and what is on stable storage; each directory has two sets of names. A flush
+carries the first over to the second. When power is lost, every write since the last flush is, by itself, lost, kept or
+torn at sectors, and every change of a name lost or kept: less mercy than any real file system has.
+
+Without chance (`random` not given) and without faults it is a plain disk in memory.
+
+Faults, to be set and reset at will:
+  before               called before each operation; may raise OSError or PowerLoss, or answer with the share of a write
+                       that reaches the file before the disk is full
+  is_full              nothing can be added: a write leaves a part of itself and raises ENOSPC
+  write_error_chance   a write leaves a part of itself and raises EIO
+  flush_error_chance   a flush raises EIO; what was not flushed is then lost or kept at random, later flushes succeed
+                       and prove nothing, and reads may or may not still see it: as Linux does it
+  cold_chance          a read that must not wait finds nothing in memory
+"""
+
+import errno
+import posixpath
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.disk import Buffer, Space
+from millstream.testing.simulated.nodes import Directory, Inode, apply
+
+SPACE_BYTES = 2**40
+"""What a simulated volume has room for, and never less: a disk that is full is a fault to be planned."""
+
+
+class PowerLoss(BaseException):
+    """Power went away: raised by the operation it hit, and by all later ones until `SimulatedDisk.power_loss`."""
+
+
+class Operation(NamedTuple):
+    """What is about to happen: `number` counts all operations that change something, `kind` names this one."""
+
+    number: int
+    kind: str
+    path: str
+
+
+class SimulatedFile:
+    """An open file; useless after power was lost, even when it is back."""
+
+    __slots__ = ("_boot", "_disk", "_inode", "_is_open", "path")
+
+    def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._boot = disk.boot
+        self._inode = inode
+        self._is_open = True
+        disk.open_count += 1
+
+    def _use(self) -> Inode:
+        assert self._is_open, f"{self.path} is closed"
+        self._disk.check_power(self._boot)
+        return self._inode
+
+    def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
+        inode = self._use()
+        parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        whole = b"".join(parts)
+        share, error = self._disk.fate_of_write(self.path, position + len(whole) > len(inode.content))
+        if error is None:
+            inode.change(position, whole)
+            return
+        if share:
+            inode.change(position, whole[: int(len(whole) * share)])
+        raise error
+
+    def read(self, size: int, position: int) -> bytes:
+        self._disk.counts["read"] += 1
+        return bytes(self._use().content[position : position + size])
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        inode = self._use()
+        self._disk.counts["read cached"] += 1
+        if self._disk.chance(self._disk.cold_chance) or position + size > len(inode.content):
+            return None
+        return bytes(inode.content[position : position + size])
+
+    def part(self, size: int, position: int) -> None:
+        return None
+
+    def flush(self) -> None:
+        inode = self._use()
+        self._disk.step("flush", self.path)
+        if self._disk.chance(self._disk.flush_error_chance):
+            self.fail_flush()
+        inode.flush()
+
+    def fail_flush(self) -> None:
+        """What a failed flush does to the file; raises EIO."""
+        inode, random = self._inode, self._disk.random or Random(0)
+        inode.lose(random)
+        if random.random() < 0.3:
+            inode.content[:] = inode.durable
+        raise OSError(errno.EIO, "simulated input/output error", self.path)
+
+    def size(self) -> int:
+        return len(self._use().content)
+
+    def truncate(self, size: int) -> None:
+        inode = self._use()
+        self._disk.step("truncate", self.path)
+        if size != len(inode.content):
+            inode.change(size, None)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._disk.open_count -= 1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Lock:
+    def __init__(self, disk: "SimulatedDisk", path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._boot = disk.boot
+
+    def close(self) -> None:
+        if self._disk.boot == self._boot:
+            self._disk.locks.discard(self._path)
+
+
+class SimulatedDisk:
+    """A `Disk` in memory."""
+
+    def __init__(self, random: Random | None = None) -> None:
+        self.random = random
+        self.before: Callable[[Operation], float | None] | None = None
+        self.is_full = False
+        self.write_error_chance = 0.0
+        self.flush_error_chance = 0.0
+        self.cold_chance = 0.0 if random is None else 0.1
+        self.operations = 0
+        """How many operations that change something there have been."""
+        self.counts: Counter[str] = Counter()
+        """How often each kind of operation was called, reads included."""
+        self.open_count = 0
+        self.boot = 0
+        self.locks: set[str] = set()
+        self.is_dead = False
+        self._root = Directory()
+
+    # What files ask.
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.random is not None and self.random.random() < probability
+
+    def check_power(self, boot: int) -> None:
+        if self.is_dead or boot != self.boot:
+            raise PowerLoss
+
+    def step(self, kind: str, path: str) -> float | None:
+        """Count an operation, and let the test have its say about it."""
+        self.check_power(self.boot)
+        self.operations += 1
+        self.counts[kind] += 1
+        if self.before is None:
+            return None
+        try:
+            return self.before(Operation(self.operations, kind, path))
+        except PowerLoss:
+            self.is_dead = True
+            raise
+
+    def fate_of_write(self, path: str, grows: bool) -> tuple[float, OSError | None]:
+        """How much of a write takes place, and what it raises."""
+        share = self.step("write", path)
+        if share is not None:
+            return share, OSError(errno.ENOSPC, "simulated: no space left", path)
+        part = self.random.random() if self.random is not None else 0.5
+        if self.is_full and grows:
+            return part, OSError(errno.ENOSPC, "simulated: no space left", path)
+        if self.chance(self.write_error_chance):
+            return part, OSError(errno.EIO, "simulated input/output error", path)
+        return 1.0, None
+
+    # What tests do.
+
+    def power_loss(self, random: Random | None = None) -> None:
+        """Power was lost and is back: only what was flushed is sure to be there; files and locks are gone."""
+        chance = random or self.random or Random(0)
+        self.boot += 1
+        self.is_dead = False
+        self.locks.clear()
+        seen: set[int] = set()
+        pending = [self._root]
+        while pending:
+            directory = pending.pop()
+            directory.lose(chance)
+            for node in directory.names.values():
+                if isinstance(node, Directory):
+                    pending.append(node)
+                elif id(node) not in seen:
+                    seen.add(id(node))
+                    node.lose(chance)
+                    node.content = bytearray(node.durable)
+
+    def holds_durably(self, data: bytes) -> bool:
+        """Whether some file that power loss would leave there holds these bytes on stable storage."""
+        pending = [self._root]
+        while pending:
+            for node in pending.pop().durable.values():
+                if isinstance(node, Directory):
+                    pending.append(node)
+                elif data in node.durable:
+                    return True
+        return False
+
+    def contents(self, path: str) -> bytes:
+        """What a file holds, without counting as an operation."""
+        return bytes(self._file(path).content)
+
+    def spoil(self, path: str, position: int, data: bytes) -> None:
+        """Change a file behind everybody's back, on stable storage too, as rot does."""
+        inode = self._file(path)
+        apply(inode.content, position, data)
+        apply(inode.durable, position, data)
+
+    def cut(self, path: str, size: int) -> None:
+        """Shorten a file behind everybody's back, on stable storage too."""
+        inode = self._file(path)
+        del inode.content[size:], inode.durable[size:]
+        inode.unflushed.clear()
+
+    # The disk.
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        self.check_power(self.boot)
+        self.counts["open"] += 1
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self.step("create", path)
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "simulated: no space left", path)
+            node = Inode()
+            directory.change({name: node})
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return SimulatedFile(self, path, node)
+
+    def exists(self, path: str) -> bool:
+        self.check_power(self.boot)
+        try:
+            directory, name = self._parent(path)
+        except OSError:
+            return False
+        return not name or name in directory.names
+
+    def list(self, path: str) -> list[str]:
+        self.check_power(self.boot)
+        self.counts["list"] += 1
+        return sorted(self._directory(path).names)
+
+    def make_directory(self, path: str) -> None:
+        if not path.strip("/") or self.exists(path):
+            return
+        parent = posixpath.dirname(path)
+        self.make_directory(parent)
+        self.step("make directory", path)
+        directory, name = self._parent(path)
+        directory.change({name: Directory()})
+        self.flush_directory(parent)
+
+    def remove(self, path: str) -> None:
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if isinstance(node, Directory) and node.names:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", path)
+        self.step("remove", path)
+        directory.change({name: None})
+
+    def rename(self, old: str, new: str) -> None:
+        source, old_name = self._parent(old)
+        target, new_name = self._parent(new)
+        assert source is target, "files move within their directory only"
+        node = source.names.get(old_name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        replaced = target.names.get(new_name)
+        if isinstance(replaced, Directory) and replaced.names:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", new)
+        self.step("rename", new)
+        source.change({old_name: None, new_name: node})
+
+    def flush_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        self.step("flush directory", path)
+        if self.chance(self.flush_error_chance):
+            raise OSError(errno.EIO, "simulated input/output error", path)
+        directory.flush()
+
+    def space(self, path: str) -> Space:
+        self._directory(path)
+        return Space(SPACE_BYTES, SPACE_BYTES)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boot}"
+
+    def lock(self, path: str) -> _Lock:
+        self.check_power(self.boot)
+        if path in self.locks:
+            raise MillstreamError(
+                ErrorCode.DATA_DIRECTORY_IN_USE, f"{posixpath.dirname(path)} is in use by a simulation"
+            )
+        self.locks.add(path)
+        return _Lock(self, path)
+
+    # Finding things.
+
+    def _directory(self, path: str) -> Directory:
+        node: Inode | Directory = self._root
+        for name in path.strip("/").split("/"):
+            if not name:
+                continue
+            if not isinstance(node, Directory) or name not in node.names:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            node = node.names[name]
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        head, name = posixpath.split(path)
+        return self._directory(head), name
+
+    def _file(self, path: str) -> Inode:
+        directory, name = self._parent(path)
+        node = directory.names[name]
+        assert isinstance(node, Inode), f"{path} is no file"
+        return node

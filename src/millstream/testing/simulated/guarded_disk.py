@@ -1,0 +1,162 @@
+"""The disk as one simulated process has it: the process can be crashed in the middle of any operation, and once it is
+dead its code, though Python still unwinds it, reaches the disk no more.
+
+Writes, flushes and changes of names go into the trace, with their content, so that a run's digest covers all that was
+ever on its disk.
+"""
+
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+from millstream.seams.disk import Buffer, Closeable, Disk, DiskFile, Space
+from millstream.testing.simulated.owner import Owner, ProcessCrashed
+
+Note = Callable[..., None]
+
+
+class Guard:
+    """Counts a process's changes to the disk and calls `crash` at the one that was chosen."""
+
+    def __init__(self, owner: Owner, note: Note, crash: Callable[[], None]) -> None:
+        self._owner = owner
+        self._note = note
+        self._crash = crash
+        self._left: int | None = None
+        self.changes = 0
+
+    def crash_in(self, changes: int, *, after: bool) -> None:
+        """Crash at the so-many-th change from now: just before it, or just after it took effect."""
+        self._left = 2 * changes - (0 if after else 1)
+
+    def check(self) -> None:
+        if not self._owner.alive:
+            raise ProcessCrashed(self._owner.name)
+
+    def before(self, event: str, *values: str | int) -> None:
+        self.check()
+        self._count()
+        self._note(event, *values)
+        self.changes += 1
+
+    def after(self) -> None:
+        self._count()
+
+    def _count(self) -> None:
+        if self._left is None:
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self._left = None
+            self._crash()
+            raise ProcessCrashed(self._owner.name)
+
+
+class _GuardedFile:
+    def __init__(self, file: DiskFile, path: str, guard: Guard) -> None:
+        self._file = file
+        self._path = path
+        self._guard = guard
+
+    def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
+        parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        checksum = size = 0
+        for part in parts:
+            checksum = crc32(part, checksum)
+            size += len(part)
+        self._guard.before("write", self._path, position, size, checksum)
+        self._file.write(data, position)
+        self._guard.after()
+
+    def read(self, size: int, position: int) -> bytes:
+        self._guard.check()
+        return self._file.read(size, position)
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        self._guard.check()
+        return self._file.read_cached(size, position)
+
+    def part(self, size: int, position: int) -> None:
+        return None
+
+    def flush(self) -> None:
+        self._guard.before("flush", self._path)
+        self._file.flush()
+        self._guard.after()
+
+    def size(self) -> int:
+        self._guard.check()
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._guard.before("truncate", self._path, size)
+        self._file.truncate(size)
+        self._guard.after()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class GuardedDisk:
+    """A `Disk` that belongs to one process; `release` gives back the locks it took, as a kernel does."""
+
+    def __init__(self, disk: Disk, guard: Guard) -> None:
+        self._disk = disk
+        self._guard = guard
+        self._locks: list[Closeable] = []
+
+    def release(self) -> None:
+        for lock in self._locks:
+            lock.close()
+        self._locks.clear()
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        if create and not self._disk.exists(path):
+            self._guard.before("create", path)
+            file = self._disk.open(path, create=True)
+            self._guard.after()
+        else:
+            self._guard.check()
+            file = self._disk.open(path)
+        return _GuardedFile(file, path, self._guard)
+
+    def exists(self, path: str) -> bool:
+        self._guard.check()
+        return self._disk.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        self._guard.check()
+        return self._disk.list(path)
+
+    def make_directory(self, path: str) -> None:
+        self._guard.before("make directory", path)
+        self._disk.make_directory(path)
+        self._guard.after()
+
+    def remove(self, path: str) -> None:
+        self._guard.before("remove", path)
+        self._disk.remove(path)
+        self._guard.after()
+
+    def rename(self, old: str, new: str) -> None:
+        self._guard.before("rename", old, new)
+        self._disk.rename(old, new)
+        self._guard.after()
+
+    def flush_directory(self, path: str) -> None:
+        self._guard.before("flush directory", path)
+        self._disk.flush_directory(path)
+        self._guard.after()
+
+    def space(self, path: str) -> Space:
+        self._guard.check()
+        return self._disk.space(path)
+
+    def boot_id(self) -> str:
+        self._guard.check()
+        return self._disk.boot_id()
+
+    def lock(self, path: str) -> Closeable:
+        self._guard.check()
+        lock = self._disk.lock(path)
+        self._locks.append(lock)
+        return lock

@@ -1,0 +1,1 @@
+"""Simulation runs of a whole broker: plan, workload, faults, history and checker."""

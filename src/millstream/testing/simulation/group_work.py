@@ -1,0 +1,205 @@
+"""A group in a simulation: members that read, commit, crash and come back, on the real SDK, and one who watches them.
+
+What must hold, whatever happens to the broker: a commit that was acknowledged is on stable storage at that moment, and
+its offset never goes back; a partition belongs to one member at a time; and in the end the group has read every message
+that was acknowledged to its producer, not counting what a member was handed just before it crashed.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from millstream.model.errors import MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.aio.consumer import AsyncConsumer
+from millstream.sdk.client import WireClient
+from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.requests import LATEST
+from millstream.testing.simulated.network import SimulatedNetwork
+from millstream.testing.simulation.history import Outcome
+from millstream.testing.simulation.plan import MemberPlan
+from millstream.testing.simulation.workload import Book
+
+GROUP = "group"
+_POLL_S = 0.5
+_PAUSE_S = 0.3
+_WATCH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One acknowledged commit."""
+
+    partition: TopicPartition
+    offset: int
+    told_at: int
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    """What the members of one group were told, and what others were told of it."""
+
+    topics: tuple[str, ...]
+    is_durable: Callable[[bytes], bool]
+    """Whether these bytes are somewhere on stable storage."""
+    commits: list[Commit] = field(default_factory=list)
+    read: dict[bytes, None] = field(default_factory=dict)
+    """Values that a member was handed and lived to see."""
+    problems: list[str] = field(default_factory=list)
+    is_over: bool = False
+    """Members leave now, and no others come."""
+
+    def committed(self, asked_at: int, told: Mapping[TopicPartition, int]) -> None:
+        """Hold what a group is said to have committed against what was acknowledged before anybody asked."""
+        highest: dict[TopicPartition, int] = {}
+        for commit in self.commits:
+            if commit.told_at < asked_at:
+                highest[commit.partition] = max(commit.offset, highest.get(commit.partition, -1))
+        for partition, offset in highest.items():
+            found = told.get(partition, -1)
+            if found < offset:
+                self.problems.append(
+                    f"COMMIT LOST in {partition}: offset {offset} was acknowledged, {found} is committed"
+                )
+
+
+class Member:
+    """One member after another under one name: each lives for a while, then leaves, or is gone without a word."""
+
+    def __init__(
+        self,
+        plan: MemberPlan,
+        record: GroupRecord,
+        book: Book,
+        network: SimulatedNetwork,
+        make_client: Callable[[str], WireClient],
+        random: Random,
+    ) -> None:
+        self._plan = plan
+        self._record = record
+        self._book = book
+        self._network = network
+        self._make_client = make_client
+        self._random = random
+        self._lives = 0
+
+    async def run(self) -> None:
+        """Until the group is over."""
+        while not self._record.is_over:
+            self._lives += 1
+            host = f"{self._plan.name}.{self._lives}"
+            client = self._make_client(host)
+            consumer = group_consumer(client, self._record)
+            try:
+                await self._live(host, consumer)
+            except MillstreamError as error:
+                self._book.note("member failed", host, error.code.name)
+            await consumer.close()
+            client.close()
+            await asyncio.sleep(_PAUSE_S * self._random.random())
+
+    async def _live(self, host: str, consumer: AsyncConsumer) -> None:
+        await consumer.start()
+        for _ in range(self._random.randint(5, 50)):
+            batch = await consumer.poll_batch(_POLL_S)
+            if self._record.is_over:
+                return
+            if batch is None:
+                continue
+            if self._random.random() < self._plan.crash_chance:
+                self._crash(host)
+                return
+            note_read(batch, self._record)
+            if self._random.random() < self._plan.commit_chance:
+                await commit_read(consumer, self._record, self._book)
+
+    def _crash(self, host: str) -> None:
+        """Of the process, whose connections break, or of its machine, from which nothing is heard any more."""
+        self._book.note("member crashed", host)
+        if self._random.random() < 0.5:
+            self._network.block(host)
+        else:
+            self._network.cut(host)
+            self._network.refuse(host)
+
+
+class Watcher:
+    """Asks, from outside, who has what and what is committed."""
+
+    def __init__(self, client: WireClient, record: GroupRecord, book: Book) -> None:
+        self._client = client
+        self._record = record
+        self._book = book
+
+    async def run(self) -> None:
+        """Until the group is over."""
+        while not self._record.is_over:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                await self.look()
+            except MillstreamError as error:
+                self._book.note("watching failed", error.code.name)
+
+    async def look(self) -> None:
+        asked_at = self._book.history.tick()
+        told = await self._client.groups.offsets(GROUP)
+        self._record.committed(asked_at, {partition: found.offset for partition, found in told.items()})
+        described = await self._client.groups.describe(GROUP)
+        owners: dict[TopicPartition, str] = {}
+        for member in described.members:
+            for partition in member.partitions:
+                if partition in owners:
+                    both = f"{owners[partition]} and {member.member_id}"
+                    self._record.problems.append(f"GIVEN TWICE: {partition} to {both} in epoch {described.epoch}")
+                owners[partition] = member.member_id
+        self._book.note("watched", described.state, described.epoch, len(described.members), len(told))
+
+
+async def read_to_the_end(
+    client: WireClient, record: GroupRecord, book: Book, partitions: Sequence[TopicPartition]
+) -> None:
+    """One last member reads what is left, and commits it; raises what an SDK raises when that does not go."""
+    ends = {partition: await client.list_offset(*partition, LATEST) for partition in partitions}
+    wanted = {partition: end.offset for partition, end in ends.items() if end is not None}
+    async with group_consumer(client, record) as consumer:
+        while any((consumer.position(*where) or 0) < end for where, end in wanted.items()):
+            batch = await consumer.poll_batch(_POLL_S)
+            if batch is not None:
+                note_read(batch, record)
+        await commit_read(consumer, record, book)
+    for write in book.history.writes:
+        if write.outcome is Outcome.STORED and write.partition in wanted:
+            record.problems += [
+                f"NEVER READ in {write.partition}: offset {write.base_offset + at} was acknowledged to {write.producer}"
+                for at, value in enumerate(write.values)
+                if value not in record.read
+            ]
+
+
+def group_consumer(client: WireClient, record: GroupRecord) -> AsyncConsumer:
+    """A consumer that commits only when it is told to."""
+    return client.consumer(record.topics, group=GROUP, start="beginning", auto_commit=None)
+
+
+def note_read(batch: Batch, record: GroupRecord) -> None:
+    record.read.update((each.value, None) for each in batch.messages if each.value is not None)
+
+
+async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: Book) -> None:
+    """Commit what the member was handed; one that fails may stand or not."""
+    places = {where: consumer.position(*where) for where in consumer.assignment}
+    offsets = {where: offset for where, offset in places.items() if offset is not None}
+    if not offsets:
+        return
+    mark = f"commit at {book.history.tick()}."
+    try:
+        await consumer.commit(offsets, metadata=mark)
+    except MillstreamError as error:
+        book.note("commit failed", error.code.name)
+        return
+    if not record.is_durable(mark.encode()):
+        record.problems.append(f"COMMIT NOT DURABLE: {mark} was acknowledged before it was on stable storage")
+    told_at = book.history.tick()
+    record.commits += [Commit(partition, offset, told_at) for partition, offset in offsets.items()]
+    book.note("committed", *(f"{partition}:{offset}" for partition, offset in offsets.items()))

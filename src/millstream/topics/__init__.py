@@ -1,0 +1,1 @@
+"""Topic definitions and settings as users see them."""

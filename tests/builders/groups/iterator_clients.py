@@ -1,0 +1,138 @@
+"""Clients of iterators, asking a driven machine; what the machine hands down goes to a server of their own."""
+
+from typing import Any
+
+from builders.groups.machine import START_MS, WALL_MS, Driver
+from builders.groups.topics import Topics
+from millstream.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
+from millstream.groups.commands import (
+    CommitIterator,
+    GetIterator,
+    HandIterator,
+    IteratorBeat,
+    IteratorJoin,
+    IteratorLeave,
+    ListIterators,
+)
+from millstream.groups.effects import Effects, Now
+from millstream.groups.iterators.iterator import BEGINNING, Iterator
+from millstream.groups.iterators.served import ServedIterators
+from millstream.model.errors import ErrorCode, MillstreamError
+
+IN_FLIGHT_MS = 30_000
+IN_FLIGHT_MAX_MS = 600_000
+
+
+class JumpingClock:
+    """Monotonic time is the driver's; the wall clock is ahead of it by as much as a test says."""
+
+    def __init__(self) -> None:
+        self.at_ms = START_MS
+        self.wall_ahead_ms = WALL_MS
+
+    def wall_ms(self) -> int:
+        return self.at_ms + self.wall_ahead_ms
+
+    def monotonic_s(self) -> float:
+        return self.at_ms / 1000
+
+
+class IteratorDriver(Driver):
+    """A machine together with a server that hears what is handed down."""
+
+    def __init__(self, *args: Any, clock: JumpingClock | None = None, **settings: Any) -> None:
+        self.clock = clock or JumpingClock()
+        self.server = ServedIterators(self.clock, IN_FLIGHT_MAX_MS)
+        super().__init__(*args, **settings)
+
+    @property
+    def now(self) -> Now:
+        self.clock.at_ms = self.at_ms
+        return Now(self.at_ms, self.clock.wall_ms())
+
+    def _take(self, effects: Effects) -> None:
+        for told in effects.told:
+            self.server.told(told)
+        super()._take(effects)
+
+    def restarted(self) -> "IteratorDriver":
+        """Another machine on the same log, and a server that knows nothing."""
+        return type(self)(self.log, self.at_ms, self.topics, self._seed + 1, clock=self.clock, **self._settings)
+
+    def client(self, name: str = "a", group_id: str = "g") -> "IteratorClient":
+        return IteratorClient(self, name, group_id)
+
+    def joined(self, *names: str) -> list["IteratorClient"]:
+        clients = [self.client(name) for name in names]
+        for client in clients:
+            assert client.join().error is ErrorCode.NONE
+        return clients
+
+    def read(self, iterator: Iterator) -> ErrorCode:
+        """What the partition's server says to the iterator."""
+        self.clock.at_ms = self.at_ms
+        try:
+            self.server.check(iterator)
+        except MillstreamError as error:
+            return error.code
+        return ErrorCode.NONE
+
+
+class IteratorClient:
+    def __init__(self, driver: IteratorDriver, name: str, group_id: str) -> None:
+        self.driver = driver
+        self.name = name
+        self.group_id = group_id
+
+    def join(self) -> ClientAnswer:
+        return self.driver.ask(IteratorJoin(self.group_id, self.name, "program", "/127.0.0.1"), ClientAnswer)
+
+    def beat(self) -> ClientAnswer:
+        return self.driver.ask(IteratorBeat(self.group_id, self.name), ClientAnswer)
+
+    def leave(self) -> ClientAnswer:
+        return self.driver.ask(IteratorLeave(self.group_id, self.name), ClientAnswer)
+
+    def ask(self, partition: int = 0, topic: str = "orders", **other: Any) -> IteratorAnswer:
+        """ITER_GET."""
+        fields: dict[str, Any] = {"messages_max": 100, "in_flight_ms": -1, "start": BEGINNING}
+        return self.driver.ask(
+            GetIterator(self.group_id, self.name, topic, partition, **(fields | other)), IteratorAnswer
+        )
+
+    def get(self, partition: int = 0, topic: str = "orders", **other: Any) -> Iterator:
+        """ITER_GET by the owner."""
+        answer = self.ask(partition, topic, **other)
+        assert answer.error is ErrorCode.NONE, answer
+        assert answer.given is not None
+        return answer.given.iterator
+
+    def commit(self, iterator: Iterator, count: int) -> IteratorAnswer:
+        return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+
+    def hand(self, iterator: Iterator, count: int) -> IteratorAnswer:
+        return self.driver.ask(HandIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+
+    def handed(self) -> dict[int, tuple[int, int]]:
+        """Where what it has handed on begins, and how much that is, by partition."""
+        found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
+        return {each.iterator.partition: (each.iterator.offset, each.handed) for each in found.given if each.handed}
+
+    def settle(self, iterator: Iterator, count: int) -> Iterator:
+        """A commit that has a next iterator."""
+        answer = self.commit(iterator, count)
+        assert answer.error is ErrorCode.NONE, answer
+        assert answer.given is not None
+        return answer.given.iterator
+
+    def iterators(self) -> list[tuple[int, int]]:
+        """Partitions and offsets of what it has in flight."""
+        found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
+        return sorted((each.iterator.partition, each.iterator.offset) for each in found.given)
+
+    def owned(self) -> set[tuple[str, int]]:
+        return {(each.topic, number) for each in self.beat().assignment for number in each.partitions}
+
+
+def driver(**settings: Any) -> IteratorDriver:
+    return IteratorDriver(topics=Topics(orders=4, bills=2), **settings)

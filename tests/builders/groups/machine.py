@@ -1,0 +1,223 @@
+"""A machine of groups, driven by hand: time is a number, tokens are given out, everything that comes out is kept."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Self, TypeVar
+
+from millstream.groups.answers import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
+from millstream.groups.commands import (
+    AssignedBytes,
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    OfferedProtocol,
+    OffsetToCommit,
+    Sync,
+)
+from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.machine import Machine
+from millstream.groups.settings import GroupSettings
+from millstream.groups.topics import TopicImage, TopicInfo
+from millstream.testing.simulated.entropy import SimulatedEntropy
+from millstream.wire.messages import write_versioned
+
+START_MS = 1_000_000
+WALL_MS = 1_700_000_000_000
+"""What the wall clock is ahead of the monotonic one."""
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+A = TypeVar("A", bound=Answer)
+
+
+class NoTopics:
+    """Classic groups do not look at topics."""
+
+    version = 0
+
+    def get(self, name: str) -> TopicInfo | None:
+        return None
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        return None
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+
+NO_TOPICS = NoTopics()
+
+
+def subscription(*topics: str, version: int = 1) -> bytes:
+    """What a consumer tells its assignor."""
+    return write_versioned("ConsumerProtocolSubscription", version, {"topics": list(topics)})
+
+
+def offering(*names: str, metadata: bytes = b"") -> tuple[OfferedProtocol, ...]:
+    return tuple(OfferedProtocol(name, metadata) for name in names)
+
+
+class Driver:
+    """Asserts on the way that no token is answered twice and none that was not given out."""
+
+    def __init__(
+        self,
+        log: Iterable[Record] = (),
+        at_ms: int = START_MS,
+        topics: TopicImage = NO_TOPICS,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        self._settings = {"initial_rebalance_delay_ms": 0, "consumer_assignment_interval_ms": 0} | settings
+        self.topics = topics
+        self.log: list[Record] = list(log)
+        self._seed = seed
+        self.machine = Machine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
+        self.at_ms = at_ms
+        self.answers: dict[Token, Answer] = {}
+        self.waiting: dict[Token, Command] = {}
+        self.last_token = 0
+        for record in self.log:
+            self.machine.replay(record)
+        self._take(self.machine.loaded(self.now))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.at_ms, WALL_MS + self.at_ms)
+
+    def restarted(self) -> Self:
+        """Another machine that has read the same log; chance does not repeat itself."""
+        return type(self)(self.log, self.at_ms, self.topics, self._seed + 1, **self._settings)
+
+    def send(self, command: Command) -> Token:
+        """Ask, and leave it open when the answer comes."""
+        token = self.last_token = self.last_token + 1
+        self.waiting[token] = command
+        self._take(self.machine.handle(command, token, self.now))
+        return token
+
+    def ask(self, command: Command, kind: type[A]) -> A:
+        """Ask what is answered at once."""
+        return self.answer(self.send(command), kind)
+
+    def answer(self, token: Token, kind: type[A]) -> A:
+        answer = self.answers[token]
+        assert isinstance(answer, kind)
+        return answer
+
+    def _take(self, effects: Effects) -> None:
+        self.log += effects.records
+        for token, answer in effects.replies:
+            del self.waiting[token]
+            self.answers[token] = answer
+
+    def tick(self) -> None:
+        self._take(self.machine.tick(self.now))
+
+    def pass_time(self, by_ms: int) -> None:
+        """Let time go by, with a tick whenever one is asked for."""
+        until_ms = self.at_ms + by_ms
+        while (due_ms := self.machine.next_deadline_ms) is not None and due_ms <= until_ms:
+            self.at_ms = max(self.at_ms, due_ms)
+            self.tick()
+        self.at_ms = until_ms
+
+    def delete_topics(self, *names: str) -> None:
+        self._take(self.machine.topics_deleted(names, self.now))
+
+    # Members.
+
+    def send_join(self, member_id: str = "", group_id: str = "g", **other: Any) -> Token:
+        fields: dict[str, Any] = {
+            "instance_id": None,
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+            "protocols": offering("range", metadata=subscription("orders")),
+            "knows_member_id_required": False,
+            "can_skip_assignment": True,
+        }
+        return self.send(Join(group_id=group_id, member_id=member_id, **(fields | other)))
+
+    def join(self, member_id: str = "", group_id: str = "g", **other: Any) -> Joined:
+        """A join that is answered at once."""
+        return self.answer(self.send_join(member_id, group_id, **other), Joined)
+
+    def send_sync(self, joined: Joined, group_id: str = "g", **other: Any) -> Token:
+        """As the leader, everybody gets its own id as its assignment."""
+        fields: dict[str, Any] = {
+            "generation": joined.generation,
+            "member_id": joined.member_id,
+            "instance_id": None,
+            "protocol_type": joined.protocol_type,
+            "protocol_name": joined.protocol_name,
+            "assignments": tuple(AssignedBytes(each.member_id, each.member_id.encode()) for each in joined.members),
+        }
+        return self.send(Sync(group_id=group_id, **(fields | other)))
+
+    def sync(self, joined: Joined, group_id: str = "g", **other: Any) -> Synced:
+        return self.answer(self.send_sync(joined, group_id, **other), Synced)
+
+    def gathered(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[Joined]:
+        """So many members that have joined, the leader first; static ones are called i0, i1 and so on."""
+        named = [other | ({"instance_id": f"i{number}"} if static else {}) for number in range(members)]
+        first = self.join(group_id=group_id, **named[0])
+        if members == 1:
+            return [first]
+        tokens = [self.send_join(group_id=group_id, **each) for each in named[1:]]
+        first = self.join(first.member_id, group_id, **named[0])
+        return [first, *(self.answer(token, Joined) for token in tokens)]
+
+    def stable(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[Joined]:
+        """A group of so many members in which everybody has its assignment."""
+        gathered = self.gathered(members, group_id, static, **other)
+        for each in gathered:
+            self.sync(each, group_id)
+        return gathered
+
+    def heartbeat(self, joined: Joined, group_id: str = "g", **other: Any) -> Done:
+        fields: dict[str, Any] = {"generation": joined.generation, "member_id": joined.member_id, "instance_id": None}
+        return self.ask(Heartbeat(group_id=group_id, **(fields | other)), Done)
+
+    def leave(self, *members: str | tuple[str, str | None], group_id: str = "g") -> Left:
+        named = (LeavingMember(each, None) if isinstance(each, str) else LeavingMember(*each) for each in members)
+        return self.ask(Leave(group_id, tuple(named)), Left)
+
+    # Offsets and groups.
+
+    def commit(
+        self, *offsets: tuple[str, int, int], by: Joined | None = None, group_id: str = "g", **other: Any
+    ) -> PartitionErrors:
+        fields: dict[str, Any] = {
+            "generation": by.generation if by else -1,
+            "member_id": by.member_id if by else "",
+            "instance_id": None,
+            "offsets": tuple(OffsetToCommit(*each, leader_epoch=-1, metadata="") for each in offsets),
+        }
+        return self.ask(CommitOffsets(group_id, **(fields | other)), PartitionErrors)
+
+    def offsets(self, group_id: str = "g", *partitions: tuple[str, int]) -> dict[tuple[str, int], int]:
+        found = self.ask(FetchOffsets(group_id, partitions or None), Offsets)
+        return {place: committed.offset for place, committed in found.offsets.items()}
+
+    def describe(self, group_id: str = "g") -> GroupDescription:
+        return self.ask(DescribeGroup(group_id), GroupDescription)
+
+    def delete(self, group_id: str = "g") -> Done:
+        return self.ask(DeleteGroup(group_id), Done)
+
+    def delete_offsets(self, *partitions: tuple[str, int], group_id: str = "g") -> PartitionErrors:
+        return self.ask(DeleteOffsets(group_id, partitions), PartitionErrors)
+
+    def state(self, group_id: str = "g") -> str:
+        return self.describe(group_id).state

@@ -1,0 +1,141 @@
+"""A broker with a topic, and public clients of it on hosts of their own, in simulated time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from builders.sdk.writing_client import WritingClient
+from builders.simulated_node import HOST, SimulatedMachine, simulate
+from millstream.model.names import TopicPartition
+from millstream.node.node import Node
+from millstream.node.settings import Settings
+from millstream.records.message import Message
+from millstream.sdk.aio.client import AsyncClient
+from millstream.sdk.aio.consumer import AsyncConsumer
+
+SETTINGS = Settings(data=("/data",), host=HOST)
+TOPIC = "orders"
+GROUP = "billing"
+LONG_S = 120.0
+"""Of simulated time: more than any session lasts."""
+
+
+class Ground:
+    """A broker with a topic, somebody who writes, and a client to read with."""
+
+    def __init__(self, machine: SimulatedMachine, node: Node, writer: WritingClient, client: AsyncClient) -> None:
+        self.machine = machine
+        self.network = machine.network
+        self.node = node
+        self.writer = writer
+        self.client = client
+        self.written: dict[int, list[bytes]] = {}
+        self.count = 0
+
+    async def write(self, count: int = 10, partitions: Sequence[int] = (0,)) -> None:
+        """So many messages to each of these partitions; each has a value of its own."""
+        for partition in partitions:
+            values = [b"%d" % (self.count + number) for number in range(count)]
+            await self.writer.put(TOPIC, values, partition=partition)
+            self.written.setdefault(partition, []).extend(values)
+            self.count += count
+
+    async def restart(self, pause_s: float = 1.0) -> None:
+        await self.node.stop()
+        await asyncio.sleep(pause_s)
+        self.node = await self.machine.start()
+
+    async def committed(self) -> dict[int, int]:
+        found = await self.client.groups.offsets(GROUP)
+        return {where.partition: row.offset for where, row in sorted(found.items())}
+
+
+def play(story: Callable[[Ground], Awaitable[None]], *, partitions: int = 1) -> None:
+    async def whole(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        writer = await machine.client("writer")
+        client = await machine.connect("reader")
+        await client.create_topic(TOPIC, partitions=partitions)
+        ground = Ground(machine, node, writer, client)
+        async with asyncio.timeout(100 * LONG_S):
+            await story(ground)
+        await client.close()
+        writer.close()
+        await ground.node.stop()
+
+    simulate(SETTINGS, whole)
+
+
+async def read(consumer: AsyncConsumer, count: int) -> list[Message]:
+    """So many messages, one by one."""
+    messages: list[Message] = []
+    async with asyncio.timeout(LONG_S):
+        async for message in consumer:
+            messages.append(message)
+            if len(messages) == count:
+                break
+    return messages
+
+
+async def every(consumer: AsyncConsumer) -> list[Message]:
+    """All of a range that ends."""
+    async with asyncio.timeout(LONG_S):
+        return [message async for message in consumer]
+
+
+def values(messages: Sequence[Message]) -> list[bytes]:
+    return [message.value for message in messages]
+
+
+def place(partition: int = 0) -> TopicPartition:
+    return TopicPartition(TOPIC, partition)
+
+
+class Worker:
+    """A member of the group with a host of its own, and what it was handed; it reads one message after the other."""
+
+    def __init__(self, ground: Ground, name: str, **options: Any) -> None:
+        self.messages: list[Message] = []
+        self.name = name
+        self.consumer: AsyncConsumer
+        self._ground = ground
+        self._options: dict[str, Any] = {"group": GROUP, "start": "beginning", "auto_commit": 1.0} | options
+        self._enough = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Worker":
+        ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        await ready
+        return self
+
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
+        client = await self._ground.machine.connect(self.name)
+        async with client.consumer(TOPIC, **self._options) as self.consumer:
+            ready.set_result(None)
+            while not self._enough.is_set():
+                self.messages += await self.consumer.poll(0.5)
+        await client.close()
+
+    @property
+    def values(self) -> list[bytes]:
+        return values(self.messages)
+
+    @property
+    def partitions(self) -> list[int]:
+        return [where.partition for where in self.consumer.assignment]
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._enough.set()
+        await self._task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not condition():  # noqa: ASYNC110  # what is watched sets no event, and simulated time costs nothing
+            await asyncio.sleep(0.05)
+
+
+def numbers(found: Sequence[Message] | Sequence[bytes]) -> list[int]:
+    return sorted(int(each.value if isinstance(each, Message) else each) for each in found)

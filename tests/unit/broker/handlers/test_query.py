@@ -1,0 +1,60 @@
+"""Query: SQL over the catalog's tables, asked over the wire."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from builders.served import ServedBroker, serve
+from millstream.broker.dispatch.request import Request, Work
+from millstream.broker.handlers.query import QueryHandler
+from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.errors import ErrorCode
+from millstream.seams.clock import SystemClock
+from millstream.seams.entropy import SystemEntropy
+from millstream.seams.workers import ThreadWorkers
+from millstream.wire.messages import read_response, write_request
+from millstream.wire.reader import Fields
+
+
+async def answered(handler: QueryHandler, **fields: object) -> Fields:
+    work = handler(Request(0, 1, memoryview(write_request("Query", 0, fields)), 0))
+    assert isinstance(work, Work)
+    answer = await work.run
+    assert isinstance(answer, bytes)
+    return read_response("Query", 0, memoryview(answer), 0)
+
+
+def test_rows_are_given_as_json_with_the_names_of_their_columns(tmp_path: Path) -> None:
+    async def story() -> None:
+        workers = ThreadWorkers(2, "catalog")
+        catalog = SqliteCatalog(tmp_path / "catalog.db", workers=workers, clock=SystemClock(), entropy=SystemEntropy())
+        try:
+            await catalog.open()
+            for name in ("orders", "visits"):
+                await catalog.create_topic(name, 1, {}, [[1]])
+            handler = QueryHandler(catalog)
+            answer = await answered(handler, sql="SELECT name, partitions FROM topics ORDER BY name")
+            assert (answer["error_code"], answer["error_message"], answer["truncated"]) == (0, None, False)
+            assert answer["columns"] == ["name", "partitions"]
+            assert [json.loads(bytes(row)) for row in answer["rows"]] == [["orders", 1], ["visits", 1]]
+            answer = await answered(handler, sql="SELECT hex(zeroblob(400000)) AS long")
+            assert json.loads(bytes(answer["rows"][0])) == ["0" * 800_000]
+            answer = await answered(handler, sql="SELECT name FROM topics", rows_max=1)
+            assert (len(answer["rows"]), answer["truncated"]) == (1, True)
+            answer = await answered(handler, sql="DELETE FROM topics")
+            assert answer["error_code"] == ErrorCode.INVALID_REQUEST.number
+            assert "only read" in answer["error_message"]
+        finally:
+            await catalog.close()
+            workers.close()
+
+    asyncio.run(story())
+
+
+def test_a_catalog_without_tables_says_so(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        answer = await (await broker.peer()).ask("Query", 0, {"sql": "SELECT 1"})
+        assert answer["error_code"] == ErrorCode.INVALID_REQUEST.number
+        assert "in memory" in answer["error_message"]
+
+    serve(tmp_path, story)

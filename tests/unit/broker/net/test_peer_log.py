@@ -1,0 +1,37 @@
+"""What is said about misbehaving peers: once for each, and never a flood."""
+
+import logging
+
+import pytest
+
+from millstream.broker.net.peer_log import LINES_MAX, PEERS_MAX, QUIET_S, PeerLog
+from millstream.testing.simulated.clock import ManualClock
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_each_peer_and_reason_is_said_once_a_minute_with_how_often_it_was_not(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    log = PeerLog(clock)
+    for _ in range(10):
+        log.note("one", "bad frame", "why")
+        log.note("two", "bad frame", "why")
+        log.note("one", "slow reader", "why")
+    assert lines(caplog) == ["bad frame", "bad frame", "slow reader"]
+    clock.advance_ms(int(QUIET_S * 1000))
+    log.note("one", "bad frame", "why")
+    assert caplog.records[-1].__dict__["times_since_last_said"] == 9
+
+
+def test_a_flood_of_peers_is_no_flood_of_lines_or_memory(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    log = PeerLog(clock)
+    for number in range(3 * PEERS_MAX):
+        log.note(f"peer {number}", "bad frame", "why")
+    assert len(lines(caplog)) == LINES_MAX
+    clock.advance_ms(int(QUIET_S * 1000))
+    log.note("another", "bad frame", "why")
+    assert lines(caplog)[LINES_MAX:] == ["more connections were cut off than are logged one by one", "bad frame"]
+    assert caplog.records[-2].__dict__["times"] == 3 * PEERS_MAX - LINES_MAX

@@ -1,0 +1,15 @@
+"""Topics over HTTP: names that are none are refused by name."""
+
+import pytest
+
+from builders.gateways.web import Web, with_web
+
+
+@pytest.mark.parametrize("path", ["/topic", "/v1/topics"])
+@pytest.mark.parametrize("name", ["", ".", "a b", "a\0b", "x" * 250])
+def test_a_name_that_is_none_is_refused_by_name(path: str, name: str) -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", path, {"name": name})
+        assert answer.problem == (422, "INVALID_TOPIC", "name")
+
+    with_web(story)

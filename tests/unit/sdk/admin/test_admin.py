@@ -1,0 +1,274 @@
+"""Administration and groups from outside, against a whole broker in simulated time."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from builders.sdk.simulated_consumers import SETTINGS
+from builders.sdk.writing_client import WritingClient
+from builders.simulated_node import SimulatedMachine, simulate
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.admin import requests_admin
+from millstream.sdk.admin.admin import TO_THE_END
+from millstream.sdk.admin.admin_answers import ResourceKind, TopicPage
+from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.requests import LATEST
+from millstream.wire.client_connection import Api
+
+
+def play(story: Callable[[WritingClient], Awaitable[None]]) -> None:
+    async def whole(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        async with await machine.client() as client:
+            await story(client)
+        await node.stop()
+
+    simulate(SETTINGS, whole)
+
+
+async def code_of(operation: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(MillstreamError) as caught:
+        await operation
+    return caught.value.code
+
+
+async def own_settings(client: WritingClient, topic: str) -> dict[str, str | None]:
+    rows = await client.admin.describe_settings(ResourceKind.TOPIC, topic)
+    return {row.name: row.value for row in rows if row.is_own}
+
+
+def test_settings_are_set_and_unset_together() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", settings={"segment.ms": "5000"})
+        await client.admin.alter_settings(
+            ResourceKind.TOPIC, "t", {"retention.ms": "1000"}, unset=["segment.ms"], timeout_s=5
+        )
+        assert await own_settings(client, "t") == {"retention.ms": "1000"}
+
+    play(story)
+
+
+def test_settings_come_with_type_source_and_what_they_are_for() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", settings={"retention.ms": "5000"})
+        (row,) = await client.admin.describe_settings(ResourceKind.TOPIC, "t", ["retention.ms"])
+        assert (row.name, row.value, row.type, row.source, row.is_own) == (
+            "retention.ms",
+            "5000",
+            "long",
+            "topic",
+            True,
+        )
+        assert row.documentation
+
+    play(story)
+
+
+def test_a_refused_setting_leaves_the_others_as_they_were() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        chosen = {"retention.ms": "1000", "max.message.bytes": "many"}
+        refused = client.admin.alter_settings(ResourceKind.TOPIC, "t", chosen)
+        assert await code_of(refused) is ErrorCode.INVALID_CONFIG
+        assert await own_settings(client, "t") == {}
+
+    play(story)
+
+
+def test_settings_can_be_tried_without_being_changed() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        await client.admin.alter_settings(ResourceKind.TOPIC, "t", {"retention.ms": "1000"}, validate_only=True)
+        assert await own_settings(client, "t") == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (ResourceKind.TOPIC, "nobody-has-this", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ResourceKind.BROKER, "77", ErrorCode.RESOURCE_NOT_FOUND),
+        (ResourceKind.BROKER, "first", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_settings_of_what_is_not_there_are_refused(kind: ResourceKind, name: str, code: ErrorCode) -> None:
+    async def story(client: WritingClient) -> None:
+        assert await code_of(client.admin.describe_settings(kind, name)) is code
+
+    play(story)
+
+
+def test_a_topic_grows_and_a_client_that_knew_it_sees_that_at_once() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", partitions=2)
+        await client.put("t", [b"x"], partition=0)
+        await client.admin.create_partitions("t", 5)
+        await client.put("t", [b"x"], partition=4)
+        assert await code_of(client.admin.create_partitions("t", 5)) is ErrorCode.INVALID_PARTITIONS
+        assert await code_of(client.admin.create_partitions("u", 5)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+def test_messages_are_deleted_up_to_an_offset_or_to_the_end() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", partitions=2)
+        for partition in range(2):
+            await client.put("t", [b"x"] * 10, partition=partition)
+        places = {TopicPartition("t", 0): 4, TopicPartition("t", 1): TO_THE_END}
+        assert list((await client.admin.delete_records(places)).values()) == [4, 10]
+        beyond = client.admin.delete_records({TopicPartition("t", 0): 11})
+        assert await code_of(beyond) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    play(story)
+
+
+def test_it_is_told_where_a_leadership_ended_as_far_as_that_is_known() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        await client.put("t", [b"x"] * 10)
+        where = TopicPartition("t", 0)
+        now = (await client.list_offsets({where: LATEST}))[where]
+        assert now.leader_epoch >= 0
+        assert await client.admin.epoch_ends({where: now.leader_epoch}) == {where: 10}
+        assert await client.admin.epoch_ends({where: now.leader_epoch + 1}) == {where: -1}
+        unknown = client.admin.epoch_ends({TopicPartition("u", 0): 0})
+        assert await code_of(unknown) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+def test_sizes_are_told_by_directory_and_partition() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", partitions=2)
+        await client.put("t", [b"x" * 1000], partition=1)
+        (directory,) = await client.admin.describe_log_dirs({"t": [0, 1]})
+        assert directory.partition_bytes[TopicPartition("t", 0)] == 0
+        assert directory.partition_bytes[TopicPartition("t", 1)] > 1000
+        everything = (await client.admin.describe_log_dirs())[0].partition_bytes
+        assert everything.keys() == directory.partition_bytes.keys()
+
+    play(story)
+
+
+def test_the_cluster_describes_itself() -> None:
+    async def story(client: WritingClient) -> None:
+        description = await client.admin.describe_cluster()
+        view = await client.metadata([])
+        assert description.cluster_id == view.cluster_id
+        assert [broker.node_id for broker in description.brokers] == list(view.brokers)
+        assert description.controller_id in view.brokers
+
+    play(story)
+
+
+async def pages(client: WritingClient, limit: int) -> list[TopicPage]:
+    found = [await client.admin.list_topics(limit=limit)]
+    while found[-1].after is not None:
+        found.append(await client.admin.list_topics(limit=limit, after=found[-1].after))
+    return found
+
+
+LISTED = ["a", "a-", "a.b", "a0", "b"]
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.sdk.admin.admin._LISTED_PARTITIONS", 2)
+    if not in_parts:
+        monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
+
+    async def story(client: WritingClient) -> None:
+        for name in LISTED:
+            await client.create_topic(name, partitions=3)
+        found = await pages(client, limit)
+        assert [view.name for page in found for view in page.topics] == LISTED
+        assert all(len(view.partitions) == 3 for page in found for view in page.topics)
+        assert all(len(page.topics) == limit for page in found[:-1])
+
+    play(story)
+
+
+def test_a_group_is_known_by_what_was_committed_for_it() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t", partitions=2)
+        first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+        await client.groups.commit("g", {first: CommittedOffset(3, metadata="half way"), second: CommittedOffset(5)})
+        assert (await client.groups.offsets("g"))[first] == CommittedOffset(3, -1, "half way")
+        assert (await client.groups.offsets("g", [second])).keys() == {second}
+        assert [row.group_id for row in await client.groups.list()] == ["g"]
+        description = await client.groups.describe("g")
+        assert (description.state, description.members) == ("Empty", ())
+        await client.groups.delete_offsets("g", [first])
+        assert (await client.groups.offsets("g")).keys() == {second}
+        await client.groups.delete("g")
+        assert await client.groups.list() == []
+
+    play(story)
+
+
+def test_a_group_that_is_not_there_is_an_error_but_has_no_offsets() -> None:
+    async def story(client: WritingClient) -> None:
+        assert await client.groups.offsets("nobody") == {}
+        assert await code_of(client.groups.describe("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert await code_of(client.groups.delete("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+    play(story)
+
+
+def test_a_commit_for_a_partition_that_is_not_there_is_refused() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        commit = client.groups.commit("g", {TopicPartition("t", 9): CommittedOffset(1)}, timeout_s=5)
+        assert await code_of(commit) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+def test_groups_can_be_listed_by_state() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        await client.groups.commit("idle", {TopicPartition("t", 0): CommittedOffset(0)})
+        async with client.consumer("t", group="busy"):
+            assert [row.group_id for row in await client.groups.list(states=["Empty"])] == ["idle"]
+            assert [row.group_id for row in await client.groups.list(kinds=["consumer"])] == ["busy"]
+
+    play(story)
+
+
+def test_a_coordinator_that_comes_back_is_found_again() -> None:
+    async def whole(machine: SimulatedMachine) -> None:
+        node = await machine.start()
+        async with await machine.client() as client:
+            await client.create_topic("t")
+            await client.groups.commit("g", {TopicPartition("t", 0): CommittedOffset(7)})
+            await node.stop()
+            node = await machine.start()
+            assert (await client.groups.offsets("g"))[TopicPartition("t", 0)].offset == 7
+        await node.stop()
+
+    simulate(SETTINGS, whole)
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_the_brokers_own_topics_are_listed_only_if_they_are_asked_for(
+    in_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_parts:
+        monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
+
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("a")
+        await client.groups.commit("g", {TopicPartition("a", 0): CommittedOffset(0)})
+        for limit in (1, 100):
+            page = await client.admin.list_topics(limit=limit)
+            assert ([view.name for view in page.topics], page.after) == (["a"], None)
+        assert [view.name for view in await client.list_topics()] == ["a"]
+        everything = ["__consumer_offsets", "a"]
+        assert [view.name for view in (await client.admin.list_topics(internal=True)).topics] == everything
+        assert [view.name for view in await client.list_topics(internal=True)] == everything
+
+    play(story)

@@ -1,0 +1,263 @@
+"""What a consumer's polls name: everything once, and then what has changed, however often the session is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from builders.sdk.simulated_consumers import TOPIC, Ground, every, place, play, read, values
+from builders.simulated_node import HOST
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
+from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
+from millstream.wire.client_connection import Request
+from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
+
+T = TypeVar("T")
+MANY = 40
+TIMEOUT_S = 30.0
+
+
+class NotedConnection:
+    """A connection whose fetches are written down."""
+
+    def __init__(self, connection: Connection, fetches: list[FetchRequest]) -> None:
+        self._connection = connection
+        self._fetches = fetches
+
+    async def request(self, request: Request[T], timeout_s: float) -> T:
+        body = b"".join(request.encode(TOPIC_IDS_FROM))
+        self._fetches.append(parse_fetch_request(TOPIC_IDS_FROM, memoryview(body), 0))
+        return await self._connection.request(request, timeout_s)
+
+
+class Poller:
+    """Polls a broker by hand; `named` and `forgotten` are of the last request."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.session = FetchSession()
+        self.fetches: list[FetchRequest] = []
+        network = ground.machine.network.host("poller")
+        self._cluster = Cluster(parse_bootstrap(f"{HOST}:9092"), network, ConnectionSettings())
+        self._ids: dict[str, Any] = {}
+
+    async def poll(self, offsets: Mapping[int, int], wait_ms: int = 0) -> Found:
+        deadline = Deadline(TIMEOUT_S)
+        address = await self._cluster.leader(TOPIC, 0, deadline)
+        if not self._ids:
+            self._ids = {TOPIC: (await self._cluster.topic(TOPIC, deadline)).topic_id}
+        poll = Poll({place(number): offset for number, offset in offsets.items()}, self._ids, 2**20, 2**16, wait_ms)
+        async with self._cluster.polling(address, deadline) as connection:
+            noted = cast(Connection, NotedConnection(connection, self.fetches))
+            return await self.session.poll(poll, noted, TIMEOUT_S)
+
+    async def connection(self) -> Connection:
+        return await self._cluster.anyone(Deadline(TIMEOUT_S))
+
+    @property
+    def named(self) -> dict[int, int]:
+        return {want.partition: want.offset for _, wants in self.fetches[-1].topics for want in wants}
+
+    @property
+    def forgotten(self) -> list[int]:
+        return [number for _, numbers in self.fetches[-1].forgotten for number in numbers]
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+def play_polls(story: Callable[[Ground, Poller], Awaitable[None]]) -> None:
+    async def whole(ground: Ground) -> None:
+        poller = Poller(ground)
+        try:
+            await story(ground, poller)
+        finally:
+            poller.close()
+
+    play(whole, partitions=MANY)
+
+
+def at(offset: int, count: int = MANY) -> dict[int, int]:
+    return dict.fromkeys(range(count), offset)
+
+
+def found_values(found: Found) -> list[TopicPartition]:
+    """The partitions that brought something."""
+    return [where for where, each in found.items() if not isinstance(each, MillstreamError) and len(each.batches)]
+
+
+def test_a_poll_names_what_has_moved_and_is_told_of_what_is_new() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        assert len(await poller.poll(at(0))) == MANY
+        assert poller.named == at(0)
+        assert await poller.poll(at(0)) == {}
+        assert (poller.named, poller.forgotten) == ({}, [])
+        await ground.write(3, [5, 17])
+        assert found_values(await poller.poll(at(0))) == [place(5), place(17)]
+        assert poller.named == {}
+        assert found_values(await poller.poll(at(0) | {5: 3})) == [place(17)]
+        assert poller.named == {5: 3}
+
+    play_polls(story)
+
+
+def test_what_is_polled_no_more_is_forgotten_and_may_come_back() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        await poller.poll(at(0))
+        without = at(0)
+        del without[3], without[9]
+        await ground.write(1, [3])
+        assert await poller.poll(without) == {}
+        assert (poller.named, poller.forgotten) == ({}, [3, 9])
+        assert found_values(await poller.poll(at(0))) == [place(3)]
+        assert (poller.named, poller.forgotten) == ({3: 0, 9: 0}, [])
+
+    play_polls(story)
+
+
+def test_few_partitions_are_polled_without_a_session() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        few = at(0, SESSION_PARTITIONS_MIN - 1)
+        for _ in range(2):
+            assert len(await poller.poll(few)) == len(few)
+            assert (poller.named, poller.fetches[-1].session_epoch) == (few, -1)
+
+    play_polls(story)
+
+
+def test_a_session_that_the_broker_has_lost_is_made_anew_within_the_same_poll() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        await poller.poll(at(0))
+        await ground.restart()
+        await ground.write(1, [7])
+        assert found_values(await poller.poll(at(0))) == [place(7)]
+        lost, anew = poller.fetches[-2:]
+        assert (lost.session_epoch, anew.session_epoch) == (1, 0)
+        assert poller.named == at(0)
+        assert await poller.poll(at(0) | {7: 1}) == {}
+        assert poller.named == {7: 1}
+
+    play_polls(story)
+
+
+def test_after_a_poll_that_was_given_up_everything_is_named_again() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        await poller.poll(at(0))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await poller.poll(at(0), wait_ms=20_000)
+        await ground.write(1, [7])
+        assert found_values(await poller.poll(at(0))) == [place(7)]
+        assert (poller.named, poller.fetches[-1].session_epoch) == (at(0), 0)
+
+    play_polls(story)
+
+
+def test_who_polls_while_another_poll_is_under_way_does_without_the_session() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        await poller.poll(at(0))
+        waiting = asyncio.create_task(poller.poll(at(0), wait_ms=20_000))
+        await asyncio.sleep(1)
+        assert len(await poller.poll(at(0))) == MANY
+        assert poller.fetches[-1].session_epoch == -1
+        await ground.write(1, [7])
+        assert found_values(await waiting) == [place(7)]
+        assert await poller.poll(at(0) | {7: 1}) == {}
+        assert poller.named == {7: 1}
+
+    play_polls(story)
+
+
+class OldConnection:
+    """Speaks a version without sessions, to a broker of which only the first partition has something to say."""
+
+    def __init__(self) -> None:
+        self.named: list[int] = []
+
+    async def request(self, request: Request[T], timeout_s: float) -> T:
+        version = 6
+        body = b"".join(request.encode(version))
+        asked = parse_fetch_request(version, memoryview(body), 0)
+        self.named.append(sum(len(wants) for _, wants in asked.topics))
+        answer = request.decode(version, memoryview(bytes(8)), 0)
+        assert not isinstance(answer, MillstreamError)
+        return answer
+
+
+def test_a_broker_that_knows_no_sessions_is_told_everything_each_time() -> None:
+    async def story() -> None:
+        connection, session = OldConnection(), FetchSession()
+        for offset in (0, 0, 1):
+            offsets = {place(number): offset for number in range(MANY)}
+            assert await session.poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(Connection, connection), 1.0) == {}
+        assert connection.named == [MANY] * 3
+
+    asyncio.run(story())
+
+
+class OtherConnection:
+    """Answers about a partition that nobody asked for."""
+
+    async def request(self, request: Request[T], timeout_s: float) -> T:
+        pieces = write_fetch_response(12, [(TOPIC, [Fetched(MANY + 1)])], session_id=9)
+        request.decode(12, memoryview(b"".join(cast(list[bytes], pieces))), 0)
+        raise AssertionError("it was taken")
+
+
+def test_an_answer_about_what_was_not_asked_for_is_nonsense() -> None:
+    async def story() -> None:
+        offsets = {place(number): 0 for number in range(MANY)}
+        with pytest.raises(ValueError, match="other partitions"):
+            await FetchSession().poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(Connection, OtherConnection()), 1.0)
+
+    asyncio.run(story())
+
+
+async def what_becomes_of(ground: Ground, session_id: int) -> ErrorCode:
+    """What a broker says to a request that goes on with a session in a way in which it cannot."""
+    poller = Poller(ground)
+    try:
+        request = _request(Poll({place(): 0}, {}, 1, 1, 0), _Step(session_id, 1_000, {}))
+        with pytest.raises(MillstreamError) as caught:
+            await (await poller.connection()).request(request, TIMEOUT_S)
+        return caught.value.code
+    finally:
+        poller.close()
+
+
+def test_a_broker_forgets_the_session_of_a_consumer_that_closes() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(2, range(MANY))
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            await read(consumer, 2 * MANY)
+            (session,) = consumer._engine._reading._sessions.values()
+            session_id = session._id
+            assert await what_becomes_of(ground, session_id) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert await what_becomes_of(ground, session_id) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    play(story, partitions=MANY)
+
+
+def test_a_consumer_of_many_partitions_reads_everything_once_whatever_happens_to_its_session() -> None:
+    async def story(ground: Ground) -> None:
+        async with ground.client.consumer(TOPIC, start="beginning") as consumer:
+            for round_ in range(6):
+                await ground.write(2, range(round_, MANY, 3))
+                if round_ == 2:
+                    await ground.restart()
+                if round_ == 3:
+                    ground.network.cut("reader")
+                if round_ == 4:
+                    await consumer.pause(place(1), place(2))
+                    await consumer.resume(place(1), place(2))
+                found = await read(consumer, 2 * len(range(round_, MANY, 3)))
+                assert len(set(values(found))) == len(found)
+        again = await every(ground.client.consumer(TOPIC, start="beginning", stop="latest"))
+        assert sorted(values(again)) == sorted(each for written in ground.written.values() for each in written)
+
+    play(story, partitions=MANY)

@@ -1,0 +1,135 @@
+"""A topic that was deleted and made again is another topic: no place in the old one is a place in the new."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, place, play, read, values
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.sdk.consuming.hints import Places
+from millstream.sdk.subscribing.stream import Stream
+
+
+async def make_anew(ground: Ground, count: int) -> None:
+    await ground.client.delete_topic(TOPIC)
+    await ground.client.create_topic(TOPIC, partitions=1)
+    ground.written.clear()
+    await ground.write(count)
+
+
+@pytest.mark.parametrize("pause", [False, True], ids=["while it polls", "while it is paused"])
+@pytest.mark.parametrize("kind", ["consumer", "subscription"])
+def test_a_reader_without_a_group_is_told(kind: str, pause: bool) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        make: Any = getattr(ground.client, kind)
+        async with make(TOPIC, start="beginning") as reader:
+            assert len(await read(reader, 10)) == 10
+            if pause and kind == "consumer":
+                await reader.pause()
+                await asyncio.sleep(LONG_S)
+            await make_anew(ground, 20)
+            if pause and kind == "consumer":
+                await reader.resume()
+            for _ in range(2):
+                with pytest.raises(MillstreamError, match="made again") as caught:
+                    await reader.poll(LONG_S)
+                assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+@pytest.mark.parametrize("in_hand", [0, 5])
+def test_a_group_begins_at_its_start_in_the_new_topic(in_hand: int) -> None:
+    async def story(ground: Ground) -> None:
+        gone: list[Any] = []
+        await ground.write(10 + in_hand)
+        options: Any = {"group": GROUP, "start": "beginning", "on_lost": gone.extend, "on_revoked": gone.extend}
+        async with ground.client.consumer(TOPIC, auto_commit=0.1, **options) as consumer:
+            await read(consumer, 10)
+            await make_anew(ground, 20)
+            found = values(await consumer.poll(LONG_S))
+            while not found or found[-1] != ground.written[0][-1]:
+                found += values(await consumer.poll(LONG_S))
+            assert found[-20:] == ground.written[0]
+            assert consumer.position(TOPIC, 0) == 20
+        assert gone == [place()]
+        assert await ground.committed() == {0: 20}
+
+    play(story)
+
+
+def test_a_subscription_does_not_read_on_in_a_topic_that_was_made_again_while_it_subscribed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(ground: Ground) -> None:
+        subscribe = Stream.open
+
+        async def subscribe_late(self: Stream, *args: Any) -> None:
+            monkeypatch.setattr(Stream, "open", subscribe)
+            await make_anew(ground, 20)
+            await subscribe(self, *args)
+
+        await ground.write(10)
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            assert values(await subscription.poll(LONG_S)) == ground.written[0]
+            monkeypatch.setattr(Stream, "open", subscribe_late)
+            ground.network.cut("reader")
+            for _ in range(2):
+                with pytest.raises(MillstreamError, match="made again") as caught:
+                    await subscription.poll(LONG_S)
+                assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(story)
+
+
+@pytest.mark.parametrize("group", [None, GROUP])
+def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_before_it_is_read(
+    group: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(ground: Ground) -> None:
+        find = Places.find
+
+        async def find_then_make_anew(self: Places, *args: Any) -> Any:
+            monkeypatch.setattr(Places, "find", find)
+            found = await find(self, *args)
+            await make_anew(ground, 20)
+            return found
+
+        await ground.write(10)
+        if group is not None:
+            async with ground.client.consumer(TOPIC, start="beginning", group=group) as consumer:
+                await read(consumer, 10)
+        monkeypatch.setattr(Places, "find", find_then_make_anew)
+        consumer = ground.client.consumer(TOPIC, start="beginning" if group else "latest", group=group)
+        async with consumer:
+            if group is None:
+                with pytest.raises(MillstreamError, match="made again"):
+                    await consumer.poll(LONG_S)
+            else:
+                assert values(await read(consumer, 20)) == ground.written[0]
+
+    play(story)
+
+
+@pytest.mark.parametrize("partitions", [1, 3], ids=["of as many partitions", "of fewer partitions"])
+@pytest.mark.parametrize("in_hand", [False, True])
+def test_iterators_begin_anew_in_the_new_topic(in_hand: bool, partitions: int) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
+            assert await iterators.poll(LONG_S) is not None
+            if not in_hand:
+                assert await iterators.poll(0.5) is None
+                assert await ground.committed() == {0: 10}
+            await make_anew(ground, 20)
+            found: list[bytes] = []
+            async with asyncio.timeout(LONG_S):
+                while len(found) < 20:
+                    batch = await iterators.poll()
+                    found += [] if batch is None else values(batch.messages)
+            assert found == ground.written[0]
+        assert await ground.committed() == {0: 20}
+
+    play(story, partitions=partitions)

@@ -1,0 +1,173 @@
+"""Checkpoints keep recovery short, let go what is needless, and survive being interrupted."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from millstream.storage.flush import checkpoint
+from millstream.storage.flush.checkpoint import LogState
+from millstream.storage.log.log import LogSettings
+from millstream.storage.log.segment import SegmentState
+from millstream.storage.store import FlushPolicy
+from millstream.testing.simulated.disk import Operation, SimulatedDisk
+
+OWNER = UUID(int=9)
+STATES = [
+    LogState(key(0), 0, 0, ()),
+    LogState(key(1), 5, 90, (SegmentState(0, 50, 1234, 99, 48, 7), SegmentState(50, 90, 77, -1, 50, 8))),
+]
+
+
+def written(disk: SimulatedDisk, *, is_clean: bool = False) -> None:
+    disk.make_directory("/data")
+    checkpoint.write(disk, "/data", OWNER, is_clean=is_clean, first_journal=12, logs=map(checkpoint.encode_log, STATES))
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_checkpoint_says_what_was_written_into_it(is_clean: bool) -> None:
+    disk = SimulatedDisk()
+    written(disk, is_clean=is_clean)
+    disk.power_loss()
+    found = checkpoint.read(disk, "/data", OWNER)
+    assert found is not None
+    assert (found.is_clean, found.first_journal) == (is_clean, 12)
+    assert list(found.logs.values()) == STATES
+
+
+def test_a_clean_one_is_clean_until_the_next_start() -> None:
+    disk = SimulatedDisk()
+    written(disk, is_clean=True)
+    checkpoint.begin(disk, "/data")
+    found = checkpoint.read(disk, "/data", OWNER)
+    assert found is not None
+    assert not found.is_clean
+
+
+def test_the_checkpoint_of_another_directory_is_none() -> None:
+    disk = SimulatedDisk()
+    written(disk)
+    assert checkpoint.read(disk, "/data", UUID(int=1)) is None
+    assert checkpoint.read(disk, "/elsewhere", OWNER) is None
+
+
+@pytest.mark.parametrize("policy", list(FlushPolicy))
+def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk, policy=policy)
+        log = await store.create(key(0), SMALL)
+        for _ in range(60):
+            append(log, [b"value"])
+            await asyncio.sleep(1)
+        found = checkpoint.read(disk, "/data", next(iter(store._directories)).id)
+        assert found is not None
+        assert found.logs[key(0)].end_offset >= (20 if policy is FlushPolicy.OS else 25)
+
+    run(check())
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
+def test_a_checkpoint_does_not_wait_when_much_is_appended(policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.storage.flush.tails.TAIL_BYTES_MAX", 5_000)
+
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk, policy=policy)
+        log = await store.create(key(0), LogSettings())
+        await asyncio.sleep(1.5)
+        await append_durably(store, log, [b"." * 6_000])
+        await asyncio.sleep(1.5)
+        await append_durably(store, log, [b"." * 1_000])
+        await asyncio.sleep(1.5)
+        found = checkpoint.read(disk, "/data", next(iter(store._directories)).id)
+        assert found is not None
+        assert found.logs[key(0)].end_offset == 1
+
+    run(check())
+
+
+def test_recovery_reads_only_what_came_after_the_checkpoint() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        for number in range(50):
+            log = await store.create(key(number), SMALL)
+            append(log, [b"x" * 100] * 50, batches=50)
+        await store.checkpoint()
+        await append_durably(store, log, [b"new"])
+        disk.power_loss()
+        disk.counts.clear()
+        store = await open_store(disk)
+        assert disk.counts["read"] < 20, "forty-nine logs are as the checkpoint has them"
+        assert sorted(one.end_offset for one in logs_of(store)) == [50] * 49 + [51]
+
+    run(check())
+
+
+def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        logs = [await store.create(key(number), SMALL) for number in range(3)]
+        for round_number in range(40):
+            for log in logs:
+                append(log, [b"%d" % round_number])
+            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+            task = asyncio.get_running_loop().create_task(store.checkpoint())
+            for _ in range(round_number):
+                await asyncio.sleep(0.0001)
+            task.cancel()
+        disk.power_loss()
+        store = await open_store(disk)
+        assert [len(values_of(log)) for log in logs_of(store)] == [40] * 3
+
+    run(check())
+
+
+def test_a_failed_append_does_not_fail_those_before_it() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), SMALL)
+        append(log, [b"good"])
+        committed = store.commit(log)
+        assert committed is not None
+        disk.is_full = True
+        with pytest.raises(Exception, match="no space"):
+            append(log, [b"bad"])
+        await committed
+        assert log.durable_offset == 1
+        disk.power_loss()
+        disk.is_full = False
+        store = await open_store(disk)
+        assert values_of(logs_of(store)[0]) == {0: b"good"}
+
+    run(check())
+
+
+def test_the_journal_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.storage.data_directory.JOURNAL_FULL_BYTES", 20_000)
+
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        logs = [await store.create(key(number), SMALL) for number in range(4)]
+        for log in logs:
+            await append_durably(store, log, [b"first"])
+        largest = 0
+
+        def before(operation: Operation) -> None:
+            nonlocal largest
+            if operation.kind == "flush" and "journal" in operation.path:
+                largest = max(largest, len(disk.contents(operation.path)))
+
+        disk.before = before
+        for _ in range(300):
+            for log in logs:
+                append(log, [b"x" * 100])
+            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+        assert 20_000 < largest < 100_000
+
+    run(check())

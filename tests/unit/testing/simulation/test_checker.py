@@ -1,0 +1,261 @@
+"""Every violation the checker knows is found in a history that contains it, and in no other."""
+
+import pytest
+
+from millstream.model.names import TopicPartition
+from millstream.testing.simulation.checker import Kind, Promises, Violation, check
+from millstream.testing.simulation.history import FinalLog, History
+
+PARTITION = TopicPartition("orders", 0)
+WEAK = Promises(survives_power_loss=False)
+
+
+def write(history: History, values: str, offset: int, *, producer: str = "p", durable: bool | None = None) -> None:
+    """An acknowledged write of one-letter values."""
+    write = history.ask_write(producer, PARTITION, [value.encode() for value in values])
+    history.stored(write, offset, durable=durable)
+
+
+def read(history: History, values: str, offset: int, *, start: int = 0, end: int | None = None) -> None:
+    """An answered read, asked from `offset` on."""
+    read = history.ask_read("r", PARTITION, offset)
+    records = [(offset + place, value.encode()) for place, value in enumerate(values)]
+    history.answered(read, records, start, offset + len(values) if end is None else end)
+
+
+def log(values: str, start: int = 0, end: int | None = None) -> FinalLog:
+    records = tuple((start + place, value.encode()) for place, value in enumerate(values))
+    return FinalLog(start, start + len(values) if end is None else end, records)
+
+
+def kinds(history: History, final: FinalLog, promises: Promises | None = None) -> set[Kind]:
+    return {violation.kind for violation in check(history, {PARTITION: final}, promises)}
+
+
+@pytest.fixture
+def history() -> History:
+    """Two acknowledged writes, `ab` and `cd`, the first of them seen by a reader."""
+    history = History()
+    write(history, "ab", 0)
+    read(history, "ab", 0)
+    write(history, "cd", 2)
+    return history
+
+
+def test_a_good_history_has_no_violations(history: History) -> None:
+    unknown = history.ask_write("p", PARTITION, [b"e"])
+    history.abandoned(unknown, "timed out")
+    refused = history.ask_write("p", PARTITION, [b"f"])
+    history.refused(refused, "too large")
+    read(history, "cd", 2)
+    assert kinds(history, log("abcd")) == set()
+    assert kinds(history, log("abcde")) == set()
+
+
+def test_an_acknowledged_message_that_is_missing_is_lost(history: History) -> None:
+    assert kinds(history, log("abc")) == {Kind.LOST}
+
+
+def test_a_message_acknowledged_without_its_offset_must_be_somewhere(history: History) -> None:
+    write(history, "e", -1)
+    assert kinds(history, log("abcde")) == set()
+    assert kinds(history, log("abcd")) == {Kind.LOST}
+
+
+def test_a_message_stored_twice_is_doubled(history: History) -> None:
+    assert kinds(history, log("abcdd")) == {Kind.DOUBLED}
+
+
+def test_a_retry_stored_again_at_another_offset_is_doubled() -> None:
+    history = History()
+    write(history, "a", 1)
+    assert kinds(history, log("aa")) == {Kind.DOUBLED}
+
+
+def test_messages_of_one_producer_in_another_order_are_reordered() -> None:
+    history = History()
+    first = history.ask_write("p", PARTITION, [b"a"])
+    second = history.ask_write("p", PARTITION, [b"b"])
+    history.stored(second, 0)
+    history.stored(first, 1)
+    assert kinds(history, log("ba")) == {Kind.REORDERED}
+
+
+def test_two_producers_have_no_order_between_them() -> None:
+    history = History()
+    first = history.ask_write("p", PARTITION, [b"a"])
+    second = history.ask_write("q", PARTITION, [b"b"])
+    history.stored(second, 0)
+    history.stored(first, 1)
+    assert kinds(history, log("ba")) == set()
+
+
+def test_content_that_nobody_sent_is_altered(history: History) -> None:
+    assert kinds(history, log("abcX")) == {Kind.ALTERED, Kind.LOST}
+    assert kinds(history, log("abcdX")) == {Kind.ALTERED}
+
+
+def test_a_reader_that_is_shown_altered_content_is_enough(history: History) -> None:
+    read(history, "X", 4)
+    assert Kind.ALTERED in kinds(history, log("abcd"))
+
+
+def test_a_message_at_another_offset_than_told_is_misplaced() -> None:
+    history = History()
+    history.ask_write("q", PARTITION, [b"x"])
+    write(history, "a", 0)
+    assert kinds(history, log("xa")) == {Kind.MISPLACED}
+
+
+def test_a_message_that_a_reader_saw_and_that_is_gone_has_vanished(history: History) -> None:
+    history.ask_write("p", PARTITION, [b"e"])
+    read(history, "cde", 2)
+    assert kinds(history, log("abcd")) == {Kind.VANISHED}
+
+
+def test_what_a_reader_saw_below_a_start_that_should_not_have_moved_has_vanished() -> None:
+    history = History()
+    history.ask_write("p", PARTITION, [b"a", b"b"])
+    read(history, "ab", 0)
+    assert kinds(history, log("b", start=1)) == {Kind.VANISHED}
+
+
+def test_an_offset_given_to_two_messages_is_reused() -> None:
+    history = History()
+    history.ask_write("p", PARTITION, [b"a"])
+    read(history, "a", 0)
+    history.crashed(power_loss=True)
+    write(history, "b", 0, producer="q")
+    assert kinds(history, log("b")) == {Kind.OFFSET_REUSED, Kind.VANISHED}
+
+
+def test_a_hole_in_the_log_is_a_gap(history: History) -> None:
+    holed = FinalLog(0, 5, ((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")))
+    assert kinds(history, holed) == {Kind.GAP}
+    history.ask_write("p", PARTITION, [b"e"])
+    jumping = FinalLog(0, 6, ((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (5, b"e")))
+    assert kinds(history, jumping) == {Kind.GAP}
+
+
+def test_a_reader_that_is_made_to_skip_offsets_found_a_gap(history: History) -> None:
+    skipping = history.ask_read("r", PARTITION, 2)
+    history.answered(skipping, [(3, b"d")], 0, 4)
+    assert kinds(history, log("abcd")) == {Kind.GAP}
+
+
+def test_a_reader_below_the_start_may_be_led_to_it() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    late = history.ask_read("r", PARTITION, 0)
+    history.answered(late, [(2, b"c"), (3, b"d")], 2, 4)
+    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
+
+
+def test_a_reader_may_be_given_what_retention_takes_at_that_moment() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    racing = history.ask_read("r", PARTITION, 1)
+    history.answered(racing, [(1, b"b"), (2, b"c")], 3, 4)
+    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == set()
+    racing.records = ((2, b"c"),)
+    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == {Kind.GAP}
+
+
+def test_a_start_that_goes_back_is_found() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    read(history, "d", 3, start=3)
+    read(history, "d", 3, start=2)
+    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == {Kind.START_WENT_BACK}
+
+
+def test_a_start_may_go_back_with_a_crash_since_what_expired_is_then_taken_again() -> None:
+    history = History()
+    write(history, "abcd", 0)
+    read(history, "d", 3, start=3)
+    under_way = history.ask_read("s", PARTITION, 3)
+    history.crashed(power_loss=False)
+    history.answered(under_way, [(3, b"d")], 3, 4)
+    read(history, "d", 3, start=2)
+    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
+
+
+def test_an_end_that_goes_back_is_found(history: History) -> None:
+    read(history, "", 2, end=4)
+    read(history, "", 2, end=3)
+    assert kinds(history, log("abcd")) == {Kind.END_WENT_BACK}
+
+
+def test_an_end_before_what_was_acknowledged_is_found(history: History) -> None:
+    read(history, "", 2, end=2)
+    assert kinds(history, log("abcd")) == {Kind.END_WENT_BACK}
+
+
+def test_answers_that_were_asked_for_at_the_same_time_have_no_order(history: History) -> None:
+    early = history.ask_read("r", PARTITION, 2)
+    later = history.ask_read("s", PARTITION, 2)
+    history.answered(later, [(2, b"c"), (3, b"d")], 0, 5)
+    history.answered(early, [(2, b"c"), (3, b"d")], 0, 4)
+    assert kinds(history, log("abcd")) == set()
+
+
+def test_an_acknowledgement_before_the_flush_is_found_even_if_nothing_was_lost(history: History) -> None:
+    write(history, "e", 4, durable=False)
+    write(history, "f", 5, durable=True)
+    assert kinds(history, log("abcdef")) == {Kind.NOT_DURABLE}
+    assert kinds(history, log("abcdef"), WEAK) == set()
+
+
+def test_a_refused_write_that_is_stored_is_found(history: History) -> None:
+    refused = history.ask_write("p", PARTITION, [b"e"])
+    history.refused(refused, "too large")
+    assert kinds(history, log("abcde")) == {Kind.REFUSED_BUT_STORED}
+
+
+def test_a_write_whose_outcome_is_unknown_may_land_late_only_if_it_was_abandoned() -> None:
+    def late(abandoned: bool) -> set[Kind]:
+        history = History()
+        first = history.ask_write("p", PARTITION, [b"a"])
+        if abandoned:
+            history.abandoned(first, "timed out")
+        write(history, "b", 0)
+        return kinds(history, log("ba"))
+
+    assert late(abandoned=True) == set()
+    assert late(abandoned=False) == {Kind.REORDERED}
+
+
+def test_a_weak_policy_may_lose_the_tail_with_the_power_but_not_with_the_process(history: History) -> None:
+    history.crashed(power_loss=False)
+    assert kinds(history, log("a"), WEAK) == {Kind.LOST, Kind.VANISHED}
+    history.crashed(power_loss=True)
+    write(history, "x", 1)
+    read(history, "x", 1)
+    assert kinds(history, log("ax"), WEAK) == set()
+    assert kinds(history, log("ax")) == {Kind.LOST, Kind.VANISHED, Kind.OFFSET_REUSED, Kind.END_WENT_BACK}
+
+
+def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(history: History) -> None:
+    weaker = Promises(survives_power_loss=False, survives_flush_errors=False)
+    write(history, "x", 1)
+    read(history, "x", 1)
+    assert kinds(history, log("ax"), weaker) == set()
+    assert kinds(history, log("aax"), weaker) == {Kind.DOUBLED}
+
+
+def test_a_weak_policy_forgives_nothing_that_came_after_the_power_loss(history: History) -> None:
+    history.crashed(power_loss=True)
+    write(history, "x", 4)
+    assert kinds(history, log("abcd"), WEAK) == {Kind.LOST}
+
+
+def test_every_kind_of_violation_is_named_in_words() -> None:
+    shown = {str(Violation(kind, PARTITION, "offset 3")) for kind in Kind}
+    assert len(shown) == len(Kind)
+    assert all("orders-0" in text and "offset 3" in text for text in shown)
+
+
+def test_this_module_feeds_the_checker_every_kind_it_knows() -> None:
+    with open(__file__, encoding="utf-8") as source:
+        text = source.read()
+    assert [kind.name for kind in Kind if f"Kind.{kind.name}" not in text] == []
