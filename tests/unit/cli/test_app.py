@@ -393,9 +393,9 @@ def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
     program = (
-        "from millstream.cli import commands, main\n"
+        "from millstream.cli import app, main\n"
         "def broken(**given): raise LookupError('unforeseen')\n"
-        "commands.app = broken\n"
+        "app.app = broken\n"
         "main.main()\n"
     )
     ended = subprocess.run(
