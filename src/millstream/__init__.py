@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from millstream.sdk.aio.iterators import AsyncIterators as AsyncIterators
     from millstream.sdk.aio.producer import AsyncProducer as AsyncProducer
     from millstream.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
-    from millstream.sdk.consuming.batch import Batch as Batch
+    from millstream.sdk.consuming.batch import MessageBatch as MessageBatch
     from millstream.sdk.consuming.decoding import UndecodableError as UndecodableError
     from millstream.sdk.iterating.requests import GroupIterator as GroupIterator
     from millstream.sdk.iterating.requests import IteratorBatch as IteratorBatch
     from millstream.sdk.metrics import Metrics as Metrics
-    from millstream.sdk.producing._chunk import Place as Place
+    from millstream.sdk.producing._chunk import PutResult as PutResult
     from millstream.sdk.producing._chunk import Receipt as Receipt
     from millstream.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
     from millstream.sdk.producing.failures import UnstoredError as UnstoredError
-    from millstream.sdk.producing.lots import Places as Places
+    from millstream.sdk.producing.lots import PutResults as PutResults
     from millstream.sdk.producing.lots import Receipts as Receipts
     from millstream.sdk.sync.calls import IteratorCalls as IteratorCalls
     from millstream.sdk.sync.client import Client as Client
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.sdk.sync.iterators import Iterators as Iterators
     from millstream.sdk.sync.producer import Producer as Producer
     from millstream.sdk.sync.subscription import Subscription as Subscription
-    from millstream.sdk.watching.portion import Portion as Portion
+    from millstream.sdk.watching.portion import ReadResult as ReadResult
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ _HOMES = {
     "AsyncIterators": "millstream.sdk.aio.iterators",
     "AsyncProducer": "millstream.sdk.aio.producer",
     "AsyncSubscription": "millstream.sdk.aio.subscription",
-    "Batch": "millstream.sdk.consuming.batch",
+    "MessageBatch": "millstream.sdk.consuming.batch",
     "Client": "millstream.sdk.sync.client",
     "Consumer": "millstream.sdk.sync.consumer",
     "ErrorCode": "millstream.model.errors",
@@ -58,9 +58,9 @@ _HOMES = {
     "Metrics": "millstream.sdk.metrics",
     "OutcomeUnknownError": "millstream.sdk.producing.failures",
     "MillstreamError": "millstream.model.errors",
-    "Place": "millstream.sdk.producing._chunk",
-    "Places": "millstream.sdk.producing.lots",
-    "Portion": "millstream.sdk.watching.portion",
+    "PutResult": "millstream.sdk.producing._chunk",
+    "PutResults": "millstream.sdk.producing.lots",
+    "ReadResult": "millstream.sdk.watching.portion",
     "Producer": "millstream.sdk.sync.producer",
     "Receipt": "millstream.sdk.producing._chunk",
     "Receipts": "millstream.sdk.producing.lots",

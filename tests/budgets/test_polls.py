@@ -9,16 +9,16 @@ from budgets import table
 from budgets.counting import count_calls
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.consuming.sessions import FetchSession, Poll
-from millstream.wire.client_connection import Request
-from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, write_fetch_response
+from millstream.wire.client_connection import ApiRequest
+from millstream.wire.fetch import TOPIC_IDS_FROM, FetchedPartition, write_fetch_response
 
 T = TypeVar("T")
 
 TOPIC, TOPIC_ID = "orders", UUID(int=7)
 MANY = 1_000
-_NEWS = write_fetch_response(TOPIC_IDS_FROM, [(TOPIC_ID, [Fetched(5, 0, 1, 1, 0)])], session_id=9)
+_NEWS = write_fetch_response(TOPIC_IDS_FROM, [(TOPIC_ID, [FetchedPartition(5, 0, 1, 1, 0)])], session_id=9)
 
 
 class HandConnection:
@@ -28,7 +28,7 @@ class HandConnection:
         self.asked_bytes = 0
         self._answer = memoryview(b"".join(cast(list[bytes], _NEWS)))
 
-    async def request(self, request: Request[T], timeout_s: float) -> T:
+    async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         self.asked_bytes = sum(map(len, request.encode(TOPIC_IDS_FROM)))
         answer = request.decode(TOPIC_IDS_FROM, self._answer, 0)
         assert not isinstance(answer, MillstreamError)
@@ -45,7 +45,7 @@ def test_a_poll_of_many_partitions_costs_what_has_changed() -> None:
             nonlocal offsets
             offsets = offsets | {TopicPartition(TOPIC, 5): next(numbers)}
             poll = Poll(offsets, {TOPIC: TOPIC_ID}, 2**20, 2**16, 5_000)
-            return len(await session.poll(poll, cast(Connection, connection), 1.0))
+            return len(await session.poll(poll, cast(BrokerConnection, connection), 1.0))
 
         await step()
         calls = await count_calls(step)

@@ -13,7 +13,7 @@ import pytest
 import millstream
 from budgets import table
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.records import batch
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.watching import shelf
@@ -124,4 +124,4 @@ def test_who_waits_costs_next_to_nothing(
         writer.close()
         await node.stop()
 
-    simulate(Settings(data=("/data",), host=HOST), story)
+    simulate(BrokerSettings(data=("/data",), host=HOST), story)

@@ -8,8 +8,8 @@ import pytest
 from budgets import table
 from budgets.counting import count_calls_at_once
 from builders.gateways.web import Web
-from millstream.gateway.http.site import Site
-from millstream.gateway.operations.clusters import DEFAULT, Clusters
+from millstream.gateway.http.site import WebContext
+from millstream.gateway.operations.clusters import DEFAULT, ServedClusters
 from millstream.testing.embedded import EmbeddedBroker
 
 PARTITIONS = 5_000
@@ -17,9 +17,9 @@ PARTITIONS = 5_000
 
 def with_web(bootstrap: str, story: Callable[[Web], Awaitable[None]]) -> None:
     async def whole() -> None:
-        clusters = Clusters({DEFAULT: [bootstrap]})
+        clusters = ServedClusters({DEFAULT: [bootstrap]})
         try:
-            await story(Web(Site(clusters)))
+            await story(Web(WebContext(clusters)))
         finally:
             await clusters.close()
 

@@ -10,7 +10,7 @@ from millstream.records.header import BatchHeader, each_batch, stamp
 from millstream.records.record import Record
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 
 Pair = tuple[bytes | None, bytes | None]
 COMPACTED = replace(SMALL, compact=True, delete=False, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1000)
@@ -42,7 +42,7 @@ def append_pairs(
     return offset
 
 
-async def append_pairs_durably(store: Store, log: Log, pairs: Sequence[Pair], **options: int) -> int:
+async def append_pairs_durably(store: LogStore, log: Log, pairs: Sequence[Pair], **options: int) -> int:
     offset = append_pairs(log, pairs, **options)  # type: ignore[arg-type]
     committed = store.commit(log)
     if committed is not None:
@@ -54,7 +54,7 @@ def nobody_needs(header: BatchHeader) -> bool:
     return False
 
 
-async def clean(store: Store, *logs: Log) -> list[Log]:
+async def clean(store: LogStore, *logs: Log) -> list[Log]:
     """One round of compaction over the logs, as far as they are durable."""
     return await store.clean([CleaningJob(log, log.durable_offset, nobody_needs) for log in logs])
 

@@ -13,8 +13,8 @@ import pytest
 import millstream
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming import nearby
-from millstream.sdk.consuming.nearby import Nearby
-from millstream.sdk.consuming.reader import Portion, Reader
+from millstream.sdk.consuming.nearby import LocalFileReader
+from millstream.sdk.consuming.reader import FetchedChunk, PartitionReader
 from millstream.seams.file_part import FilePlace
 
 WAIT_S = 30.0
@@ -116,9 +116,11 @@ class Places:
         self.read: list[FilePlace] = []
         self.missed: list[FilePlace] = []
         """Of those that were to be read, the ones that were not there any more."""
-        lying, read_file = Portion.lying, nearby._read
+        lying, read_file = FetchedChunk.lying, nearby._read
 
-        def tell(reader: Reader, fetched: FetchedBatches, near: Nearby, *, is_packed: bool) -> Portion:
+        def tell(
+            reader: PartitionReader, fetched: FetchedBatches, near: LocalFileReader, *, is_packed: bool
+        ) -> FetchedChunk:
             assert fetched.place is not None
             self.told.append(fetched.place)
             self.told_to = max(self.told_to, fetched.next_offset)
@@ -132,7 +134,7 @@ class Places:
                 self.missed.append(place)
                 raise
 
-        monkeypatch.setattr(Portion, "lying", staticmethod(tell))
+        monkeypatch.setattr(FetchedChunk, "lying", staticmethod(tell))
         monkeypatch.setattr(nearby, "_read", read)
 
     def wait_told(self, offset: int) -> None:

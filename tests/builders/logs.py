@@ -13,7 +13,7 @@ from millstream.seams.clock import Clock
 from millstream.seams.disk import Disk
 from millstream.storage.cleaning.cleaner import CleanerLimits
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
@@ -46,11 +46,11 @@ async def open_store(
     random: Random | None = None,
     open_files_max: int = 64,
     cleaner_limits: CleanerLimits | None = None,
-) -> Store:
+) -> LogStore:
     """A store on simulated workers, by default in the directory `/data`."""
     chance = random or Random(0)
     workers = SimulatedWorkers(asyncio.get_running_loop(), chance)
-    return await Store.open(
+    return await LogStore.open(
         directories or ("/data",),
         disk=disk,
         clock=clock or ManualClock(),
@@ -63,7 +63,7 @@ async def open_store(
     )
 
 
-def logs_of(store: Store) -> list[Log]:
+def logs_of(store: LogStore) -> list[Log]:
     """All logs, set to roll early."""
     logs = [log for log in map(store.get, store.keys()) if log is not None]
     for log in logs:
@@ -86,7 +86,7 @@ def append(log: Log, values: Sequence[bytes], *, batches: int = 1, timestamp: in
     log.append(memoryview(whole), headers)
 
 
-async def append_durably(store: Store, log: Log, values: Sequence[bytes], **options: int) -> None:
+async def append_durably(store: LogStore, log: Log, values: Sequence[bytes], **options: int) -> None:
     append(log, values, **options)
     committed = store.commit(log)
     if committed is not None:

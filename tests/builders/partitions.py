@@ -18,7 +18,7 @@ from millstream.records.record import Record
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.workers import ThreadWorkers, Workers
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
 T = TypeVar("T")
@@ -90,11 +90,11 @@ class Site:
         self.disk = SimulatedDisk()
         self._real_disk = LocalDisk() if directory else None
         self._workers: Workers = ThreadWorkers(2, "work") if directory else InlineWorkers()
-        self.store: Store | None = None
+        self.store: LogStore | None = None
         self.partitions: Partitions | None = None
 
     async def start(self, defaults: Mapping[str, str] | None = None, **options: Any) -> Partitions:
-        self.store = await Store.open(
+        self.store = await LogStore.open(
             [self.data],
             disk=self._real_disk or self.disk,
             clock=self.clock,

@@ -21,17 +21,17 @@ from millstream.storage.log.index import SparseIndex
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
 from millstream.storage.recovery import recovery
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 
 
 def plant_acknowledge_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush is asked for, but the acknowledgement does not wait for it."""
-    really_commit = Store.commit
+    really_commit = LogStore.commit
 
-    def commit(store: Store, log: Log) -> None:
+    def commit(store: LogStore, log: Log) -> None:
         really_commit(store, log)
 
-    monkeypatch.setattr(Store, "commit", commit)
+    monkeypatch.setattr(LogStore, "commit", commit)
 
 
 def plant_commit_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:

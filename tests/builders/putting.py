@@ -8,7 +8,7 @@ from builders.partitions import read_all
 from millstream.model.message_id import MadeId
 from millstream.partition.appended import ACKS_ALL, Appended
 from millstream.partition.ids.replay import own_id
-from millstream.partition.opened import Opener
+from millstream.partition.opened import BatchOpener
 from millstream.partition.partition import Partition
 from millstream.partition.putting import PUT, KnownIds, put_job
 
@@ -17,7 +17,7 @@ async def put_batch(partition: Partition, records: bytearray, ids: Sequence[byte
     """Append as Puts does, and wait until it is acknowledged; also before KnownIds is raised."""
     view = memoryview(records)
     try:
-        appended = await Opener().append(partition, view, ACKS_ALL, put_job(partition, view, ids) or PUT)
+        appended = await BatchOpener().append(partition, view, ACKS_ALL, put_job(partition, view, ids) or PUT)
     except KnownIds as known:
         if known.committed is not None:
             await known.committed

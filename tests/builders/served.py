@@ -11,8 +11,8 @@ from builders.batches import batch
 from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
 from millstream.broker.dispatch.apis import Served, build_table
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.iterators_seen import IteratorServing, Seal
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.iterators_seen import IteratorServing, IteratorSigner
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
 from millstream.catalog.catalog import Topic
@@ -27,10 +27,10 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.network import Network, TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.network import SimulatedNetwork
-from millstream.wire.fetch import Fetched, FetchPartition
+from millstream.wire.fetch import FetchedPartition, FetchPartition
 from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request
 from millstream.wire.puts import parse_puts_response, write_puts_request
@@ -58,7 +58,7 @@ class Ground:
 
     @asynccontextmanager
     async def partitions(self, defaults: Mapping[str, str] | None) -> AsyncIterator[Partitions]:
-        store = await Store.open(
+        store = await LogStore.open(
             [self.data],
             disk=self.disk,
             clock=self.clock,
@@ -101,7 +101,7 @@ class ServedBroker:
         self.catalog = ground.catalog
         self.partitions = partitions
         self.iterators = IteratorServing(
-            Seal(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)
+            IteratorSigner(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)
         )
         self.groups = Coordinator(
             partitions,
@@ -113,7 +113,7 @@ class ServedBroker:
             hand_down=self.iterators.served.told,
         )
         self.memory = memory
-        self.identity = Identity(NODE_ID, HOST, 0, CLUSTER)
+        self.identity = BrokerIdentity(NODE_ID, HOST, 0, CLUSTER)
         served = Served(
             partitions,
             self.groups,
@@ -259,7 +259,7 @@ async def fetch(
 
 async def fetch_one(
     peer: RawPeer, topic: TopicRef, offset: int, *, partition: int = 0, max_bytes: int = 1_000_000, **options: Any
-) -> Fetched:
+) -> FetchedPartition:
     """From one partition, without a session."""
     answer = await fetch(peer, [(topic, [FetchPartition(partition, offset, max_bytes)])], **options)
     assert answer.error == 0

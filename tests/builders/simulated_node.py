@@ -6,7 +6,7 @@ from random import Random
 from builders.sdk.writing_client import WritingClient
 from millstream.catalog.memory import MemoryCatalog
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.sdk.aio.client import AsyncClient, connect_async
 from millstream.sdk.metrics import Metrics
 from millstream.seams.workers import Workers
@@ -23,7 +23,7 @@ HOST = "broker"
 class SimulatedMachine:
     """What outlives a broker: start one, stop it, start the next on the same data."""
 
-    def __init__(self, loop: SimulatedLoop, settings: Settings) -> None:
+    def __init__(self, loop: SimulatedLoop, settings: BrokerSettings) -> None:
         self._random = Random(1)
         self._loop = loop
         self._settings = settings
@@ -72,7 +72,7 @@ class SimulatedMachine:
         )
 
 
-def simulate(settings: Settings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:
+def simulate(settings: BrokerSettings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:
     """Run a story to its end."""
     loop = SimulatedLoop()
     machine = SimulatedMachine(loop, settings)

@@ -15,9 +15,9 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.testing.simulation.history import FinalLog, Write
+from millstream.testing.simulation.history import FinalLog, RecordedWrite
 
 PATIENCE_S = 90.0
 _OUTSTANDING_MAX = 200
@@ -103,14 +103,17 @@ class SdkWriter(Worker):
 
     async def _run(self) -> None:
         number = 0
-        async with WireClient(self.bootstrap) as client, client.producer(Options(timeout_s=PATIENCE_S)) as producer:
+        async with (
+            WireClient(self.bootstrap) as client,
+            client.producer(ProducerOptions(timeout_s=PATIENCE_S)) as producer,
+        ):
             while not self.stopping.is_set():
                 count = 1 + number % 5
                 values = [b"%s/%d" % (self.name.encode(), number + i) for i in range(count)]
                 number += count
                 await self._put(producer, self.history.ask_write(self.name, self.partition, values))
 
-    async def _put(self, producer: AsyncProducer, write: Write) -> None:
+    async def _put(self, producer: AsyncProducer, write: RecordedWrite) -> None:
         topic, partition = self.partition
         try:
             places = await producer.put_many(topic, write.values, partition=partition)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from millstream.model.names import TopicPartition
 from millstream.testing.simulation.checker import Violation, check
-from millstream.testing.simulation.history import FinalLog, History, Outcome, Read, Write
+from millstream.testing.simulation.history import FinalLog, History, RecordedRead, RecordedWrite, WriteOutcome
 
 
 class SharedHistory:
@@ -15,27 +15,27 @@ class SharedHistory:
         self._history = History()
         self._lock = threading.Lock()
 
-    def ask_write(self, producer: str, partition: TopicPartition, values: Sequence[bytes]) -> Write:
+    def ask_write(self, producer: str, partition: TopicPartition, values: Sequence[bytes]) -> RecordedWrite:
         with self._lock:
             return self._history.ask_write(producer, partition, values)
 
-    def stored(self, write: Write, base_offset: int) -> None:
+    def stored(self, write: RecordedWrite, base_offset: int) -> None:
         with self._lock:
             self._history.stored(write, base_offset)
 
-    def refused(self, write: Write, detail: str) -> None:
+    def refused(self, write: RecordedWrite, detail: str) -> None:
         with self._lock:
             self._history.refused(write, detail)
 
-    def abandoned(self, write: Write, detail: str) -> None:
+    def abandoned(self, write: RecordedWrite, detail: str) -> None:
         with self._lock:
             self._history.abandoned(write, detail)
 
-    def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> Read:
+    def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> RecordedRead:
         with self._lock:
             return self._history.ask_read(reader, partition, offset)
 
-    def answered(self, read: Read, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
+    def answered(self, read: RecordedRead, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
         with self._lock:
             self._history.answered(read, records, log_start, log_end)
 
@@ -49,7 +49,7 @@ class SharedHistory:
             return sum(
                 len(write.values)
                 for write in self._history.writes
-                if write.outcome is Outcome.STORED and write.producer.startswith(producer)
+                if write.outcome is WriteOutcome.STORED and write.producer.startswith(producer)
             )
 
     def given_up(self) -> list[str]:

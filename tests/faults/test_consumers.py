@@ -7,10 +7,10 @@ from random import Random
 
 from faults.load import create_topic
 from faults.rounds import SEED
-from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters, Connecting
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
 from millstream.gateway.operations.consuming import commit, poll
-from millstream.gateway.operations.reading import Limits
-from millstream.gateway.operations.writing import Columns, write
+from millstream.gateway.operations.reading import ReadLimits
+from millstream.gateway.operations.writing import EventColumns, write
 from millstream.testing.real_broker import RealBroker
 
 TOPIC, NAMES = "handed-out", ("workers", "one")
@@ -19,24 +19,24 @@ MESSAGES = 120
 KILLS = 4
 
 
-async def fill(cluster: Cluster) -> None:
+async def fill(cluster: ServedCluster) -> None:
     values: list[bytes | None] = [b"%d" % number for number in range(MESSAGES)]
     partitions: list[int | None] = [number % PARTITIONS for number in range(MESSAGES)]
-    await write(cluster.members[0], Columns(TOPIC, values, partitions=partitions))
+    await write(cluster.members[0], EventColumns(TOPIC, values, partitions=partitions))
 
 
-async def consume(broker: RealBroker, gateways: list[Cluster]) -> list[int]:
+async def consume(broker: RealBroker, gateways: list[ServedCluster]) -> list[int]:
     random, seen = Random(SEED), list[int]()
     kills = turn = 0
     while len(seen) < MESSAGES:
         turn += 1
         here, there = gateways[turn % 2], gateways[(turn + 1) % 2]
-        polled = await poll(here, [TOPIC], *NAMES, Limits(max_messages=random.randint(1, 20)))
+        polled = await poll(here, [TOPIC], *NAMES, ReadLimits(max_messages=random.randint(1, 20)))
         if polled.messages and kills < KILLS:
             kills += 1
             broker.kill()
             broker.start()
-            again = await poll(there, [TOPIC], *NAMES, Limits(max_messages=1))
+            again = await poll(there, [TOPIC], *NAMES, ReadLimits(max_messages=1))
             assert sorted(map(repr, again.messages)) == sorted(map(repr, polled.messages))
         assert await commit(there, *NAMES) == polled.positions
         seen += [int(message.value or b"") for message in polled.messages]
@@ -46,7 +46,7 @@ async def consume(broker: RealBroker, gateways: list[Cluster]) -> list[int]:
 
 def test_a_killed_broker_knows_what_each_consumer_was_handed(tmp_path: Path) -> None:
     async def story(broker: RealBroker) -> list[int]:
-        gateways = [Clusters({DEFAULT: [broker.bootstrap]}, Connecting(timeout_s=60)) for _ in range(2)]
+        gateways = [ServedClusters({DEFAULT: [broker.bootstrap]}, ClientFactory(timeout_s=60)) for _ in range(2)]
         try:
             clusters = [each.get() for each in gateways]
             await fill(clusters[0])

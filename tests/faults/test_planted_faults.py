@@ -13,7 +13,7 @@ from faults.proxy import CutProxy
 from faults.record import SharedHistory
 from faults.rounds import let_it_work
 from millstream.testing.real_broker import RealBroker
-from millstream.testing.simulation.checker import Kind
+from millstream.testing.simulation.checker import ViolationKind
 
 PLANTED = Path(__file__).parent / "planted"
 PROXY_HOST = "127.0.0.2"
@@ -42,7 +42,7 @@ def test_a_broker_that_forgets_its_producers_is_found_out_by_cut_connections(tmp
                 time.sleep(0.1)
                 proxy.cut()
                 found = {violation.kind for violation in history.violations(final_logs(through, partitions))}
-                if Kind.DOUBLED in found:
+                if ViolationKind.DOUBLED in found:
                     return
         raise AssertionError("retries were stored twice, and nobody noticed")
 

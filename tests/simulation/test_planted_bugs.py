@@ -12,13 +12,13 @@ from builders.planted_bugs import (
     plant_index_before_data,
     plant_retry_without_fence,
 )
-from millstream.testing.simulation.simulation import Verdict, run_seed
+from millstream.testing.simulation.simulation import SeedVerdict, run_seed
 
 SEEDS = range(1, 101)
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) -> Verdict | None:
+def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) -> SeedVerdict | None:
     """The first seed that shows one of the signs under a planted bug."""
     with monkeypatch.context() as patch:
         plant(patch)

@@ -10,8 +10,8 @@ import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.spark.archive import Progress, Verdict, archive, checking, verify
-from millstream.spark.archive.shelf import Shelf, kept
+from millstream.spark.archive import ArchiveProgress, ArchiveVerdict, archive, checking, verify
+from millstream.spark.archive.shelf import TopicArchive, kept
 from spark.site import Site, forget_last_commit, numbers, until
 
 
@@ -19,7 +19,9 @@ def place(site: Site) -> Path:
     return site.files / "archive"
 
 
-def archived(site: Site, *, data_loss: str = "fail", on_progress: Callable[[Progress], None] | None = None) -> Progress:
+def archived(
+    site: Site, *, data_loss: str = "fail", on_progress: Callable[[ArchiveProgress], None] | None = None
+) -> ArchiveProgress:
     """Bring the topic's archive up to date."""
     return archive(
         site.spark,
@@ -32,7 +34,9 @@ def archived(site: Site, *, data_loss: str = "fail", on_progress: Callable[[Prog
     )
 
 
-def verified(site: Site, on_progress: Callable[[str, Progress], None] = lambda topic, progress: None) -> Verdict:
+def verified(
+    site: Site, on_progress: Callable[[str, ArchiveProgress], None] = lambda topic, progress: None
+) -> ArchiveVerdict:
     (verdict,) = verify(site.spark, str(place(site)), bootstrap=site.broker.bootstrap, on_progress=on_progress)
     return verdict
 
@@ -53,11 +57,11 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     site.client.create_topic(site.topic, partitions=2)
     site.write(range(30), partition=0)
     site.write(range(30, 40), partition=1)
-    told: list[Progress] = []
+    told: list[ArchiveProgress] = []
     assert archived(site, on_progress=told.append).rows == 40
-    assert told[0] == Progress(behind=40)
+    assert told[0] == ArchiveProgress(behind=40)
     assert told[-1].behind == 0
-    assert archived(site) == Progress()
+    assert archived(site) == ArchiveProgress()
     site.client.admin.create_partitions(site.topic, 3)
     site.write(range(40, 45), partition=1)
     site.write(range(45, 50), partition=2)
@@ -67,11 +71,11 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     assert numbers(frame) == list(range(50))
     assert {row.topic for row in frame.select("topic").collect()} == {site.topic}
     monkeypatch.setattr(checking, "TASK_BYTES", 1)  # So that each piece is a step.
-    steps: list[tuple[str, Progress]] = []
-    assert verified(site, lambda *step: steps.append(step)) == Verdict(
+    steps: list[tuple[str, ArchiveProgress]] = []
+    assert verified(site, lambda *step: steps.append(step)) == ArchiveVerdict(
         site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0
     )
-    assert steps[0] == (site.topic, Progress(behind=50))
+    assert steps[0] == (site.topic, ArchiveProgress(behind=50))
     assert [(told.batches, told.rows + told.behind) for _, told in steps] == [(number, 50) for number in range(4)]
 
 
@@ -161,7 +165,7 @@ def test_what_cannot_be_archived_is_said_in_words(site: Site) -> None:
     place(site).unlink()
     assert code_of(lambda: verified(site))[0] is ErrorCode.RESOURCE_NOT_FOUND
     archived(site)
-    with kept(Shelf(str(place(site)), site.topic)):
+    with kept(TopicArchive(str(place(site)), site.topic)):
         assert code_of(lambda: archived(site))[0] is ErrorCode.DATA_DIRECTORY_IN_USE
 
 

@@ -20,7 +20,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.sync.client import Client, connect
 from millstream.sdk.sync.groups import Groups
-from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.shelf import TopicArchive
 from millstream.spark.archive.source import ArchivingReader
 from millstream.spark.options import parse_options, source_options
 from millstream.spark.reading import stream_reader
@@ -311,7 +311,7 @@ def test_an_archive_begins_with_a_partition_that_comes_later_at_what_is_left_of_
 
 
 def archiving(broker: EmbeddedBroker, client: Client, tmp_path: Path, **options: str) -> ArchivingReader:
-    Shelf(str(tmp_path / "archive"), "orders").begin(view_of(client, "orders").topic_id)
+    TopicArchive(str(tmp_path / "archive"), "orders").begin(view_of(client, "orders").topic_id)
     said = {"bootstrap": broker.bootstrap, "topic": "orders", "archive": str(tmp_path / "archive"), **options}
     return ArchivingReader(source_options(parse_options(said), streaming=True), StructType().add("piece", StringType()))
 

@@ -10,8 +10,8 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.sync.client import Client, connect
 from millstream.spark.archive.history import read_history
-from millstream.spark.archive.pieces import Piece
-from millstream.spark.archive.shelf import Shelf, kept
+from millstream.spark.archive.pieces import ArchivePiece
+from millstream.spark.archive.shelf import TopicArchive, kept
 from millstream.spark.archive.source import store
 from millstream.spark.options import SourceOptions, parse_options, source_options
 from millstream.spark.reading.planning import Range
@@ -33,7 +33,7 @@ class Site:
             for number in range(MESSAGES):
                 producer.put(WHERE.topic, b"%d" % number)
         self._topic_id = view_of(client, WHERE.topic).topic_id
-        self.shelf = Shelf(str(path), WHERE.topic)
+        self.shelf = TopicArchive(str(path), WHERE.topic)
         self.shelf.begin(self._topic_id)
 
     def options(self, data_loss: str = "fail") -> SourceOptions:
@@ -67,14 +67,14 @@ def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
 def test_a_range_of_many_pieces_looks_into_the_index_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(0, 10, 2):
         site.archive(start, start + 2)
-    looks: list[list[Piece]] = []
-    look = Shelf.pieces
+    looks: list[list[ArchivePiece]] = []
+    look = TopicArchive.pieces
 
-    def counted(shelf: Shelf, partition: int, start: int, end: int) -> list[Piece]:
+    def counted(shelf: TopicArchive, partition: int, start: int, end: int) -> list[ArchivePiece]:
         looks.append(look(shelf, partition, start, end))
         return looks[-1]
 
-    monkeypatch.setattr(Shelf, "pieces", counted)
+    monkeypatch.setattr(TopicArchive, "pieces", counted)
     assert offsets(site.read(1, MESSAGES)) == list(range(1, MESSAGES))
     assert [len(found) for found in looks] == [5]
 

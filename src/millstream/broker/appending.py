@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
-from millstream.broker.dispatch.request import HangUpError, Later, Result, Work
+from millstream.broker.dispatch.request import DeferredAnswer, HangUpError, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.partition.appended import Appended
-from millstream.partition.opened import InvalidRecords, Opener
+from millstream.partition.opened import BatchOpener, InvalidRecords
 from millstream.partition.partition import Partition
 from millstream.partition.putting import PUT, KnownIds, put, put_job
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.wire.produce import ProduceResult
 from millstream.wire.puts import PutsEntry
 from millstream.wire.topic_ref import TopicRef
@@ -30,16 +30,16 @@ Write = Callable[[int, Results], bytes]
 """Writes the answer of a version."""
 
 
-class Appending:
+class AppendRequest:
     """One for all requests of a broker: what waits in a partition's queue waits there for everybody."""
 
     def __init__(self) -> None:
-        self.opener = Opener()
-        self.deadlines = Deadlines()
+        self.opener = BatchOpener()
+        self.deadlines = AppendDeadlines()
 
     def append(
         self,
-        waiting: "Waiting",
+        waiting: "PendingAppend",
         results: list[ProduceResult],
         partition: Partition,
         batch: memoryview | None,
@@ -59,7 +59,7 @@ class Appending:
 
     def put(
         self,
-        waiting: "Waiting",
+        waiting: "PendingAppend",
         results: list[ProduceResult],
         partition: Partition,
         entry: PutsEntry,
@@ -98,7 +98,7 @@ def failed(number: int, error: MillstreamError) -> ProduceResult:
     return ProduceResult(number, error.code.number, message=error.detail, record_errors=records, known=known)
 
 
-async def _hear(waiting: "Waiting") -> None:
+async def _hear(waiting: "PendingAppend") -> None:
     """Wait until batches that nobody is to be told of were appended. Who no longer waits does not call them off."""
     for future, place in waiting.opening.items():
         try:
@@ -116,13 +116,13 @@ def _hang_up_after_failure(results: Results) -> None:
                 raise HangUpError(ErrorCode.of(result.error), f"{topic}-{result.partition}: {result.message}")
 
 
-class Place:
+class ResponseSlot:
     """Where in the answer a partition's result stands, and the flush that it depends on."""
 
     __slots__ = ("_number", "_results", "_waiting", "commit")
 
     def __init__(
-        self, waiting: "Waiting", results: list[ProduceResult], number: int, commit: Commit | None = None
+        self, waiting: "PendingAppend", results: list[ProduceResult], number: int, commit: FlushRound | None = None
     ) -> None:
         self.commit = commit
         self._waiting = waiting
@@ -137,11 +137,11 @@ class Place:
             error = MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         self._results[self._number] = failed(self._results[self._number].partition, error)
 
-    def flushed(self, commit: Commit) -> None:
+    def flushed(self, commit: FlushRound) -> None:
         self._waiting.flushed(self, commit.error)
 
 
-class Waiting:
+class PendingAppend:
     """A request whose batches are written and wait to be flushed, or wait to be opened and written.
 
     The time that the client gives runs out on flushes only: a batch that waits to be opened holds memory, which is
@@ -160,10 +160,10 @@ class Waiting:
         "results",
     )
 
-    def __init__(self, write: Write, version: int, deadlines: "Deadlines") -> None:
+    def __init__(self, write: Write, version: int, deadlines: "AppendDeadlines") -> None:
         self.results: Results = []
-        self.opening: dict[asyncio.Future[Appended], Place] = {}
-        self.places: list[Place] = []
+        self.opening: dict[asyncio.Future[Appended], ResponseSlot] = {}
+        self.places: list[ResponseSlot] = []
         """Those that wait for a flush."""
         self._deadlines = deadlines
         self._write = write
@@ -174,12 +174,12 @@ class Waiting:
     def add(self, results: list[ProduceResult], partition: Partition, appended: Appended, acks: int) -> None:
         """A batch was appended."""
         if appended.committed is not None and acks != NO_ACK:
-            self.places.append(Place(self, results, len(results), appended.committed))
+            self.places.append(ResponseSlot(self, results, len(results), appended.committed))
         results.append(stored(partition.number, appended))
 
     def open(self, results: list[ProduceResult], partition: Partition, opening: asyncio.Future[Appended]) -> None:
         """A batch will be appended when it was opened."""
-        self.opening[opening] = Place(self, results, len(results))
+        self.opening[opening] = ResponseSlot(self, results, len(results))
         results.append(ProduceResult(partition.number))
 
     def result(self, acks: int, timeout_ms: int) -> Result:
@@ -193,9 +193,9 @@ class Waiting:
             return self._begin(timeout_ms)
         return self._write(self._version, self.results)
 
-    def _begin(self, timeout_ms: int) -> Later:
+    def _begin(self, timeout_ms: int) -> DeferredAnswer:
         """The answer, when nothing is waited for any longer."""
-        self._later = Later()
+        self._later = DeferredAnswer()
         self._timeout_ms = max(0, timeout_ms)
         self._deadlines.add(self, self._timeout_ms / 1000)
         for place in tuple(self.places):  # One whose flush is over already leaves at once.
@@ -219,7 +219,7 @@ class Waiting:
         self._wait_for(place)
         self._finish_if_over()
 
-    def _wait_for(self, place: Place) -> None:
+    def _wait_for(self, place: ResponseSlot) -> None:
         if place.commit is None:
             return
         self.places.append(place)
@@ -228,7 +228,7 @@ class Waiting:
         else:
             place.commit.then(place.flushed)
 
-    def flushed(self, place: Place, error: BaseException | None) -> None:
+    def flushed(self, place: ResponseSlot, error: BaseException | None) -> None:
         if self._is_late:
             return
         self.places.remove(place)
@@ -263,24 +263,24 @@ class Waiting:
             self._later.finish(answer)
 
 
-class Deadlines:
+class AppendDeadlines:
     """When requests have waited long enough: one timer for all of them, since hardly one ever waits so long.
 
     Invariant: while somebody waits, the timer is set, and not later than the first deadline.
     """
 
     def __init__(self) -> None:
-        self._at_s: dict[Waiting, float] = {}
+        self._at_s: dict[PendingAppend, float] = {}
         self._next_s = inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, waiting: Waiting, delay_s: float) -> None:
+    def add(self, waiting: PendingAppend, delay_s: float) -> None:
         at_s = asyncio.get_running_loop().time() + delay_s
         self._at_s[waiting] = at_s
         if at_s < self._next_s:
             self._set(at_s)
 
-    def remove(self, waiting: Waiting) -> None:
+    def remove(self, waiting: PendingAppend) -> None:
         self._at_s.pop(waiting, None)
 
     def _set(self, at_s: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy
-from millstream.wire.fetch import Fetched, FetchPartition, FetchRequest
+from millstream.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from millstream.wire.topic_ref import TopicRef
 
 SESSIONS_MAX = 1_000
@@ -30,7 +30,7 @@ Told = tuple[int, int, int]
 """Error, high watermark and log start as last told: what must be told again when it changes."""
 
 
-class Session:
+class BrokerFetchSession:
     """What one reader wants, in the order in which it is served."""
 
     __slots__ = ("_told", "epoch", "id", "used_at", "uses_ids", "wants")
@@ -53,7 +53,9 @@ class Session:
                 self.wants.pop((topic, number), None)
                 self._told.pop((topic, number), None)
 
-    def news(self, fetched: Iterable[tuple[TopicRef, Fetched]], *, everything: bool) -> list[tuple[TopicRef, Fetched]]:
+    def news(
+        self, fetched: Iterable[tuple[TopicRef, FetchedPartition]], *, everything: bool
+    ) -> list[tuple[TopicRef, FetchedPartition]]:
         """Of what was fetched, what the reader does not know; those that gave data go to the end."""
         news = []
         for topic, each in fetched:
@@ -79,26 +81,26 @@ class FetchSessions:
         self._entropy = entropy
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[int, BrokerFetchSession] = OrderedDict()
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, uses_ids: bool) -> Session | None:
+    def begin(self, request: FetchRequest, uses_ids: bool) -> BrokerFetchSession | None:
         """A new session for a request that asks for one; None when there is no room. The old one ends."""
         self.end(request.session_id)
         now = self._clock.monotonic_s()
         size = sum(len(partitions) for _, partitions in request.topics)
         if not size or not self._make_room(size, now):
             return None
-        session = Session(self._new_id(), uses_ids, now)
+        session = BrokerFetchSession(self._new_id(), uses_ids, now)
         session.update(request)
         self._sessions[session.id] = session
         self._partitions += len(session.wants)
         return session
 
-    def go_on(self, request: FetchRequest, uses_ids: bool) -> Session | None:
+    def go_on(self, request: FetchRequest, uses_ids: bool) -> BrokerFetchSession | None:
         """The session that a request continues, brought up to date; None when nothing is left in it.
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR when it cannot go on.

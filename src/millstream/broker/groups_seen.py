@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from millstream.broker.dispatch.request import Later, Request
+from millstream.broker.dispatch.request import BrokerRequest, DeferredAnswer
 from millstream.catalog.catalog import Topic
 from millstream.groups.answers import Answer, GroupList
 from millstream.groups.commands import ListGroups
@@ -14,7 +14,7 @@ from millstream.groups.runtime.coordinator import GroupCommand
 A = TypeVar("A", bound=Answer)
 
 
-class Groups(Protocol):
+class GroupCoordination(Protocol):
     """What the coordinator does for handlers."""
 
     async def ensure(self) -> None: ...
@@ -34,9 +34,11 @@ class TopicNames(Protocol):
     def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
 
 
-def answer_later(groups: Groups, command: GroupCommand, kind: type[A], encode: Callable[[A], bytes]) -> Later:
+def answer_later(
+    groups: GroupCoordination, command: GroupCommand, kind: type[A], encode: Callable[[A], bytes]
+) -> DeferredAnswer:
     """Put one question; its answer, which is of this kind, is written by `encode` when it comes."""
-    later = Later()
+    later = DeferredAnswer()
 
     def reply(answer: Answer) -> None:
         try:
@@ -49,7 +51,7 @@ def answer_later(groups: Groups, command: GroupCommand, kind: type[A], encode: C
     return later
 
 
-async def answer_to(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
+async def answer_to(groups: GroupCoordination, command: GroupCommand, kind: type[A]) -> A:
     """Put one question and wait for its answer, which is of this kind. Others get their turn before: the answer may be
     there at once, and a request may name many groups."""
     await asyncio.sleep(0)
@@ -58,6 +60,6 @@ async def answer_to(groups: Groups, command: GroupCommand, kind: type[A]) -> A:
     return answer
 
 
-def client_host(request: Request) -> str:
+def client_host(request: BrokerRequest) -> str:
     """Where a member came from, as Kafka's tools are used to see it."""
     return f"/{request.peer.address}"

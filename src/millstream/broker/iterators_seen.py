@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.groups_seen import Groups
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.groups.answers import GivenIterator
 from millstream.groups.iterators.iterator import Iterator
 from millstream.groups.iterators.served import ServedIterators
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 
 SECRET = "iterators"
@@ -30,7 +30,7 @@ _DIGEST_BYTES = 32
 _VERSION = 0
 
 
-class Seal:
+class IteratorSigner:
     """Signs iterators, and knows those that were."""
 
     def __init__(self, key: bytes) -> None:
@@ -47,7 +47,7 @@ class Seal:
             raise MillstreamError(ErrorCode.INVALID_ITERATOR)
         try:
             fields = read_versioned("IteratorToken", body)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             raise MillstreamError(ErrorCode.INVALID_ITERATOR, f"a newer broker made it: {error.detail}") from error
         return Iterator(**(fields | {"topic_id": bytes(fields["topic_id"])}))
 
@@ -58,11 +58,11 @@ class Seal:
 class IteratorServing(Struct, frozen=True):
     """What a broker needs for iterators beside its groups and its partitions."""
 
-    seal: Seal
+    seal: IteratorSigner
     served: ServedIterators
 
 
-def given_fields(given: GivenIterator, seal: Seal | None, server: Identity) -> Mapping[str, Any]:
+def given_fields(given: GivenIterator, seal: IteratorSigner | None, server: BrokerIdentity) -> Mapping[str, Any]:
     """The iterator as an answer tells it; without a seal only what it is, not the iterator itself."""
     iterator = given.iterator
     return {
@@ -90,7 +90,7 @@ def error_fields(error: ErrorCode, detail: str) -> dict[str, Any]:
 class IteratorHandler:
     """What handlers have who ask the coordinator about iterators, and tell of those that it gives."""
 
-    def __init__(self, groups: Groups, seal: Seal, server: Identity) -> None:
+    def __init__(self, groups: GroupCoordination, seal: IteratorSigner, server: BrokerIdentity) -> None:
         self._groups = groups
         self._seal = seal
         self._server = server

@@ -14,7 +14,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.seams.file_part import FilePart, FilePlace
 from millstream.storage.log.reader import Stretch
-from millstream.wire.fetch import NOT_KNOWN, Fetched, FetchPartition
+from millstream.wire.fetch import NOT_KNOWN, FetchedPartition, FetchPartition
 from millstream.wire.framing import Buffer
 from millstream.wire.topic_ref import TopicRef
 
@@ -25,13 +25,13 @@ NEAR_RATIO = 16
 Want = tuple[TopicRef, FetchPartition]
 
 
-class Reading:
+class FetchPass:
     def __init__(
         self, partitions: PartitionLookup, wants: Sequence[Want], max_bytes: int, *, committed: bool, near: bool = False
     ) -> None:
         """`near` is a reader that is only told where parts of files lie."""
         self.wants = wants
-        self.fetched: list[tuple[TopicRef, Fetched]] = []
+        self.fetched: list[tuple[TopicRef, FetchedPartition]] = []
         self.size_bytes = 0
         self.has_error = False
         self.is_beyond_end = False
@@ -123,15 +123,17 @@ class Reading:
         self.size_bytes += len(data)
         end = partition.high_watermark
         start = partition.log.start_offset
-        fetched = Fetched(want.partition, 0, end, end, start, data, self._aborted, place=place, next_offset=next_offset)
+        fetched = FetchedPartition(
+            want.partition, 0, end, end, start, data, self._aborted, place=place, next_offset=next_offset
+        )
         self.fetched.append((topic, fetched))
 
     def _fail(self, topic: TopicRef, want: FetchPartition, partition: Partition | None, error: MillstreamError) -> None:
         if partition is None:
-            fetched = Fetched(want.partition, error.code.number)
+            fetched = FetchedPartition(want.partition, error.code.number)
         else:
             end, start = partition.high_watermark, partition.log.start_offset
-            fetched = Fetched(want.partition, error.code.number, end, end, start)
+            fetched = FetchedPartition(want.partition, error.code.number, end, end, start)
         if (
             error.code is ErrorCode.OFFSET_OUT_OF_RANGE
             and partition is not None

@@ -10,10 +10,10 @@ from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.shown_settings import (
-    ShownSetting,
-    Source,
+    ConfigEntry,
+    ConfigSource,
     client_metrics_settings,
     group_settings,
     topic_defaults_of_broker,
@@ -23,13 +23,13 @@ from millstream.catalog.catalog import Topic
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
-from millstream.topics.setting_table import Kind
+from millstream.topics.setting_table import SettingKind
 
 SettingsChange = Callable[[Mapping[str, str]], Mapping[str, str | None]]
 """From the settings that a topic has set to those that it is to have."""
 
 
-class ResourceKind(IntEnum):
+class ConfigResourceKind(IntEnum):
     """By Kafka's numbers."""
 
     TOPIC = 2
@@ -39,7 +39,7 @@ class ResourceKind(IntEnum):
     GROUP = 32
 
 
-_KINDS = frozenset(ResourceKind)
+_KINDS = frozenset(ConfigResourceKind)
 
 
 class Resource(NamedTuple):
@@ -64,7 +64,7 @@ class AlterableTopics(Protocol):
 
 class Resources:
     def __init__(
-        self, topics: AlterableTopics, identity: Identity, at_start: Iterable[ShownSetting], groups: GroupSettings
+        self, topics: AlterableTopics, identity: BrokerIdentity, at_start: Iterable[ConfigEntry], groups: GroupSettings
     ) -> None:
         """`at_start` are the broker's settings besides those that give topics and groups their defaults."""
         self.topics = topics
@@ -80,30 +80,30 @@ class Resources:
         for kind in kinds:
             if kind not in _KINDS:
                 raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, f"there are no resources of kind {kind}")
-        wanted = kinds or list(ResourceKind)
-        for kind in (ResourceKind.LOGGER, ResourceKind.BROKER):
+        wanted = kinds or list(ConfigResourceKind)
+        for kind in (ConfigResourceKind.LOGGER, ConfigResourceKind.BROKER):
             if kind in wanted:
                 yield Resource(kind, str(self._identity.node_id))
-        if ResourceKind.TOPIC in wanted:
+        if ConfigResourceKind.TOPIC in wanted:
             for topic in self.topics.topics():
-                yield Resource(ResourceKind.TOPIC, topic.name)
+                yield Resource(ConfigResourceKind.TOPIC, topic.name)
 
-    def settings(self, resource: Resource) -> Iterator[ShownSetting]:
+    def settings(self, resource: Resource) -> Iterator[ConfigEntry]:
         """All settings of a resource. UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC or INVALID_REQUEST when there is no
         such resource."""
         kind, name = resource
-        if kind == ResourceKind.TOPIC:
+        if kind == ConfigResourceKind.TOPIC:
             return topic_settings(self._topic(name).settings, self.topics.defaults)
-        if kind == ResourceKind.BROKER:
+        if kind == ConfigResourceKind.BROKER:
             # Without a number, what was changed for all brokers while they run: nothing can be.
             return self._brokers_own() if name and self._check_number(name) else iter(())
-        if kind == ResourceKind.LOGGER:
+        if kind == ConfigResourceKind.LOGGER:
             self._check_number(name)
             return _loggers()
-        if kind == ResourceKind.CLIENT_METRICS:
+        if kind == ConfigResourceKind.CLIENT_METRICS:
             _check_named(name, "a subscription to clients' metrics")
             return client_metrics_settings()
-        if kind == ResourceKind.GROUP:
+        if kind == ConfigResourceKind.GROUP:
             _check_named(name, "a group")
             return group_settings(self._groups)
         raise _unknown_kind(kind)
@@ -119,7 +119,7 @@ class Resources:
         for each, times in Counter(names).items():
             if times > 1:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{each[:100]} is named {times} times")
-        if kind == ResourceKind.TOPIC:
+        if kind == ConfigResourceKind.TOPIC:
             self._topic(name)
             await self.topics.alter(name, change, validate_only=validate_only)
             return
@@ -137,7 +137,7 @@ class Resources:
             raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    def _brokers_own(self) -> Iterator[ShownSetting]:
+    def _brokers_own(self) -> Iterator[ConfigEntry]:
         return chain(self._at_start, topic_defaults_of_broker(self.topics.defaults))
 
     def _check_number(self, name: str) -> bool:
@@ -148,9 +148,9 @@ class Resources:
         return True
 
 
-def _loggers() -> Iterator[ShownSetting]:
+def _loggers() -> Iterator[ConfigEntry]:
     level = logging.getLevelName(logging.getLogger("millstream").getEffectiveLevel())
-    yield ShownSetting("root", Kind.STRING, level, Source.LOGGER, "Least severity that is logged.")
+    yield ConfigEntry("root", SettingKind.STRING, level, ConfigSource.LOGGER, "Least severity that is logged.")
 
 
 def _check_named(name: str, what: str) -> None:

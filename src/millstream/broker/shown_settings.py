@@ -5,11 +5,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from millstream.groups.settings import GroupSettings
-from millstream.topics.setting_table import TABLE, Kind, Setting
+from millstream.topics.setting_table import TABLE, SettingKind, TopicSetting
 from millstream.topics.settings import effective
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
@@ -18,56 +18,56 @@ class Source(IntEnum):
     LOGGER = 6
 
 
-TYPES: Mapping[Kind, int] = {
-    Kind.BOOLEAN: 1,
-    Kind.STRING: 2,
-    Kind.INT: 3,
-    Kind.LONG: 5,
-    Kind.DOUBLE: 6,
-    Kind.LIST: 7,
+TYPES: Mapping[SettingKind, int] = {
+    SettingKind.BOOLEAN: 1,
+    SettingKind.STRING: 2,
+    SettingKind.INT: 3,
+    SettingKind.LONG: 5,
+    SettingKind.DOUBLE: 6,
+    SettingKind.LIST: 7,
 }
 """Kafka's numbers for the types of settings."""
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """A place in which a setting's value is looked for, and what was found there."""
 
     name: str
     value: str
-    source: Source
+    source: ConfigSource
 
 
-class ShownSetting(NamedTuple):
+class ConfigEntry(NamedTuple):
     name: str
-    kind: Kind
+    kind: SettingKind
     value: str
-    source: Source
+    source: ConfigSource
     doc: str = ""
     is_read_only: bool = True
-    synonyms: tuple[Synonym, ...] = ()
+    synonyms: tuple[ConfigSynonym, ...] = ()
     """In the order in which they count; the first is in force."""
 
 
-def topic_settings(own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ShownSetting]:
+def topic_settings(own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
     """All settings of a topic that has set `own`, on a broker that was given `defaults`; by name."""
     for row in TABLE.values():
-        source = Source.TOPIC if row.name in own else _brokers_source(row, defaults)
+        source = ConfigSource.TOPIC if row.name in own else _brokers_source(row, defaults)
         value = effective(row.name, own, defaults)
-        yield ShownSetting(row.name, row.kind, value, source, row.doc, False, tuple(_synonyms(row, own, defaults)))
+        yield ConfigEntry(row.name, row.kind, value, source, row.doc, False, tuple(_synonyms(row, own, defaults)))
 
 
-def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ShownSetting]:
+def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
     """The settings of a broker that give topics their defaults, by the names that Kafka has for them."""
     for row in TABLE.values():
         if row.broker_name:
             value = effective(row.name, {}, defaults)
             synonyms = tuple(_synonyms(row, {}, defaults))
-            yield ShownSetting(
+            yield ConfigEntry(
                 row.broker_name, row.kind, value, _brokers_source(row, defaults), row.doc, synonyms=synonyms
             )
 
 
-def group_settings(settings: GroupSettings) -> Iterator[ShownSetting]:
+def group_settings(settings: GroupSettings) -> Iterator[ConfigEntry]:
     """What holds for every group."""
     yield _default_int(
         "consumer.assignment.interval.ms",
@@ -86,25 +86,25 @@ def group_settings(settings: GroupSettings) -> Iterator[ShownSetting]:
     )
 
 
-def client_metrics_settings() -> Iterator[ShownSetting]:
+def client_metrics_settings() -> Iterator[ConfigEntry]:
     """Of a subscription to clients' metrics: there are none, so every one has nothing to collect."""
     yield _default_int("interval.ms", 300_000, "How often clients would send metrics. None are collected.")
     for name, what in (("match", "Which clients would send metrics"), ("metrics", "Which metrics would be sent")):
-        yield ShownSetting(name, Kind.LIST, "", Source.DEFAULT, f"{what}. None are collected.")
+        yield ConfigEntry(name, SettingKind.LIST, "", ConfigSource.DEFAULT, f"{what}. None are collected.")
 
 
-def _default_int(name: str, value: int, doc: str) -> ShownSetting:
-    return ShownSetting(name, Kind.INT, str(value), Source.DEFAULT, doc)
+def _default_int(name: str, value: int, doc: str) -> ConfigEntry:
+    return ConfigEntry(name, SettingKind.INT, str(value), ConfigSource.DEFAULT, doc)
 
 
-def _brokers_source(row: Setting, defaults: Mapping[str, str]) -> Source:
-    return Source.BROKER_AT_START if row.name in defaults else Source.DEFAULT
+def _brokers_source(row: TopicSetting, defaults: Mapping[str, str]) -> ConfigSource:
+    return ConfigSource.BROKER_AT_START if row.name in defaults else ConfigSource.DEFAULT
 
 
-def _synonyms(row: Setting, own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[Synonym]:
+def _synonyms(row: TopicSetting, own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ConfigSynonym]:
     if row.name in own:
-        yield Synonym(row.name, own[row.name], Source.TOPIC)
+        yield ConfigSynonym(row.name, own[row.name], ConfigSource.TOPIC)
     if row.name in defaults:
-        yield Synonym(row.broker_name, defaults[row.name], Source.BROKER_AT_START)
+        yield ConfigSynonym(row.broker_name, defaults[row.name], ConfigSource.BROKER_AT_START)
     if row.broker_name:
-        yield Synonym(row.broker_name, row.default, Source.DEFAULT)
+        yield ConfigSynonym(row.broker_name, row.default, ConfigSource.DEFAULT)

@@ -16,12 +16,12 @@ PARTITIONS_MAX = 2_000
 """So many partitions one page has at most, whatever was asked for."""
 
 
-class Cursor(NamedTuple):
+class ListingCursor(NamedTuple):
     topic_name: str
     partition_index: int
 
 
-class Rows(NamedTuple):
+class TopicRowFormat(NamedTuple):
     """How one answer shows things."""
 
     topic: Callable[[Topic], dict[str, Any]]
@@ -29,14 +29,14 @@ class Rows(NamedTuple):
     missing: Callable[[str, ErrorCode], dict[str, Any]]
 
 
-class Page:
-    def __init__(self, topics: TopicLookup, rows: Rows, partitions_max: int) -> None:
-        self.following: Cursor | None = None
+class TopicListing:
+    def __init__(self, topics: TopicLookup, rows: TopicRowFormat, partitions_max: int) -> None:
+        self.following: ListingCursor | None = None
         self._topics = topics
         self._rows = rows
         self._room = max(1, min(partitions_max, PARTITIONS_MAX))
 
-    def groups(self, names: Sequence[str], cursor: Cursor | None) -> Iterator[Group]:
+    def groups(self, names: Sequence[str], cursor: ListingCursor | None) -> Iterator[Group]:
         """The topics, in the order of their names, from the cursor on, as far as there is room for their partitions."""
         for name in names:
             if cursor and name < cursor.topic_name:
@@ -47,21 +47,21 @@ class Page:
                 yield self._rows.missing(name, _why_missing(name)), ()
                 continue
             if not self._room:
-                self.following = Cursor(name, first)
+                self.following = ListingCursor(name, first)
                 return
             shown = self._topics.of(name)[first : first + self._room]
             self._room -= len(shown)
             yield self._rows.topic(topic), map(self._rows.partition, shown)
             if first + len(shown) < topic.partitions:
-                self.following = Cursor(name, first + len(shown))
+                self.following = ListingCursor(name, first + len(shown))
                 return
 
 
-def cursor_of(fields: Fields | None) -> Cursor | None:
+def cursor_of(fields: Fields | None) -> ListingCursor | None:
     """INVALID_REQUEST for one that no answer has given."""
     if fields is None:
         return None
-    cursor = Cursor(fields["topic_name"], fields["partition_index"])
+    cursor = ListingCursor(fields["topic_name"], fields["partition_index"])
     if cursor.partition_index < 0:
         raise MillstreamError(ErrorCode.INVALID_REQUEST, f"no page begins at partition {cursor.partition_index}")
     return cursor

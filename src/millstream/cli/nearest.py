@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.session import Session
+    from millstream.cli.session import CommandSession
 
 LOOK_UP_S = 5.0
 _NAMES_MAX = 10_000
@@ -16,7 +16,7 @@ _NAMES_MAX = 10_000
 
 
 @contextmanager
-def topic_expected(session: "Session", name: str) -> Iterator[None]:
+def topic_expected(session: "CommandSession", name: str) -> Iterator[None]:
     """Add to UNKNOWN_TOPIC_OR_PARTITION, where the topic itself is missing, the names that look like the one given."""
     try:
         yield
@@ -44,7 +44,7 @@ def nearest_names(name: str, names: Sequence[str]) -> list[str]:
     return [folded[each] for each in get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.6)]
 
 
-def _names(session: "Session") -> list[str] | None:
+def _names(session: "CommandSession") -> list[str] | None:
     try:
         views = session.run(session.client.list_topics(timeout_s=LOOK_UP_S))
     except MillstreamError:

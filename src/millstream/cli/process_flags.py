@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from millstream.model.errors import MillstreamError
-from millstream.process.settings import Field, S, Table
+from millstream.process.settings import S, SettingField, SettingsTable
 
 if TYPE_CHECKING:
     import typer
@@ -23,7 +23,7 @@ DIVIDER = ";"
 class ProcessFlags(Generic[S]):
     """The flags of one such command."""
 
-    def __init__(self, table: Table[S]) -> None:
+    def __init__(self, table: SettingsTable[S]) -> None:
         self._table = table
 
     def plain_settings(self, arguments: Sequence[str]) -> S | None:
@@ -73,7 +73,7 @@ def _joined(value: str | list[str] | None) -> str | None:
     return (DIVIDER.join(value) or None) if isinstance(value, list) else value
 
 
-def _parameter_of(field: Field) -> inspect.Parameter:
+def _parameter_of(field: SettingField) -> inspect.Parameter:
     text = f"{field.help} One of {', '.join(field.choices)}." if field.choices else field.help
     kind = list[str] | None if field.is_repeatable else str | None
     metavar = "NAME=VALUE" if field.is_repeatable else field.kind.upper()

@@ -9,7 +9,7 @@ from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ SEED_SILENCE_S = 5.0
 """How long one of several brokers may be silent before the next is asked."""
 
 
-class Session:
+class CommandSession:
     """Runs the client's operations one after the other; in between, the command may block as it likes."""
 
     def __init__(self, runner: asyncio.Runner, client: WireClient) -> None:
@@ -29,7 +29,7 @@ class Session:
 
 
 @contextmanager
-def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
+def connected(bootstrap: str, timeout_s: float) -> Iterator[CommandSession]:
     """A session with a broker that has answered; UnreachableError when none does.
 
     A refusal is told at once. A broker that is silent is waited for, the only one as long as the command may take;
@@ -40,13 +40,13 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[Session]:
     with asyncio.Runner() as runner:
         client = runner.run(WireClient.connect(bootstrap, connection=ConnectionSettings(connect_timeout_s=silence_s)))
         try:
-            yield Session(runner, client)
+            yield CommandSession(runner, client)
         finally:
             runner.run(_close(client))
 
 
 @contextmanager
-def producing(session: Session, options: Options) -> Iterator[AsyncProducer]:
+def producing(session: CommandSession, options: ProducerOptions) -> Iterator[AsyncProducer]:
     """A producer for the time of one command. After a failure, or Ctrl-C, what is on its way is not waited for."""
 
     async def make() -> AsyncProducer:

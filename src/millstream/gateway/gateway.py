@@ -16,12 +16,12 @@ from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.http.app import make_app
 from millstream.gateway.http.hosts import OWN, KnownHosts
 from millstream.gateway.http.protocol import Patience, protocol_with
-from millstream.gateway.http.site import Site, WebLimits
-from millstream.gateway.operations.clusters import DEFAULT, Clusters, Connecting
+from millstream.gateway.http.site import WebContext, WebLimits
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
 from millstream.gateway.operations.making import ClusterMaker, NoMaker, Supervised
 from millstream.gateway.operator import OperatorPages
 from millstream.gateway.serving import HttpServer
-from millstream.gateway.settings import Settings
+from millstream.gateway.settings import GatewaySettings
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.addresses import is_loopback, listening
 from millstream.process.metrics import Metric, gauge
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 class Gateway:
     """Can be started once, drained, and closed; close it also when the start has failed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         """Connects nothing. INVALID_SETTING where settings contradict each other."""
         self._settings = settings
         self._seeds = _seeds(settings)
         self._draining = Draining()
         self._budget = Budget(settings.held_bytes_max)
         self._web_traffic, self._grpc_traffic = Traffic("http"), Traffic("grpc")
-        self._clusters = Clusters(self._seeds, _connecting(settings))
+        self._clusters = ServedClusters(self._seeds, _connecting(settings))
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
@@ -118,7 +118,7 @@ class Gateway:
 
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)
-        site = Site(
+        site = WebContext(
             self._clusters,
             limits=limits,
             maker=self.maker,
@@ -151,7 +151,7 @@ class Gateway:
         self._clusters.tell({**seeds, **self._seeds})
 
 
-def _seeds(settings: Settings) -> dict[str, tuple[str, ...]]:
+def _seeds(settings: GatewaySettings) -> dict[str, tuple[str, ...]]:
     """Seed lists by cluster."""
     if settings.http_port == settings.grpc_port == PORT_OFF:
         raise MillstreamError(ErrorCode.INVALID_SETTING, "http_port and grpc_port are both off: there is nothing to do")
@@ -160,15 +160,15 @@ def _seeds(settings: Settings) -> dict[str, tuple[str, ...]]:
     return {name: (text,) for name, text in {DEFAULT: ",".join(settings.bootstrap), **settings.cluster}.items()}
 
 
-def _connecting(settings: Settings) -> Connecting:
-    return Connecting(timeout_s=settings.request_timeout_ms / 1000, held_bytes=settings.held_bytes_max)
+def _connecting(settings: GatewaySettings) -> ClientFactory:
+    return ClientFactory(timeout_s=settings.request_timeout_ms / 1000, held_bytes=settings.held_bytes_max)
 
 
-def _web_limits(settings: Settings) -> WebLimits:
+def _web_limits(settings: GatewaySettings) -> WebLimits:
     return WebLimits(settings.body_bytes_max, settings.events_max, settings.cors_origins)
 
 
-def _guarded(pages: OperatorPages, settings: Settings) -> ASGIApp:
+def _guarded(pages: OperatorPages, settings: GatewaySettings) -> ASGIApp:
     """Where only this machine can ask, pages of others in its browsers could still, under a name of their own."""
     hosts = settings.allowed_hosts
     if "*" in hosts or not (hosts or is_loopback(settings.host)):
@@ -176,7 +176,7 @@ def _guarded(pages: OperatorPages, settings: Settings) -> ASGIApp:
     return KnownHosts(pages, (*OWN, settings.host, *hosts))
 
 
-def _patience(settings: Settings) -> Patience:
+def _patience(settings: GatewaySettings) -> Patience:
     return Patience(
         settings.head_ms / 1000,
         settings.body_ms / 1000,

@@ -16,7 +16,7 @@ from millstream.process.metrics import CONTENT_TYPE, Metric, render
 Source = Callable[[], Iterable[Metric]]
 
 
-class Page(NamedTuple):
+class OperatorPage(NamedTuple):
     status: int
     content_type: str
     body: bytes
@@ -30,7 +30,7 @@ class OperatorPages:
         self._draining = draining
         self._metrics = metrics
         self._uptime_s = uptime_s
-        self._pages: Mapping[str, Callable[[], Page]] = {
+        self._pages: Mapping[str, Callable[[], OperatorPage]] = {
             "/health": self._health,
             "/ready": self._ready,
             "/metrics": self._figures,
@@ -53,19 +53,19 @@ class OperatorPages:
         body = b"" if scope["method"] == "HEAD" else shown.body
         await send({"type": "http.response.body", "body": body})
 
-    def _health(self) -> Page:
+    def _health(self) -> OperatorPage:
         facts = {
             "status": "draining" if self._draining.is_announced else "ok",
             "version": __version__,
             "uptime_s": round(self._uptime_s(), 3),
         }
-        return Page(200, "application/json", msgspec.json.encode(facts) + b"\n")
+        return OperatorPage(200, "application/json", msgspec.json.encode(facts) + b"\n")
 
-    def _ready(self) -> Page:
+    def _ready(self) -> OperatorPage:
         return _text(503, "draining") if self._draining.is_announced else _text(200, "ready")
 
-    def _figures(self) -> Page:
-        return Page(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))
+    def _figures(self) -> OperatorPage:
+        return OperatorPage(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))
 
 
 def _ending(send: Any) -> Any:
@@ -79,5 +79,5 @@ def _ending(send: Any) -> Any:
     return ending
 
 
-def _text(status: int, text: str) -> Page:
-    return Page(status, "text/plain; charset=utf-8", (text + "\n").encode())
+def _text(status: int, text: str) -> OperatorPage:
+    return OperatorPage(status, "text/plain; charset=utf-8", (text + "\n").encode())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from millstream import __version__
 from millstream.gateway.gateway import Gateway
-from millstream.gateway.settings import Settings
+from millstream.gateway.settings import GatewaySettings
 from millstream.model.errors import MillstreamError
 from millstream.process import logs
 from millstream.process.addresses import is_loopback, reachable_host
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 NO_LOGIN = "There is no login yet: whoever reaches this address may read and change everything."
 
 
-def run(settings: Settings) -> int:
+def run(settings: GatewaySettings) -> int:
     """Run a gateway until a signal ends it. Gives the exit code; what went wrong is on standard error."""
     end_with_parent()
     logs.configure(settings.log_level, settings.log_format)
@@ -45,7 +45,7 @@ def run(settings: Settings) -> int:
         return EXIT_FAILED
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: GatewaySettings) -> int:
     stopping = asyncio.Event()
     watch_signals(stopping)
     gateway = Gateway(settings)
@@ -64,7 +64,7 @@ async def _serve(settings: Settings) -> int:
     return EXIT_CLEAN
 
 
-def announcement(settings: Settings, http_port: int, grpc_port: int) -> Sequence[str]:
+def announcement(settings: GatewaySettings, http_port: int, grpc_port: int) -> Sequence[str]:
     """What is printed once both ports are open."""
     host = reachable_host(settings.host)
     places = []

@@ -36,7 +36,7 @@ class Caller(NamedTuple):
     name: str | None = None
 
 
-class Guard(Protocol):
+class RightsGuard(Protocol):
     def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
         """Raise TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED unless the caller has this right on the resource.
 
@@ -50,12 +50,12 @@ class _Anybody:
         pass
 
 
-ANYBODY: Guard = _Anybody()
+ANYBODY: RightsGuard = _Anybody()
 """Allows everything to everybody."""
 
 
 def check_all(
-    guard: Guard, caller: Caller, right: Right, cluster: str, resources: Iterable[str], group: str | None
+    guard: RightsGuard, caller: Caller, right: Right, cluster: str, resources: Iterable[str], group: str | None
 ) -> None:
     """Check the right on each resource. Who reads for a group moves its place, and needs that right as well."""
     for resource in resources:

@@ -4,10 +4,18 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from millstream.process.settings import DURATION, GATEWAY_PREFIX, OPTIONAL_PORT, SIZE, LogFormat, LogLevel, Table
+from millstream.process.settings import (
+    DURATION,
+    GATEWAY_PREFIX,
+    OPTIONAL_PORT,
+    SIZE,
+    LogFormat,
+    LogLevel,
+    SettingsTable,
+)
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class GatewaySettings(Struct, frozen=True, kw_only=True):
     """Everything a gateway can be told. Durations are in milliseconds, sizes in bytes."""
 
     bootstrap: Annotated[
@@ -64,4 +72,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object a line.")] = "console"
 
 
-TABLE = Table(Settings, GATEWAY_PREFIX)
+TABLE = SettingsTable(GatewaySettings, GATEWAY_PREFIX)

@@ -165,7 +165,7 @@ class IteratorJoin(Struct, frozen=True):
     host: str
 
 
-class IteratorBeat(Struct, frozen=True):
+class IteratorHeartbeat(Struct, frozen=True):
     """GRP_HB: the client is alive."""
 
     group_id: str
@@ -211,7 +211,7 @@ class CommitIterator(Struct, frozen=True):
     """-1: what was handed on of it."""
 
 
-class HandIterator(Struct, frozen=True):
+class DeliverIterator(Struct, frozen=True):
     """HAND: the client has handed on `count` messages of the iterator, which a broker is known to have signed."""
 
     group_id: str
@@ -221,7 +221,7 @@ class HandIterator(Struct, frozen=True):
 
 
 IteratorCommand = (
-    IteratorJoin | IteratorBeat | IteratorLeave | GetIterator | ListIterators | CommitIterator | HandIterator
+    IteratorJoin | IteratorHeartbeat | IteratorLeave | GetIterator | ListIterators | CommitIterator | DeliverIterator
 )
 
 Command = (

@@ -2,7 +2,7 @@
 
 from millstream.groups.answers import CommittedOffset
 from millstream.groups.context import LOOK_EVERY_MS, Context
-from millstream.groups.effects import Effects, Now, Record
+from millstream.groups.effects import Effects, GroupLogRecord, Now
 from millstream.groups.records import NO_TOPIC, OffsetKey, offset_record, offset_tombstone
 
 
@@ -14,7 +14,7 @@ def store(context: Context, key: OffsetKey, committed: CommittedOffset, effects:
     effects.records.append(record_of(context, key, committed))
 
 
-def record_of(context: Context, key: OffsetKey, committed: CommittedOffset) -> Record:
+def record_of(context: Context, key: OffsetKey, committed: CommittedOffset) -> GroupLogRecord:
     """With the topic that has the name now: whoever reads it later knows whether it is the same."""
     topic = context.topics.get(key.topic)
     return offset_record(key, committed, NO_TOPIC if topic is None else topic.topic_id)

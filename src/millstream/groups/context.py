@@ -1,11 +1,11 @@
 """What all groups of one machine share."""
 
 from millstream.groups.consumer.regex import Regexes
-from millstream.groups.deadlines import Deadlines, Timer, TimerKind
+from millstream.groups.deadlines import Timer, TimerKind, Timers
 from millstream.groups.group import Group
 from millstream.groups.iterators.store import IssuedStore
 from millstream.groups.offsets import OffsetStore
-from millstream.groups.runtime.gone import GoneTopics
+from millstream.groups.runtime.gone import DeletedTopics
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage
 from millstream.seams.entropy import Entropy
@@ -22,9 +22,9 @@ class Context:
         self.settings = settings
         self.topics = topics
         self.entropy = entropy
-        self.deadlines = Deadlines()
+        self.deadlines = Timers()
         self.offsets = OffsetStore()
-        self.gone = GoneTopics(self.offsets)
+        self.gone = DeletedTopics(self.offsets)
         self.issued = IssuedStore()
         self.groups: dict[str, Group] = {}
         self.regexes = Regexes(topics)

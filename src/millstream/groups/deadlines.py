@@ -43,7 +43,7 @@ class Timer(NamedTuple):
     member_id: str = ""
 
 
-class Deadlines:
+class Timers:
     """Timers by what they are for. Those due at the same time come in the order in which they got their place."""
 
     __slots__ = ("_at_ms", "_heap", "_places")

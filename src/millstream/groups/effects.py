@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from millstream.groups.answers import Answer
-from millstream.groups.iterators.iterator import Told
+from millstream.groups.iterators.iterator import IteratorNotice
 
 Token = int
 """Names one request that waits for its answer; the runtime gives them out, the machine hands them back."""
@@ -22,7 +22,7 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class Record(NamedTuple):
+class GroupLogRecord(NamedTuple):
     """One record of `__consumer_offsets`; without a value it takes back what its key said before."""
 
     key: bytes
@@ -32,9 +32,9 @@ class Record(NamedTuple):
 class Effects(Struct):
     """What one command, or the passing of time, has brought about. The records belong together: all or none."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[GroupLogRecord] = field(default_factory=list)
     replies: list[tuple[Token, Answer]] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    told: list[IteratorNotice] = field(default_factory=list)
     """What the servers of partitions are to hear, before the replies leave."""
 
     def reply(self, token: Token, answer: Answer) -> None:

@@ -33,11 +33,11 @@ _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
     commands.ListGroups: lambda error, _: GroupList(error=error),
     commands.ConsumerHeartbeat: ConsumerHeartbeatAnswer,
     commands.IteratorJoin: ClientAnswer,
-    commands.IteratorBeat: ClientAnswer,
+    commands.IteratorHeartbeat: ClientAnswer,
     commands.IteratorLeave: ClientAnswer,
     commands.GetIterator: IteratorAnswer,
     commands.CommitIterator: IteratorAnswer,
-    commands.HandIterator: IteratorAnswer,
+    commands.DeliverIterator: IteratorAnswer,
     commands.ListIterators: IteratorList,
 }
 

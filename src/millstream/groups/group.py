@@ -6,7 +6,7 @@ from typing import Protocol
 from millstream.groups.answers import CommittedOffset, ListedGroup
 from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
 from millstream.groups.deadlines import Timer
-from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.model.errors import ErrorCode
 
 MemberCommand = Join | Sync | Heartbeat | Leave | ConsumerHeartbeat
@@ -70,6 +70,6 @@ class Group(Protocol):
 
     def listed(self) -> ListedGroup: ...
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         """What a log must hold for this group to come back as it is on the disk, offsets aside."""
         ...

@@ -40,7 +40,7 @@ from millstream.groups.committing import committed, forget, record_of, store, st
 from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
 from millstream.groups.context import LOOK_EVERY_MS, Context
 from millstream.groups.deadlines import Timer, TimerKind
-from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed
 from millstream.groups.group import Group, MemberCommand
 from millstream.groups.iterators import asked
@@ -56,7 +56,7 @@ from millstream.groups.records import (
     read_offset,
     read_offset_key,
 )
-from millstream.groups.runtime.gone import Outlived
+from millstream.groups.runtime.gone import OrphanedOffsets
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage
 from millstream.model.errors import ErrorCode
@@ -77,18 +77,18 @@ LOADED_AT_ONCE = 100
 _GONE = Timer(TimerKind.GONE, "")
 
 
-class Machine:
+class GroupMachine:
     def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
         self._context = Context(settings, topics, entropy)
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
         self._gone = self._context.gone
-        self._outlived = Outlived(topics)
+        self._outlived = OrphanedOffsets(topics)
 
     # The log.
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: GroupLogRecord) -> None:
         """Take in one record of the log; records must come in order, all before `loaded`. Keys of other kinds are
         passed over; MalformedError for one that is not laid out as it says."""
         version = key_version(record.key)
@@ -141,7 +141,7 @@ class Machine:
             if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
                 yield
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         """The durable state as records: a machine that replays them has the same."""
         for group in self._groups.values():
             yield from group.dump()

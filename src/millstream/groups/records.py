@@ -9,8 +9,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.groups.answers import CommittedOffset
-from millstream.groups.effects import Record
-from millstream.wire.malformed import MalformedError
+from millstream.groups.effects import GroupLogRecord
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 from millstream.wire.reader import Fields
 
@@ -56,7 +56,7 @@ def key_version(key: bytes) -> int:
     return int.from_bytes(key[:2], signed=True) if len(key) >= 2 else -1
 
 
-def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = NO_TOPIC) -> Record:
+def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = NO_TOPIC) -> GroupLogRecord:
     fields = {
         "offset": committed.offset,
         "leader_epoch": committed.leader_epoch,
@@ -65,11 +65,11 @@ def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = 
         "topic_id": UUID(bytes=topic_id),
     }
     version = _VALUE_VERSION if topic_id == NO_TOPIC else _TOPIC_ID_VERSION
-    return Record(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
+    return GroupLogRecord(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
 
 
-def offset_tombstone(key: OffsetKey) -> Record:
-    return Record(_offset_key(key), None)
+def offset_tombstone(key: OffsetKey) -> GroupLogRecord:
+    return GroupLogRecord(_offset_key(key), None)
 
 
 def _offset_key(key: OffsetKey) -> bytes:
@@ -155,5 +155,5 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
     """The topics that a consumer told its assignor; None if that is not what it told."""
     try:
         return tuple(read_versioned("ConsumerProtocolSubscription", metadata)["topics"])
-    except MalformedError:
+    except MalformedMessageError:
         return None

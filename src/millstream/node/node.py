@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 from millstream import __version__
 from millstream.broker.dispatch.apis import Served, build_table
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.iterators_seen import SECRET, IteratorServing, Seal
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.iterators_seen import SECRET, IteratorServing, IteratorSigner
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
 from millstream.catalog.catalog import Catalog
@@ -23,7 +23,7 @@ from millstream.groups.settings import GroupSettings
 from millstream.model.services import NO_PORT, Service
 from millstream.node.http import OperatorPort
 from millstream.node.operator import Operator
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.node.shown import shown_settings
 from millstream.partition.ids.limits import IdLimits
 from millstream.partition.served.partitions import Partitions
@@ -37,7 +37,7 @@ from millstream.seams.entropy import Entropy
 from millstream.seams.network import Network
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleanerLimits
-from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, Store
+from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, LogStore
 from millstream.topics.setting_table import TABLE
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Node:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: BrokerSettings,
         *,
         clock: Clock,
         disk: Disk,
@@ -94,14 +94,14 @@ class Node:
         """
         settings = self.settings
         partitions = self._partitions = await self._open_partitions()
-        identity = Identity(
+        identity = BrokerIdentity(
             settings.node_id,
             settings.advertised_host or settings.host,
             settings.kafka_port,
             await self._catalog.cluster_id(),
         )
         iterators = IteratorServing(
-            Seal(await self._catalog.secret(SECRET)),
+            IteratorSigner(await self._catalog.secret(SECRET)),
             ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
         )
         groups = await self._open_groups(partitions, iterators.served)
@@ -156,7 +156,7 @@ class Node:
 
     async def _open_partitions(self) -> Partitions:
         settings = self.settings
-        store = await Store.open(
+        store = await LogStore.open(
             settings.data,
             disk=self._disk,
             clock=self._clock,
@@ -215,7 +215,7 @@ class Node:
         self._services[:] = others + [Service(kind, self.settings.node_id, host, port, detail) for port in ports]
 
 
-def topic_defaults(settings: Settings) -> dict[str, str]:
+def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
     """What the broker was told about all topics, under the names that a topic would give it."""
     told = {
         "retention.ms": str(settings.retention_ms),
@@ -226,7 +226,7 @@ def topic_defaults(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in told.items() if value != TABLE[name].default}
 
 
-def group_settings(settings: Settings) -> GroupSettings:
+def group_settings(settings: BrokerSettings) -> GroupSettings:
     return GroupSettings(
         session_timeout_min_ms=settings.group_session_timeout_min_ms,
         session_timeout_max_ms=settings.group_session_timeout_max_ms,

@@ -15,13 +15,13 @@ from millstream.process.settings import (
     SIZE,
     LogFormat,
     LogLevel,
-    Table,
+    SettingsTable,
 )
 
 HOUR_MS = 3_600_000
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a broker can be told. Durations are in milliseconds, sizes in bytes, -1 is no limit."""
 
     data: Annotated[tuple[str, ...], Meta(description="Directory for the data; several are separated by commas.")] = (
@@ -131,6 +131,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object a line.")] = "console"
 
 
-TABLE = Table(Settings, ENVIRONMENT_PREFIX, not_settings=CLIENT_VARIABLES, not_prefix=GATEWAY_PREFIX)
+TABLE = SettingsTable(BrokerSettings, ENVIRONMENT_PREFIX, not_settings=CLIENT_VARIABLES, not_prefix=GATEWAY_PREFIX)
 FIELDS = TABLE.fields
 load = TABLE.load

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from millstream.broker.shown_settings import ShownSetting, Source, Synonym
+from millstream.broker.shown_settings import ConfigEntry, ConfigSource, ConfigSynonym
 from millstream.groups.settings import GroupSettings
 from millstream.model.limits import REQUEST_BYTES_MAX
-from millstream.node.settings import FIELDS, Settings
-from millstream.topics.setting_table import Kind
+from millstream.node.settings import FIELDS, BrokerSettings
+from millstream.topics.setting_table import SettingKind
 
 _KAFKA_NAMES = {
     "data": "log.dirs",
@@ -29,35 +29,41 @@ _KAFKA_NAMES = {
 _TOPIC_DEFAULTS = frozenset({"retention_ms", "retention_bytes", "segment_bytes", "segment_ms"})
 """Shown with the other defaults of topics."""
 
-_KINDS = {"truth": Kind.BOOLEAN, "whole": Kind.INT, "port": Kind.INT, "duration": Kind.LONG, "size": Kind.LONG}
+_KINDS = {
+    "truth": SettingKind.BOOLEAN,
+    "whole": SettingKind.INT,
+    "port": SettingKind.INT,
+    "duration": SettingKind.LONG,
+    "size": SettingKind.LONG,
+}
 
 
-def shown_settings(settings: Settings, groups: GroupSettings) -> Iterator[ShownSetting]:
+def shown_settings(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
     """Everything but the defaults of topics."""
     for name, field in FIELDS.items():
         if name not in _TOPIC_DEFAULTS:
-            kind = Kind.LIST if field.kind == "list" else _KINDS.get(field.kind, Kind.STRING)
+            kind = SettingKind.LIST if field.kind == "list" else _KINDS.get(field.kind, SettingKind.STRING)
             value, default = _text(getattr(settings, name)), _text(field.default)
             yield _shown(_KAFKA_NAMES.get(name, name), kind, value, default, field.help)
     yield from _addresses(settings)
     yield from _fixed(settings, groups)
 
 
-def _addresses(settings: Settings) -> Iterator[ShownSetting]:
+def _addresses(settings: BrokerSettings) -> Iterator[ConfigEntry]:
     told = {
         "listeners": (settings.host, "Where this broker listens."),
         "advertised.listeners": (settings.advertised_host or settings.host, "Where clients are told to connect to."),
     }
     for name, (host, doc) in told.items():
         default = _address(FIELDS["host"].default, FIELDS["kafka_port"].default)
-        yield _shown(name, Kind.LIST, _address(host, settings.kafka_port), default, doc)
+        yield _shown(name, SettingKind.LIST, _address(host, settings.kafka_port), default, doc)
 
 
 def _address(host: str, port: int) -> str:
     return f"PLAINTEXT://{host}:{port}"
 
 
-def _fixed(settings: Settings, groups: GroupSettings) -> Iterator[ShownSetting]:
+def _fixed(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
     """What Kafka's tools look for, and nobody can set here."""
     rows = (
         ("broker.id", settings.node_id, "This broker's number."),
@@ -67,13 +73,16 @@ def _fixed(settings: Settings, groups: GroupSettings) -> Iterator[ShownSetting]:
         ("offsets.retention.minutes", groups.offsets_retention_ms // 60_000, "How long an empty group's offsets stay."),
     )
     for name, value, doc in rows:
-        yield ShownSetting(name, Kind.INT, str(value), Source.DEFAULT, doc)
+        yield ConfigEntry(name, SettingKind.INT, str(value), ConfigSource.DEFAULT, doc)
 
 
-def _shown(name: str, kind: Kind, value: str, default: str, doc: str) -> ShownSetting:
-    synonyms = (Synonym(name, value, Source.BROKER_AT_START), Synonym(name, default, Source.DEFAULT))
+def _shown(name: str, kind: SettingKind, value: str, default: str, doc: str) -> ConfigEntry:
+    synonyms = (
+        ConfigSynonym(name, value, ConfigSource.BROKER_AT_START),
+        ConfigSynonym(name, default, ConfigSource.DEFAULT),
+    )
     first = 0 if value != default else 1
-    return ShownSetting(name, kind, value, synonyms[first].source, doc, synonyms=synonyms[first:])
+    return ConfigEntry(name, kind, value, synonyms[first].source, doc, synonyms=synonyms[first:])
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.records.header import BatchHeader
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -18,7 +18,7 @@ class Appended(Struct, frozen=True):
 
     base_offset: int
     log_start_offset: int
-    committed: Commit | None
+    committed: FlushRound | None
     duplicate: bool
     log_append_time_ms: int = NO_TIMESTAMP
 

@@ -81,11 +81,11 @@ def _stored(records: memoryview, header: BatchHeader, body: Bytes, settings: Top
     return seal(batch, header._replace(attributes=attributes), settings.compression_level)
 
 
-class LookAgain(MillstreamError):  # noqa: N818 - says what to do; it is an error only to whoever cannot
+class StaleInspectionError(MillstreamError):
     """What was found out about a batch in a worker does not hold any more: it must be looked at once more."""
 
 
-class Job(NamedTuple):
+class AppendJob(NamedTuple):
     """How a batch is looked at, beginning on the event loop, and how it is appended with what that gave.
 
     The second may raise LookAgain, and so may the first by its future; then both are done once more.
@@ -103,17 +103,17 @@ def _append(partition: Partition, records: Bytes, acks: int) -> Appended:
     return partition.append(memoryview(records), acks)
 
 
-_PRODUCED = Job(_open, _append)
+_PRODUCED = AppendJob(_open, _append)
 
 
 class _Waiting(NamedTuple):
     records: memoryview
     acks: int
-    job: Job
+    job: AppendJob
     appended: asyncio.Future[Appended]
 
 
-class Opener:
+class BatchOpener:
     """Opens and appends. Invariant: a partition is among `_queues` while it has batches that are not appended yet, and
     at most the first of them is being opened."""
 
@@ -128,7 +128,7 @@ class Opener:
         return wants_opened(partition.settings) or partition in self._queues
 
     def append(
-        self, partition: Partition, records: memoryview, acks: int, job: Job = _PRODUCED
+        self, partition: Partition, records: memoryview, acks: int, job: AppendJob = _PRODUCED
     ) -> asyncio.Future[Appended]:
         """As `Partition.append`, when the batch was opened; the future raises what that raises, or InvalidRecords."""
         appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -158,7 +158,7 @@ class Opener:
         records, acks, job, appended = queue[0]
         try:
             result = job.append(partition, work.result(), acks)
-        except LookAgain:
+        except StaleInspectionError:
             self._ready.append(partition)
             self._go_on()
             return

@@ -33,16 +33,16 @@ from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.data_directory import to_the_end
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.storage.log.log import Log
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.topics.settings import TopicSettings
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Caretaker(Protocol):
+class PartitionCaretaker(Protocol):
     """Who does for partitions what they cannot wait for."""
 
     def heal_soon(self, partition: "Partition") -> None:
@@ -65,11 +65,11 @@ class Partition(Readable):
         *,
         settings: TopicSettings,
         placement: Placement,
-        store: Store,
+        store: LogStore,
         clock: Clock,
         workers: Workers,
         budget: state.Budgets,
-        caretaker: Caretaker,
+        caretaker: PartitionCaretaker,
     ) -> None:
         super().__init__(topic, log, placement.leader_epoch, workers)
         self.key: PartitionKey = log.key
@@ -165,7 +165,7 @@ class Partition(Readable):
         if self.ids.is_full:
             self._caretaker.save_soon(self)
 
-    def _commit(self, acks: int) -> Commit | None:
+    def _commit(self, acks: int) -> FlushRound | None:
         committed = self._store.commit(self.log)
         if committed is None:
             self._advance(self.log.end_offset)

@@ -24,15 +24,15 @@ from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import EPOCH_MAX, MadeId, MessageId, parse_message_id
 from millstream.partition.appended import Appended
 from millstream.partition.ids.index import IdIndex
-from millstream.partition.ids.keys import FENCED, Place, batch_key, id_entries, id_keys
+from millstream.partition.ids.keys import FENCED, IndexedMessage, batch_key, id_entries, id_keys
 from millstream.partition.ids.replay import own_id
-from millstream.partition.ids.run import Run
-from millstream.partition.opened import Job, LookAgain, open_produced, wants_opened
+from millstream.partition.ids.run import IdRun
+from millstream.partition.opened import AppendJob, StaleInspectionError, open_produced, wants_opened
 from millstream.partition.partition import Partition
 from millstream.partition.produced import check_produced, read_producer, stamp_producer
 from millstream.records.batch import DECODED_BYTES_MAX, decode_batch
 from millstream.records.header import HEADER_BYTES, MADE_IDS, OWN_IDS, BatchHeader, Bytes, read_header
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.topics.settings import TopicSettings
 
 _NO_NUMBER = -1
@@ -41,7 +41,7 @@ _NO_NUMBER = -1
 class KnownIds(MillstreamError):  # noqa: N818 - named as the error that it is on the wire
     """Messages of some of these ids were stored before, so none of the batch was."""
 
-    def __init__(self, detail: str, known: list[tuple[int, int]], committed: Commit | None) -> None:
+    def __init__(self, detail: str, known: list[tuple[int, int]], committed: FlushRound | None) -> None:
         super().__init__(ErrorCode.DUPLICATE_MESSAGE_ID, detail)
         self.known = known
         """The places in the batch of those that are known, each with the offset of the first copy."""
@@ -55,7 +55,7 @@ class Looked(NamedTuple):
     records: Bytes
     ids: Sequence[MessageId]
     keys: Sequence[bytes]
-    stored: Mapping[bytes, Place]
+    stored: Mapping[bytes, IndexedMessage]
     missing: OSError | None
     """A run was not there: another index may have taken its place, or it is lost."""
     view: "_View"
@@ -65,7 +65,7 @@ class _View(NamedTuple):
     """An index as it was when a worker began to look into it."""
 
     known: IdIndex | None
-    runs: Sequence[Run]
+    runs: Sequence[IdRun]
     added: int
 
     @classmethod
@@ -73,10 +73,10 @@ class _View(NamedTuple):
         return cls(None, (), 0) if index is None else cls(index, index.runs, index.added)
 
 
-def put_job(partition: Partition, records: memoryview, ids: Sequence[bytes] | None) -> Job | None:
+def put_job(partition: Partition, records: memoryview, ids: Sequence[bytes] | None) -> AppendJob | None:
     """How to append a batch that must be looked at first; None when it can be appended at once, see `put`."""
     if ids is not None:
-        return Job(partial(_look, ids=ids), _append_with_ids)
+        return AppendJob(partial(_look, ids=ids), _append_with_ids)
     return PUT if wants_opened(partition.settings) or _is_a_strangers(partition, records) else None
 
 
@@ -192,11 +192,11 @@ def _append_checked(partition: Partition, looked: Looked, acks: int) -> Appended
     return put(partition, records, acks)
 
 
-PUT = Job(partial(_look, ids=None), _append_checked)
+PUT = AppendJob(partial(_look, ids=None), _append_checked)
 """How a batch without ids of its own is appended, where it cannot be at once."""
 
 
-def _stored_before(partition: Partition, header: BatchHeader, place: Place, acks: int) -> Appended:
+def _stored_before(partition: Partition, header: BatchHeader, place: IndexedMessage, acks: int) -> Appended:
     if place.messages == FENCED:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -264,7 +264,7 @@ def _offset_of(partition: Partition, looked: Looked, message_id: MessageId, key:
     return None
 
 
-def _place(partition: Partition, looked: Looked, key: bytes) -> Place | None:
+def _place(partition: Partition, looked: Looked, key: bytes) -> IndexedMessage | None:
     """What memory or, as a worker saw them, the runs have of a key."""
     index = partition.ids
     if index is None:
@@ -280,11 +280,11 @@ def _check_view(index: IdIndex, looked: Looked) -> None:
     """LookAgain when the runs have changed since a worker looked into them."""
     view = looked.view
     if index is not view.known or index.added != view.added:
-        raise LookAgain(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were saved meanwhile")
+        raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were saved meanwhile")
     if looked.missing is not None:
         if index.runs is view.runs:
             raise _unreadable(looked.missing)
-        raise LookAgain(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were written anew meanwhile")
+        raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were written anew meanwhile")
 
 
 def _fence(partition: Partition, records: memoryview, made: MadeId) -> None:

@@ -64,7 +64,7 @@ class ClusterFacts(Struct, frozen=True):
     retention_bytes: int | None
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class ControlRequest(Struct, frozen=True, omit_defaults=True):
     """`name` is the cluster's for start, stop and delete; the ports are those of a gateway that watches."""
 
     verb: Literal["create", "list", "start", "stop", "delete", "watch"]
@@ -74,7 +74,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     grpc_port: int = -1
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class ControlAnswer(Struct, frozen=True, omit_defaults=True):
     """The clusters that were asked for, or the name of an error with its text and the field it speaks of."""
 
     clusters: tuple[ClusterFacts, ...] = ()
@@ -83,13 +83,13 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     field: str = ""
 
 
-def refusal(error: MillstreamError) -> Answer:
+def refusal(error: MillstreamError) -> ControlAnswer:
     """The answer that tells a failure."""
     field = error.field if isinstance(error, FieldError) else ""
-    return Answer(error=error.code.name, detail=error.detail, field=field)
+    return ControlAnswer(error=error.code.name, detail=error.detail, field=field)
 
 
-def checked(answer: Answer) -> Answer:
+def checked(answer: ControlAnswer) -> ControlAnswer:
     """The answer; raises the failure that it tells."""
     if answer.error:
         code = ErrorCode.__members__.get(answer.error, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -117,7 +117,7 @@ class Control:
         self._path = path
         self._patience_s = patience_s
 
-    async def ask(self, request: Request) -> tuple[ClusterFacts, ...]:
+    async def ask(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
         """What it answers. Raises the failure it tells, or NO_SUPERVISOR when nobody listens there."""
         async with self._connected(request) as answers:
             async for answer in answers:
@@ -125,7 +125,7 @@ class Control:
         raise MillstreamError(ErrorCode.NO_SUPERVISOR, f"the supervisor at {self._path} ended before it answered")
 
     @asynccontextmanager
-    async def _connected(self, request: Request) -> AsyncIterator[AsyncIterator[tuple[ClusterFacts, ...]]]:
+    async def _connected(self, request: ControlRequest) -> AsyncIterator[AsyncIterator[tuple[ClusterFacts, ...]]]:
         reader, writer = await self._connection()
         try:
             writer.write(msgspec.json.encode(request) + b"\n")
@@ -149,7 +149,7 @@ class Control:
 
     async def watch(self, http_port: int, grpc_port: int) -> AsyncIterator[tuple[ClusterFacts, ...]]:
         """All clusters, now and after every change, until the supervisor ends; raises as `ask`."""
-        async with self._connected(Request("watch", http_port=http_port, grpc_port=grpc_port)) as answers:
+        async with self._connected(ControlRequest("watch", http_port=http_port, grpc_port=grpc_port)) as answers:
             async for answer in answers:
                 yield answer
 
@@ -157,6 +157,6 @@ class Control:
 async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[tuple[ClusterFacts, ...]]:
     try:
         while line := await reader.readline():
-            yield checked(msgspec.json.decode(line, type=Answer)).clusters
+            yield checked(msgspec.json.decode(line, type=ControlAnswer)).clusters
     except OSError:
         return

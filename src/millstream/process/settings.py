@@ -38,7 +38,7 @@ _FALSE = ("false", "no", "off", "0")
 _BY_TYPE = {bool: "truth", int: "whole", str: "text", dict: "pairs", tuple: "list"}
 
 
-class Field(NamedTuple):
+class SettingField(NamedTuple):
     """One row of a table, as the command line and the documentation show it."""
 
     name: str
@@ -61,7 +61,7 @@ class Field(NamedTuple):
         return self.kind == "pairs"
 
 
-class Table(Generic[S]):
+class SettingsTable(Generic[S]):
     """The settings of one kind of process."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Table(Generic[S]):
         """`not_settings`, and what begins with `not_prefix`, are variables that are not for this process."""
         self.kind = kind
         self.config_variable = prefix + "CONFIG"
-        self.fields: Mapping[str, Field] = _fields(kind, prefix)
+        self.fields: Mapping[str, SettingField] = _fields(kind, prefix)
         self._prefix = prefix
         self._not_settings = {self.config_variable, PARENT_VARIABLE, *not_settings}
         self._not_prefix = not_prefix
@@ -145,7 +145,7 @@ class Table(Generic[S]):
         return found
 
 
-def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, Field]:
+def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, SettingField]:
     table = {}
     hints = get_type_hints(kind, include_extras=True)
     for row in msgspec.structs.fields(kind):
@@ -158,11 +158,13 @@ def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, Field]:
         text = next(meta.description for meta in metas if meta.description)
         default = row.default_factory() if row.default is msgspec.NODEFAULT else row.default
         variable = prefix + row.name.upper()
-        table[row.name] = Field(row.name, hint, default, text, read_as, choices, variable, extra.get("off", False))
+        table[row.name] = SettingField(
+            row.name, hint, default, text, read_as, choices, variable, extra.get("off", False)
+        )
     return table
 
 
-def _read_value(field: Field, value: object) -> Any:
+def _read_value(field: SettingField, value: object) -> Any:
     """The value as its field's type, from text or from a TOML value."""
     if isinstance(value, str):
         value = _read_text(field, value)
@@ -172,7 +174,7 @@ def _read_value(field: Field, value: object) -> Any:
     return result
 
 
-def _read_text(field: Field, text: str) -> object:
+def _read_text(field: SettingField, text: str) -> object:
     read = _READERS.get(field.kind)
     if read is not None:
         return read(text)

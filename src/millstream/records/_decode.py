@@ -4,9 +4,9 @@ One source, two lives: compiled by Cython it runs as C, otherwise as the Python 
 understand, and whatever is read here has been bounded first: every field must end within its record, every record
 within the body, and no count is believed that the bytes at hand could not hold.
 
-`Reader` and those who use it share this file because the C compiler puts a function into its caller only within one.
-C functions that give nothing are declared to give an int, which is 0 then: from -1 Cython tells that an exception is on
-its way, where it would have to ask after every call of a void function.
+`RecordReader` and those who use it share this file because the C compiler puts a function into its caller only within
+one. C functions that give nothing are declared to give an int, which is 0 then: from -1 Cython tells that an exception
+is on its way, where it would have to ask after every call of a void function.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -173,7 +173,7 @@ def _plain(
 
 @cython.final
 @cython.cclass
-class Reader:
+class RecordReader:
     """Walks over the fields of records; nothing is read beyond the record that is open."""
 
     _data: cython.const[cython.uchar][::1]
@@ -430,7 +430,7 @@ def _check_count(count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> cyt
 @cython.inline
 @cython.nogil
 @cython.exceptval(-2, check=True)
-def _offset_delta(reader: Reader, last_offset_delta: cython.longlong) -> cython.longlong:
+def _offset_delta(reader: RecordReader, last_offset_delta: cython.longlong) -> cython.longlong:
     """A record's place in the batch, which must be within it."""
     delta: cython.longlong = reader.varint()
     if delta < 0 or delta > last_offset_delta:
@@ -526,7 +526,7 @@ def _is_ascii(data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, s
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _decode(
-    reader: Reader,
+    reader: RecordReader,
     records: list,
     count: cython.Py_ssize_t,
     base_offset: cython.longlong,
@@ -584,7 +584,7 @@ def decode_records(
     A few compressed bytes can make millions of empty records or headers, and as objects these are far larger than in
     the body. So objects are paid for from `budget_bytes` before they are made; what is left of it comes back.
     """
-    reader: Reader = Reader(data)
+    reader: RecordReader = RecordReader(data)
     records: list = []
     reader._budget = budget_bytes
     _decode(reader, records, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, place, made_ids)
@@ -600,8 +600,8 @@ def room(size_bytes: cython.Py_ssize_t) -> bytearray:
 
 @cython.final
 @cython.cclass
-class Sizes:
-    """What `Columns` needs room for at most, added up."""
+class RecordSizes:
+    """What `RecordColumns` needs room for at most, added up."""
 
     rows: cython.Py_ssize_t
     size_bytes: cython.Py_ssize_t
@@ -693,7 +693,7 @@ class BinaryColumn:
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def push(self, reader: Reader) -> cython.int:
+    def push(self, reader: RecordReader) -> cython.int:
         """Move the bytes that come next, or null, into the next row."""
         size: cython.Py_ssize_t = reader.size()
         at: cython.Py_ssize_t = reader._position
@@ -706,7 +706,7 @@ class BinaryColumn:
     @cython.nogil
     @cython.boundscheck(False)  # Rows and bytes are counted first.
     @cython.exceptval(-1, check=False)
-    def put(self, reader: Reader, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    def put(self, reader: RecordReader, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
         """The bytes that lie there, or null for a size of -1, into the next row."""
         row: cython.Py_ssize_t = self._row + 1
         if at + size > len(reader._data):
@@ -745,7 +745,7 @@ class BinaryColumn:
     @cython.cfunc
     @cython.with_gil
     @cython.exceptval(-1, check=False)
-    def push_text(self, reader: Reader) -> cython.int:
+    def push_text(self, reader: RecordReader) -> cython.int:
         """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
         size: cython.Py_ssize_t = reader.header_key_size()
         at: cython.Py_ssize_t = reader._position
@@ -753,12 +753,12 @@ class BinaryColumn:
             reader._position += size
             return self.put(reader, at, size)
         text: bytes = _replaced(reader.take(size))
-        return self.put(Reader(text), 0, len(text))
+        return self.put(RecordReader(text), 0, len(text))
 
 
 @cython.final
 @cython.cclass
-class Columns:
+class RecordColumns:
     """The columns of many records, as the buffers of Arrow arrays; made large enough beforehand, filled batch by batch.
 
     What is added must be what the sizes were added up of. Room for keys and headers is made as they come.
@@ -776,7 +776,7 @@ class Columns:
     _timestamps: cython.longlong[::1]
     _row: cython.Py_ssize_t
 
-    def __init__(self, sizes: Sizes, room: Room) -> None:
+    def __init__(self, sizes: RecordSizes, room: Room) -> None:
         """`room` makes memory of so many bytes."""
         rows: cython.Py_ssize_t = sizes.rows
         self.keys = BinaryColumn(rows, 0, room)
@@ -802,13 +802,13 @@ class Columns:
         append_timestamp: int | None,
     ) -> None:
         """The records of one batch body; the arguments are those of `decode_records`."""
-        self.fill(Reader(data), count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
+        self.fill(RecordReader(data), count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def fill(
         self,
-        reader: Reader,
+        reader: RecordReader,
         count: cython.Py_ssize_t,
         base_offset: cython.longlong,
         last_offset_delta: cython.longlong,
@@ -832,7 +832,7 @@ class Columns:
     @cython.exceptval(-1, check=False)
     def _fill(
         self,
-        reader: Reader,
+        reader: RecordReader,
         count: cython.Py_ssize_t,
         base_offset: cython.longlong,
         last_offset_delta: cython.longlong,
@@ -875,7 +875,7 @@ class Columns:
     @cython.exceptval(-1, check=False)
     def _fill_plain(
         self,
-        reader: Reader,
+        reader: RecordReader,
         first: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         base_offset: cython.longlong,
@@ -962,7 +962,7 @@ class Columns:
 
 @cython.final
 @cython.cclass
-class Run:
+class BatchRunDecoder:
     """Goes from batch to batch of a buffer while they are of the common kind: whole, of messages, not compressed.
 
     That spares a buffer of small batches what it costs to look at each of them from outside. Whatever is special about
@@ -973,7 +973,7 @@ class Run:
     _at: cython.Py_ssize_t
     _end: cython.Py_ssize_t
     _left_bytes: cython.Py_ssize_t
-    _reader: Reader
+    _reader: RecordReader
     _count: cython.Py_ssize_t
     _base_offset: cython.longlong
     _last_offset_delta: cython.longlong
@@ -983,7 +983,7 @@ class Run:
 
     def __init__(self, buffer: Bytes, limit_bytes: cython.Py_ssize_t) -> None:
         """`limit_bytes` are how many the bodies may have together."""
-        self._reader = Reader(buffer)
+        self._reader = RecordReader(buffer)
         self._at = self._end = 0
         self._left_bytes = limit_bytes
         self._is_packed = False
@@ -1091,12 +1091,14 @@ class Run:
             at += length + LENGTH_END
         return at
 
-    def measure(self, sizes: Sizes) -> None:
+    def measure(self, sizes: RecordSizes) -> None:
         """Go to where the run ends that begins at `end`, and add up what its columns take at most."""
         while self._enter(False):
             sizes.add(self._count, self._reader._end - self._reader._start)
 
-    def fill(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, verify: cython.bint, columns: Columns) -> int:
+    def fill(
+        self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, verify: cython.bint, columns: RecordColumns
+    ) -> int:
         """Add the batches from `start` to `end`, which have been measured; where it stops, before one whose checksum is
         wrong, or at the end."""
         self._end = start

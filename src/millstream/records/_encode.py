@@ -90,7 +90,7 @@ def _again(used: bytearray, size: cython.Py_ssize_t) -> bytearray:
 
 @cython.final
 @cython.cclass
-class Writer:
+class RecordWriter:
     """Fills a buffer of its own. Whoever writes a record says with `need` what it takes at most, and keeps to it:
     the writes themselves, through a bare pointer when compiled, are not checked."""
 
@@ -174,7 +174,7 @@ class Writer:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=False)
-    def row(self, source: Source, size: cython.Py_ssize_t) -> cython.int:
+    def row(self, source: ColumnSource, size: cython.Py_ssize_t) -> cython.int:
         """The row of an Arrow column whose `size` was asked for last, as `blob`."""
         self.need(LENGTH_BYTES_MAX + max(size, 0))
         if size < 0:
@@ -252,7 +252,7 @@ def _headers_size(items: list | None) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=False)
-def _write_headers(writer: Writer, items: list | None) -> cython.int:
+def _write_headers(writer: RecordWriter, items: list | None) -> cython.int:
     if items is None:
         return writer.byte(0)
     writer.varint(len(items) // 2)
@@ -299,7 +299,7 @@ def encode_records(
         for section in sections:
             if section is not None:
                 size += _measure(section) + len(section) * HEADER_FIELDS_BYTES_MAX
-    writer: Writer = Writer(size, prefix_bytes, used)
+    writer: RecordWriter = RecordWriter(size, prefix_bytes, used)
     for index in range(count):
         timestamp = base_timestamp if timestamps is None else timestamps[index]
         key: bytes | None = None if keys is None else keys[index]
@@ -318,7 +318,7 @@ def encode_records(
 
 @cython.final
 @cython.cclass
-class Source:
+class ColumnSource:
     """A column of bytes, or of lists, as Arrow keeps it: row r has what lies between offsets r and r + 1.
 
     `first` is the row of the buffers at which the column begins. A list's rows lead into other columns; it has no data
@@ -411,18 +411,18 @@ class Source:
 class TableEncoder:
     """Writes rows of Arrow columns as records; keys, headers and timestamps may be missing."""
 
-    _values: Source
-    _keys: Source | None
-    _headers: Source | None
-    _header_keys: Source
-    _header_values: Source
+    _values: ColumnSource
+    _keys: ColumnSource | None
+    _headers: ColumnSource | None
+    _header_keys: ColumnSource
+    _header_values: ColumnSource
     _timestamps: cython.const[cython.longlong][::1]
 
     def __init__(
         self,
-        values: Source,
-        keys: Source | None,
-        headers: tuple[Source, Source, Source] | None,
+        values: ColumnSource,
+        keys: ColumnSource | None,
+        headers: tuple[ColumnSource, ColumnSource, ColumnSource] | None,
         timestamps: Bytes,
     ) -> None:
         """As many rows as there are timestamps."""
@@ -547,7 +547,7 @@ class TableEncoder:
         row: cython.Py_ssize_t
         size: cython.Py_ssize_t
         likely: cython.Py_ssize_t = self._likely_size(first, rows, limit_bytes) if in_order else limit_bytes
-        writer: Writer = Writer(prefix_bytes + likely, prefix_bytes, used)
+        writer: RecordWriter = RecordWriter(prefix_bytes + likely, prefix_bytes, used)
         count: cython.Py_ssize_t = 0
         if cython.compiled and in_order and base_timestamp >= 0 and self._headers is None:
             count = self._encode_plain(
@@ -584,7 +584,7 @@ class TableEncoder:
     @cython.exceptval(-1, check=False)
     def _encode_plain(
         self,
-        writer: Writer,
+        writer: RecordWriter,
         first: cython.Py_ssize_t,
         rows: cython.Py_ssize_t,
         limit_bytes: cython.Py_ssize_t,
@@ -603,12 +603,12 @@ class TableEncoder:
         base: cython.longlong = times[first]
         least: cython.longlong = base
         most: cython.longlong = base
-        value_source: Source = self._values
+        value_source: ColumnSource = self._values
         values: cython.p_const_longlong = cython.address(value_source._offsets[value_source._first])
         value_data: cython.p_const_uchar = cython.address(value_source._data[0])
         value_bits: cython.p_const_uchar = cython.address(value_source._validity[0])
         has_keys: cython.bint = self._keys is not None
-        key_source: Source = self._values if self._keys is None else self._keys
+        key_source: ColumnSource = self._values if self._keys is None else self._keys
         keys: cython.p_const_longlong = cython.address(key_source._offsets[key_source._first])
         key_data: cython.p_const_uchar = cython.address(key_source._data[0])
         key_bits: cython.p_const_uchar = cython.address(key_source._validity[0])
@@ -685,7 +685,7 @@ class TableEncoder:
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _some_headers_size(self, headers: Source, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _some_headers_size(self, headers: ColumnSource, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         count: cython.Py_ssize_t = max(headers.size(row), 0)
         size: cython.Py_ssize_t = _varint_size(count)
         key_size: cython.Py_ssize_t
@@ -700,14 +700,14 @@ class TableEncoder:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=False)
-    def _write_headers(self, writer: Writer, row: cython.Py_ssize_t) -> cython.int:
+    def _write_headers(self, writer: RecordWriter, row: cython.Py_ssize_t) -> cython.int:
         if self._headers is None:
             return writer.byte(0)
         return self._write_some_headers(writer, self._headers, row)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _write_some_headers(self, writer: Writer, headers: Source, row: cython.Py_ssize_t) -> cython.int:
+    def _write_some_headers(self, writer: RecordWriter, headers: ColumnSource, row: cython.Py_ssize_t) -> cython.int:
         count: cython.Py_ssize_t = max(headers.size(row), 0)
         header: cython.Py_ssize_t
         writer.varint(count)

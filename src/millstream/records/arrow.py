@@ -21,8 +21,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millstream.model.limits import MESSAGE_BYTES_MAX
-from millstream.records._decode import BinaryBuffers, Columns, Run, Sizes, room
-from millstream.records._encode import Source, TableEncoder
+from millstream.records._decode import BatchRunDecoder, BinaryBuffers, RecordColumns, RecordSizes, room
+from millstream.records._encode import ColumnSource, TableEncoder
 from millstream.records.batch import DECODED_BYTES_MAX, batch_attributes, check_times, seal, take_special
 from millstream.records.header import (
     HEADER_BYTES,
@@ -89,9 +89,9 @@ def decode_to_arrays(
     buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
 ) -> Arrays:
     """As `decode_to_arrow`, for those who put columns together in another way: a record batch has its price."""
-    run = Run(buffer, min(limit_bytes, _BODY_BYTES_MAX))
-    sizes = Sizes()
-    parts: list[Callable[[Columns], None]] = []
+    run = BatchRunDecoder(buffer, min(limit_bytes, _BODY_BYTES_MAX))
+    sizes = RecordSizes()
+    parts: list[Callable[[RecordColumns], None]] = []
     while True:
         start = run.end
         run.measure(sizes)
@@ -110,21 +110,21 @@ def decode_to_arrays(
     return _arrays(sizes.totals()[0], _filled(sizes, parts))
 
 
-def _filled(sizes: Sizes, parts: Sequence[Callable[[Columns], None]]) -> Columns:
-    columns = Columns(sizes, _room)
+def _filled(sizes: RecordSizes, parts: Sequence[Callable[[RecordColumns], None]]) -> RecordColumns:
+    columns = RecordColumns(sizes, _room)
     for fill in parts:
         fill(columns)
     return columns
 
 
-def _fill_run(run: Run, start: int, end: int, verify: bool, buffer: Bytes, columns: Columns) -> None:
+def _fill_run(run: BatchRunDecoder, start: int, end: int, verify: bool, buffer: Bytes, columns: RecordColumns) -> None:
     stopped = run.fill(start, end, verify, columns)
     if stopped != end:
         check(buffer, stopped, read_header(buffer, stopped))
         raise AssertionError("a batch changed while it was read")
 
 
-def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
+def _fill(header: BatchHeader, body: Bytes, columns: RecordColumns) -> None:
     columns.add(
         body,
         header.record_count,
@@ -135,7 +135,7 @@ def _fill(header: BatchHeader, body: Bytes, columns: Columns) -> None:
     )
 
 
-def _arrays(rows: int, columns: Columns) -> Arrays:
+def _arrays(rows: int, columns: RecordColumns) -> Arrays:
     """The filled buffers as Arrow arrays; nothing is copied."""
     offsets, timestamps, header_offsets = columns.buffers()
     keys, values, header_keys, header_values = columns.binary_buffers()
@@ -285,9 +285,9 @@ def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _binary_source(array: pa.Array) -> Source:
+def _binary_source(array: pa.Array) -> ColumnSource:
     offsets, validity, first, data = _binary_buffers(array)
-    return Source(offsets, validity, first, len(data), data)
+    return ColumnSource(offsets, validity, first, len(data), data)
 
 
 def _binary_buffers(array: pa.Array) -> tuple[memoryview, memoryview | None, int, memoryview]:
@@ -297,11 +297,11 @@ def _binary_buffers(array: pa.Array) -> tuple[memoryview, memoryview | None, int
     return _int64(offsets), _bits(validity), array.offset, data_view
 
 
-def _headers_source(array: pa.Array) -> tuple[Source, Source, Source]:
+def _headers_source(array: pa.Array) -> tuple[ColumnSource, ColumnSource, ColumnSource]:
     array = _cast(array, _LARGE_HEADERS)
     validity, offsets = array.buffers()[:2]
     keys, values = array.values.flatten()
-    lists = Source(_int64(offsets), _bits(validity), array.offset, len(keys), b"")
+    lists = ColumnSource(_int64(offsets), _bits(validity), array.offset, len(keys), b"")
     return lists, _binary_source(keys), _binary_source(values)
 
 

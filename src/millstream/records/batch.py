@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from millstream.records._decode import Run, decode_records
+from millstream.records._decode import BatchRunDecoder, decode_records
 from millstream.records._encode import encode_records, time_range
 from millstream.records.checksum import crc32c
 from millstream.records.compression import Compression, compress, decompress
@@ -193,7 +193,7 @@ def unpacked(buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX) -> bytearra
 
 def whole_end(buffer: Bytes) -> int:
     """Where the whole batches of a buffer end; nothing else about them is looked at."""
-    return Run(buffer, 0).whole()
+    return BatchRunDecoder(buffer, 0).whole()
 
 
 def size_at(buffer: Bytes, position: int) -> int:
@@ -205,7 +205,7 @@ def size_at(buffer: Bytes, position: int) -> int:
     )
 
 
-class Piece(NamedTuple):
+class BatchRun(NamedTuple):
     """Whole batches of a buffer, where to go on reading after them, and whether one of them is compressed."""
 
     stored: memoryview
@@ -213,14 +213,14 @@ class Piece(NamedTuple):
     is_packed: bool
 
 
-def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[Piece]:
+def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[BatchRun]:
     """The buffer in pieces of whole batches, closed and unchecked, within `size_bytes` unless one alone is larger; each
     with where to go on after it, at least `offset`."""
-    run = Run(buffer, 0)
+    run = BatchRunDecoder(buffer, 0)
     start = 0
     while start < len(buffer):
         end, offset = run.behind(start, size_bytes, offset)
-        yield Piece(buffer[start:end], offset, run.is_packed)
+        yield BatchRun(buffer[start:end], offset, run.is_packed)
         start = end
 
 
@@ -235,7 +235,7 @@ def _decode_all(
     packed_bytes: int | None = None,
 ) -> None:
     budget_bytes = max(limit_bytes, (len(buffer) if packed_bytes is None else packed_bytes) * _OBJECT_RATIO)
-    run = Run(buffer, limit_bytes)
+    run = BatchRunDecoder(buffer, limit_bytes)
     while True:
         budget_bytes = run.decode(records, budget_bytes, verify, place)
         special = take_special(run, buffer, verify=verify, control=control)
@@ -247,7 +247,9 @@ def _decode_all(
             records += more
 
 
-def take_special(run: Run, buffer: Bytes, *, verify: bool, control: bool) -> tuple[BatchHeader, Bytes | None] | None:
+def take_special(
+    run: BatchRunDecoder, buffer: Bytes, *, verify: bool, control: bool
+) -> tuple[BatchHeader, Bytes | None] | None:
     """The batch that has ended the run, which goes on behind it, and its body, None where it is left out; None when it
     was the end of the buffer."""
     special = next(each_batch(buffer, run.end), None)

@@ -20,14 +20,14 @@ from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.aio.producer import AsyncProducer, make_producer
 from millstream.sdk.answers import FetchedBatches, Produced, ProducerIdentity
 from millstream.sdk.connection.address import parse_bootstrap
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.options import ConsumerOptions
-from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, Fetched, get, read_batches
-from millstream.sdk.home import WORKERS, Home
-from millstream.sdk.idle import OPERATION_TIMEOUT_S, Idle
-from millstream.sdk.producing.options import ALL, Options
+from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, FetchResult, get, read_batches
+from millstream.sdk.home import WORKERS, ClientContext
+from millstream.sdk.idle import OPERATION_TIMEOUT_S, ClusterQueries
+from millstream.sdk.producing.options import ALL, ProducerOptions
 from millstream.sdk.producing.route import ask_identity
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
@@ -35,7 +35,7 @@ from millstream.seams.network import Network, TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
 
 
-class WireClient(Idle):
+class WireClient(ClusterQueries):
     """One cluster, asked for single things; connects when it is first needed. Use `async with`, or `close()` it."""
 
     def __init__(
@@ -50,7 +50,7 @@ class WireClient(Idle):
     ) -> None:
         self._entropy = entropy or SystemEntropy()
         self._workers = workers or ThreadWorkers(WORKERS, "millstream-worker")
-        self._home = Home(
+        self._home = ClientContext(
             parse_bootstrap(bootstrap),
             network=network or TcpNetwork(),
             clock=clock or SystemClock(),
@@ -59,7 +59,7 @@ class WireClient(Idle):
             settings=connection or ConnectionSettings(),
         )
         cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
-        super().__init__(Asking(cluster, self._entropy, self._workers), self._home.clock)
+        super().__init__(RetryingCaller(cluster, self._entropy, self._workers), self._home.clock)
 
     @classmethod
     async def connect(
@@ -126,7 +126,7 @@ class WireClient(Idle):
         """A new identity, for batches that the caller numbers itself and sends with `produce`."""
         return await ask_identity(self._asking, Deadline(timeout_s))
 
-    def producer(self, options: Options) -> AsyncProducer:
+    def producer(self, options: ProducerOptions) -> AsyncProducer:
         """What the public client's producer is, with connections of its own; to be closed before this."""
         return make_producer(AsyncPortal(), self._home, None, options)
 
@@ -141,7 +141,7 @@ class WireClient(Idle):
         max_bytes: int = MAX_BYTES,
         max_wait_ms: int = MAX_WAIT_MS,
         timeout_s: float | None = None,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Messages from `offset` on, about `max_bytes` of them; waits up to `max_wait_ms` for the first.
 
         An offset beyond the end waits likewise, and brings nothing when it is not reached. One before the beginning

@@ -14,7 +14,7 @@ log = logging.getLogger("millstream.sdk.errand")
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class SingleFlight(Generic[T]):
     """Invariants: it runs at most once at a time, and is not begun anew before somebody has heard what came of it. A
     failure is told to those who wait for it, or else to whoever comes next; one that nobody thought of is logged, and
     told as CLIENT_FAILED."""

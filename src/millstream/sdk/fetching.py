@@ -11,7 +11,7 @@ from millstream.records.record import Record
 from millstream.sdk import requests
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.consuming.opening import opened
 from millstream.sdk.requests import BEGINNING, LATEST
@@ -23,7 +23,7 @@ MAX_WAIT_MS = 5_000
 _TIMEOUT_S = 30.0
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """Messages from the position asked for on, and where to go on reading.
 
     `next_offset` may be further than the last message's: places of removed messages and of marks hold none.
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
 
 
-def read_batches(answer: FetchedBatches, offset: int) -> Fetched:
+def read_batches(answer: FetchedBatches, offset: int) -> FetchResult:
     """Open the batches; a damaged one raises CORRUPT_MESSAGE. The first may begin before `offset`; that part is cut."""
     next_offset = offset
     for _, header in each_batch(answer.batches):
@@ -43,11 +43,11 @@ def read_batches(answer: FetchedBatches, offset: int) -> Fetched:
     records = decode_batches(answer.batches)
     if records and records[0].offset < offset:
         records = [record for record in records if record.offset >= offset]
-    return Fetched(records, next_offset, answer.high_watermark, answer.log_start_offset)
+    return FetchResult(records, next_offset, answer.high_watermark, answer.log_start_offset)
 
 
 async def get(
-    asking: Asking,
+    asking: RetryingCaller,
     where: TopicPartition,
     offset: int,
     read: Callable[[FetchedBatches, int], T],
@@ -88,7 +88,7 @@ async def get(
                 return read(nothing, offset)
 
 
-async def ahead(asking: Asking, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
+async def ahead(asking: RetryingCaller, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
     """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
     start = (await asking.leaders({where: BEGINNING}, requests.list_offsets, deadline))[where].offset
     end = (await asking.leaders({where: LATEST}, requests.list_offsets, deadline))[where].offset

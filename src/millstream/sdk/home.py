@@ -10,12 +10,12 @@ from millstream.model.names import TopicPartition
 from millstream.model.roles import PRODUCER_GROUP_MAX, Role
 from millstream.sdk.arguments import check_text
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.drift import DriftWatch
-from millstream.sdk.connection.greeting import Greeting, Part
-from millstream.sdk.idle import Idle
-from millstream.sdk.life import Life
+from millstream.sdk.connection.greeting import ConnectionRole, Handshake
+from millstream.sdk.idle import ClusterQueries
+from millstream.sdk.life import Lifecycle
 from millstream.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy
@@ -23,16 +23,16 @@ from millstream.seams.network import Network
 from millstream.seams.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
-    from millstream.sdk.watching.engine import Watching
+    from millstream.sdk.watching.engine import WatchEngine
     from millstream.sdk.watching.places import Position
-    from millstream.sdk.watching.portion import Limits, Portion
+    from millstream.sdk.watching.portion import ReadResult, WatchLimits
 
 CLIENT_ID_MAX = 249
 WORKERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Threads that a client may have for what would hold its event loop, which needs a processor too."""
 
 
-class Home:
+class ClientContext:
     """One client's own; made without an event loop, used on one."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Home:
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._asking = self.asking()
         self._watching_clocks: asyncio.Task[None] | None = None
-        self._watching: Watching | None = None
-        self.idle = Idle(self._asking, clock)
+        self._watching: WatchEngine | None = None
+        self.idle = ClusterQueries(self._asking, clock)
         self.times = self.idle.times
-        self.life = Life("client", self._end)
+        self.life = Lifecycle("client", self._end)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.seeds))
@@ -74,21 +74,21 @@ class Home:
             await watch.check()
             self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
 
-    def asking(self, role: Role | None = None, producer_group: str | None = None) -> Asking:
+    def asking(self, role: Role | None = None, producer_group: str | None = None) -> RetryingCaller:
         """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
         if producer_group is not None:
             check_text("group", producer_group, 1, PRODUCER_GROUP_MAX)
-        greeting = Greeting(self._version, Part(role, producer_group))
+        greeting = Handshake(self._version, ConnectionRole(role, producer_group))
         cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
-        return Asking(cluster, self._entropy, self._workers)
+        return RetryingCaller(cluster, self._entropy, self._workers)
 
     def adopt(
         self,
         name: str,
-        asking: Asking,
+        asking: RetryingCaller,
         close: Callable[[], Coroutine[Any, Any, None]],
         drop: Callable[[], object] | None = None,
-    ) -> Life:
+    ) -> Lifecycle:
         """The life of something made: `close` is awaited when it or the client ends, then its connections go; `drop`
         is called in the child of a fork."""
 
@@ -98,17 +98,17 @@ class Home:
             finally:
                 asking.cluster.close()
 
-        return Life(name, end, self.life, drop)
+        return Lifecycle(name, end, self.life, drop)
 
     async def read(
-        self, places: "Mapping[TopicPartition, Position]", limits: "Limits", wait_s: float, timeout_s: float
-    ) -> "dict[TopicPartition, Portion]":
-        """What is at these places, or comes there first; see `Watching.read`."""
+        self, places: "Mapping[TopicPartition, Position]", limits: "WatchLimits", wait_s: float, timeout_s: float
+    ) -> "dict[TopicPartition, ReadResult]":
+        """What is at these places, or comes there first; see `WatchEngine.read`."""
         if self._watching is None:
-            from millstream.sdk.watching.engine import Watching  # Who does not read does not wait for the import.
+            from millstream.sdk.watching.engine import WatchEngine  # Who does not read does not wait for the import.
 
             asking = self.asking(Role.CONSUMER)
-            self._watching = Watching(asking, self.times)
+            self._watching = WatchEngine(asking, self.times)
             self.adopt("reader", asking, self._watching.close)
         return await self._watching.read(places, limits, wait_s, timeout_s)
 

@@ -17,7 +17,7 @@ from millstream.sdk.admin.administration import DoneBeforeError, administer
 from millstream.sdk.admin.groups import Coordinators, Groups
 from millstream.sdk.admin.maps import BackupMap, ServiceMap, backup_map, service_map
 from millstream.sdk.answers import BrokerInfo, ClusterView, ListedOffset, TopicView
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.drift import ClockDrift, average
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.times import Time, Times
@@ -36,10 +36,10 @@ class DriftInfo(NamedTuple):
     drift_ms: int
 
 
-class Idle:
+class ClusterQueries:
     """What a client is before it writes or reads."""
 
-    def __init__(self, asking: Asking, clock: Clock) -> None:
+    def __init__(self, asking: RetryingCaller, clock: Clock) -> None:
         self._asking = asking
         self._cluster = asking.cluster
         self._clock = clock

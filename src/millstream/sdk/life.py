@@ -17,14 +17,14 @@ from weakref import WeakSet
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-class Life:
+class Lifecycle:
     """One client, producer or consumer, from its making to its end. `over` is None while it may be used."""
 
     def __init__(
         self,
         name: str,
         end: Callable[[], Coroutine[Any, Any, None]],
-        maker: "Life | None" = None,
+        maker: "Lifecycle | None" = None,
         drop: Callable[[], object] | None = None,
     ) -> None:
         """`end` is awaited, on the event loop, when it ends; it may raise what got lost thereby. `drop` is called in
@@ -127,7 +127,7 @@ async def _cut_short(end: Coroutine[Any, Any, None]) -> None:
     await task
 
 
-_roots: WeakSet[Life] = WeakSet()
+_roots: WeakSet[Lifecycle] = WeakSet()
 
 
 def _after_fork() -> None:

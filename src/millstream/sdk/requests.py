@@ -24,7 +24,7 @@ from millstream.sdk.answers import (
     refusal,
 )
 from millstream.sdk.arguments import check_kind
-from millstream.wire.client_connection import API_VERSIONS, Api, Request, VersionRange, Versions
+from millstream.wire.client_connection import API_VERSIONS, Api, ApiRequest, BrokerVersions, VersionRange
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer
@@ -58,18 +58,18 @@ def _encode(api: Api, version: int, fields: dict[str, Any]) -> list[Buffer]:
     return [write_request(api.name, version, fields)]
 
 
-def api_versions(software: str, software_version: str) -> Request[Versions]:
+def api_versions(software: str, software_version: str) -> ApiRequest[BrokerVersions]:
     fields = {"client_software_name": software, "client_software_version": software_version}
 
-    def decode(version: int, frame: memoryview, start: int) -> Versions:
+    def decode(version: int, frame: memoryview, start: int) -> BrokerVersions:
         answer = read_response(API_VERSIONS.name, version, frame, start)
         ranges = {row["api_key"]: VersionRange(row["min_version"], row["max_version"]) for row in answer["api_keys"]}
-        return Versions(answer["error_code"], ranges)
+        return BrokerVersions(answer["error_code"], ranges)
 
-    return Request(API_VERSIONS, lambda version: _encode(API_VERSIONS, version, fields), decode)
+    return ApiRequest(API_VERSIONS, lambda version: _encode(API_VERSIONS, version, fields), decode)
 
 
-def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> Request[ClusterView]:
+def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> ApiRequest[ClusterView]:
     """Describe these topics, or all (None)."""
     rows = None if topics is None else [{"name": name} for name in topics]
     fields = {"topics": rows, "allow_auto_topic_creation": auto_create}
@@ -80,7 +80,7 @@ def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> Request[Clus
         views = {row["name"]: topic_view(row) for row in answer["topics"] if row["name"] is not None}
         return ClusterView(answer["cluster_id"] or "", answer["controller_id"], brokers, views)
 
-    return Request(METADATA, lambda version: _encode(METADATA, version, fields), decode)
+    return ApiRequest(METADATA, lambda version: _encode(METADATA, version, fields), decode)
 
 
 def topic_view(row: dict[str, Any]) -> TopicView:
@@ -100,7 +100,7 @@ def topic_view(row: dict[str, Any]) -> TopicView:
     return TopicView(row["name"], topic_id, row["is_internal"], row["error_code"], tuple(partitions))
 
 
-def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int) -> Request[Produced]:
+def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int) -> ApiRequest[Produced]:
     def encode(version: int) -> list[Buffer]:
         topics = [(where.topic, [(where.partition, batch)])]
         return write_produce_request(version, topics, acks=acks, timeout_ms=timeout_ms)
@@ -111,7 +111,7 @@ def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int)
             return refusal(row.error, f"writing to {where}", row.message)
         return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
 
-    return Request(PRODUCE, encode, decode, answered=acks != 0)
+    return ApiRequest(PRODUCE, encode, decode, answered=acks != 0)
 
 
 class KnownIdsError(MillstreamError):
@@ -125,7 +125,7 @@ class KnownIdsError(MillstreamError):
 
 def puts(
     where: TopicPartition, batch: Buffer, ids: Sequence[bytes] | None, *, acks: int, timeout_ms: int
-) -> Request[Produced]:
+) -> ApiRequest[Produced]:
     """Append a batch, whose messages may have ids; KnownIdsError when some of these are known."""
 
     def encode(version: int) -> list[Buffer]:
@@ -140,7 +140,7 @@ def puts(
             return refusal(row.error, f"writing to {where}", row.message)
         return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
 
-    return Request(PUTS, encode, decode, answered=acks != 0)
+    return ApiRequest(PUTS, encode, decode, answered=acks != 0)
 
 
 _ACKS_ALL = -1
@@ -148,7 +148,7 @@ _ACKS_ALL = -1
 PutResults = dict[TopicPartition, Produced | MillstreamError]
 
 
-def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) -> Request[PutResults]:
+def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) -> ApiRequest[PutResults]:
     """Append a batch to each of some partitions with the same leader; their messages have no ids of their own."""
     topics: dict[str, list[tuple[int, int, Buffer, None]]] = {}
     for (topic, partition), batch in batches.items():
@@ -168,12 +168,12 @@ def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) 
             raise ValueError("the answer is about other partitions")
         return found
 
-    return Request(PUTS, encode, decode)
+    return ApiRequest(PUTS, encode, decode)
 
 
 def fetch(
     where: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, min_bytes: int = 1
-) -> Request[FetchedBatches]:
+) -> ApiRequest[FetchedBatches]:
     """Read one partition from `offset` on, without a session; the broker waits while there is less than `min_bytes`."""
 
     def encode(version: int) -> list[Buffer]:
@@ -190,10 +190,12 @@ def fetch(
             return refusal(row.error, f"reading {where} at offset {offset}")
         return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
-    return Request(FETCH, encode, decode)
+    return ApiRequest(FETCH, encode, decode)
 
 
-def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, ListedOffset | MillstreamError]]:
+def list_offsets(
+    places: Mapping[TopicPartition, int],
+) -> ApiRequest[dict[TopicPartition, ListedOffset | MillstreamError]]:
     """Offsets by time stamp (ms), BEGINNING or LATEST; all partitions must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}
     for where, timestamp in places.items():
@@ -213,7 +215,7 @@ def list_offsets(places: Mapping[TopicPartition, int]) -> Request[dict[TopicPart
             raise ValueError("the answer is about other partitions")
         return found
 
-    return Request(LIST_OFFSETS, lambda version: _encode(LIST_OFFSETS, version, fields), decode)
+    return ApiRequest(LIST_OFFSETS, lambda version: _encode(LIST_OFFSETS, version, fields), decode)
 
 
 def checked_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
@@ -229,7 +231,7 @@ def checked_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
 
 def create_topic(
     name: str, partitions: int, replication_factor: int, settings: Mapping[str, str], timeout_ms: int
-) -> Request[UUID]:
+) -> ApiRequest[UUID]:
     """Create one topic; -1 leaves a number to the broker. The answer is its id."""
     topic = {
         "name": name,
@@ -246,10 +248,10 @@ def create_topic(
         topic_id: UUID = row.get("topic_id", NO_TOPIC_ID)
         return topic_id
 
-    return Request(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode)
+    return ApiRequest(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode)
 
 
-def delete_topic(name: str, timeout_ms: int) -> Request[None]:
+def delete_topic(name: str, timeout_ms: int) -> ApiRequest[None]:
     fields = {"topic_names": [name], "timeout_ms": timeout_ms}
 
     def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
@@ -258,10 +260,10 @@ def delete_topic(name: str, timeout_ms: int) -> Request[None]:
             return refusal(row["error_code"], f"deleting topic {name!r}", row.get("error_message"))
         return None
 
-    return Request(DELETE_TOPICS, lambda version: _encode(DELETE_TOPICS, version, fields), decode)
+    return ApiRequest(DELETE_TOPICS, lambda version: _encode(DELETE_TOPICS, version, fields), decode)
 
 
-def init_producer_id() -> Request[ProducerIdentity]:
+def init_producer_id() -> ApiRequest[ProducerIdentity]:
     """A fresh identity for an idempotent producer."""
     fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
 
@@ -271,12 +273,12 @@ def init_producer_id() -> Request[ProducerIdentity]:
             return refusal(answer["error_code"], "asking for a producer id")
         return ProducerIdentity(answer["producer_id"], answer["producer_epoch"])
 
-    return Request(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
+    return ApiRequest(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
 
 
 def producer_state(
     producer_id: int, places: Mapping[TopicPartition, int]
-) -> Request[dict[TopicPartition, ProducerState | MillstreamError | None]]:
+) -> ApiRequest[dict[TopicPartition, ProducerState | MillstreamError | None]]:
     """How far a producer is in these partitions, which must have the same leader; None where it is not known."""
     topics: dict[str, list[int]] = {}
     for where in places:
@@ -297,10 +299,10 @@ def producer_state(
             raise ValueError("the answer is about other partitions")
         return found
 
-    return Request(DESCRIBE_PRODUCERS, lambda version: _encode(DESCRIBE_PRODUCERS, version, fields), decode)
+    return ApiRequest(DESCRIBE_PRODUCERS, lambda version: _encode(DESCRIBE_PRODUCERS, version, fields), decode)
 
 
-def role(chosen: Role, producer_group: str | None = None) -> Request[None]:
+def role(chosen: Role, producer_group: str | None = None) -> ApiRequest[None]:
     """Let the connection be a producer's or a consumer's from now on."""
     fields = {"role": chosen.value, "producer_group": producer_group}
 
@@ -309,10 +311,10 @@ def role(chosen: Role, producer_group: str | None = None) -> Request[None]:
         number = answer["error_code"]
         return refusal(number, "the role of a connection", answer["error_message"]) if number else None
 
-    return Request(ROLE, lambda version: _encode(ROLE, version, fields), decode)
+    return ApiRequest(ROLE, lambda version: _encode(ROLE, version, fields), decode)
 
 
-def info(client_version: str) -> Request[BrokerInfo]:
+def info(client_version: str) -> ApiRequest[BrokerInfo]:
     """A broker of ours about itself."""
 
     def decode(version: int, frame: memoryview, start: int) -> BrokerInfo:
@@ -328,4 +330,4 @@ def info(client_version: str) -> Request[BrokerInfo]:
             warning=answer["error_message"] or "" if answer["error_code"] else "",
         )
 
-    return Request(INFO, lambda version: _encode(INFO, version, {"client_version": client_version}), decode)
+    return ApiRequest(INFO, lambda version: _encode(INFO, version, {"client_version": client_version}), decode)

@@ -4,17 +4,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.errand import Errand
+from millstream.sdk.errand import SingleFlight
 
 
-class Starting:
+class SharedStart:
     """Invariants: `begin` runs at most once at a time, and not again after it has succeeded. A failure is raised once,
     by whoever waits for it, or else by whoever does next; then it is begun anew."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         self.is_done = False
         self._begin = begin
-        self._errand = Errand(self._run, name)
+        self._errand = SingleFlight(self._run, name)
 
     async def wait(self) -> None:
         """Until it is done; raises what keeps it from that."""

@@ -83,7 +83,7 @@ class ThreadWorkers:
             future.set_result(result)
 
 
-class Job(Generic[T]):
+class BackgroundJob(Generic[T]):
     """Work that was begun beside its caller."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -111,21 +111,21 @@ class Job(Generic[T]):
         return cast("T", self._result)
 
 
-class Beside:
+class CompanionThread:
     """A thread for one who comes back for what it does, and needs no event loop for that; it ends with its maker."""
 
     def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[BackgroundJob[Any] | None] = SimpleQueue()
         finalize(self, self._jobs.put, None)  # First: who is interrupted while the thread starts leaves none behind.
         Thread(target=_do_all, args=(self._jobs,), name=name, daemon=True).start()
 
-    def begin(self, work: Callable[[], T]) -> Job[T]:
-        job = Job(work)
+    def begin(self, work: Callable[[], T]) -> BackgroundJob[T]:
+        job = BackgroundJob(work)
         self._jobs.put(job)
         return job
 
 
-def _do_all(jobs: "SimpleQueue[Job[Any] | None]") -> None:
+def _do_all(jobs: "SimpleQueue[BackgroundJob[Any] | None]") -> None:
     while (job := jobs.get()) is not None:
         job.do()
         del job  # It would live on until the next comes.

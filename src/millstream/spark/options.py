@@ -16,7 +16,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
 from millstream.records.compression import Compression
 from millstream.sdk.connection.address import parse_bootstrap
-from millstream.spark.reading.places import Place, Places, offset_places, time_places
+from millstream.spark.reading.places import OffsetBound, PartitionBounds, offset_places, time_places
 from millstream.spark.values.options import AvroFraming, BadValues, ValueFormat, ValueOptions, ValueShape, value_options
 
 
@@ -211,8 +211,8 @@ class SourceOptions:
     topics: tuple[str, ...]
     pattern: str | None
     partitions: Mapping[str, tuple[int, ...]] | None
-    starting: Places
-    ending: Places | None
+    starting: PartitionBounds
+    ending: PartitionBounds | None
     min_tasks: int
     max_rows: int | None
     max_bytes: int | None
@@ -239,13 +239,13 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
                 raise _only_streams(name)
     starting = _either(chosen, "startingOffsets", "startingTimestamp")
     ending = _either(chosen, "endingOffsets", "endingTimestamp")
-    latest = Places(Place.latest())
+    latest = PartitionBounds(OffsetBound.latest())
     return SourceOptions(
         bootstrap=chosen["bootstrap"] or default_bootstrap(),
         topics=chosen["topic"] or tuple(chosen["partitions"] or ()),
         pattern=chosen["topicPattern"],
         partitions=chosen["partitions"],
-        starting=starting or (latest if streaming else Places(Place.earliest())),
+        starting=starting or (latest if streaming else PartitionBounds(OffsetBound.earliest())),
         ending=ending or (None if streaming else latest),
         min_tasks=chosen["minPartitions"],
         max_rows=chosen["maxRowsPerTrigger"],
@@ -290,10 +290,10 @@ def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
     )
 
 
-def _either(chosen: Mapping[str, Any], first: str, second: str) -> Places | None:
+def _either(chosen: Mapping[str, Any], first: str, second: str) -> PartitionBounds | None:
     if chosen[first] is not None and chosen[second] is not None:
         raise MillstreamError(ErrorCode.INVALID_SETTING, f"the options {first} and {second} exclude each other")
-    found: Places | None = chosen[first] or chosen[second]
+    found: PartitionBounds | None = chosen[first] or chosen[second]
     return found
 
 

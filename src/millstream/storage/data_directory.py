@@ -20,18 +20,18 @@ from millstream.model.names import PartitionKey
 from millstream.seams.disk import Closeable, Disk
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.exchange import FILE_NAME as EXCHANGE_NAME
-from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.cleaning.exchange import SwapStage
 from millstream.storage.cleaning.removal import remove_all, remove_directory
 from millstream.storage.flush import checkpoint, kept_entries
 from millstream.storage.flush.checkpoint import LogState
-from millstream.storage.flush.flushing import Capture
+from millstream.storage.flush.flushing import FlushCapture
 from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.flush.journal import Journal, journal_path
 from millstream.storage.flush.written import WrittenMarks
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
-from millstream.storage.recovery.mender import Mender
-from millstream.storage.recovery.trouble import Trouble
+from millstream.storage.recovery.mender import AutoRepair
+from millstream.storage.recovery.trouble import DiskErrorLog
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024
@@ -70,7 +70,7 @@ class DataDirectory:
         flush_workers: Workers,
         journaled: bool,
         written: WrittenMarks,
-        trouble: Trouble,
+        trouble: DiskErrorLog,
     ) -> None:
         self.path = path
         self.id = directory_id
@@ -92,7 +92,7 @@ class DataDirectory:
         self.first_journal = 0
         self.next_journal = 0
         self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
-        self.mender = Mender(self, workers)
+        self.mender = AutoRepair(self, workers)
         self._journaled = journaled
         self._lock = lock
         self._workers = workers
@@ -166,7 +166,7 @@ class DataDirectory:
                 self._dirty[log] = None
                 succeeded = False
             else:
-                captures.append(Capture.of(log, closed_only=closed_only))
+                captures.append(FlushCapture.of(log, closed_only=closed_only))
         parts = [captures[first : first + _FLUSHED_BY_ONE] for first in range(0, len(captures), _FLUSHED_BY_ONE)]
         works = [self._flush_workers.run(partial(_flush_all, self.disk, part)) for part in parts]
         for part, errors in zip(parts, await asyncio.gather(*works), strict=True):
@@ -201,7 +201,7 @@ class DataDirectory:
                 exchanged = [
                     log
                     for log in self.logs.values()
-                    if log.exchange_stage is Stage.DONE and log.key not in self.kept_states
+                    if log.exchange_stage is SwapStage.DONE and log.key not in self.kept_states
                 ]
                 doomed = await self._write(
                     # After a clean close nothing is looked at, so a log that needs looking at forbids one.
@@ -249,7 +249,7 @@ class DataDirectory:
 
     def _needs_look(self) -> bool:
         return bool(self.kept_states) or any(
-            log.quarantined is not None or log.exchange_stage is Stage.DECIDED for log in self.logs.values()
+            log.quarantined is not None or log.exchange_stage is SwapStage.DECIDED for log in self.logs.values()
         )
 
     async def _turn_journal(self, *, want_new: bool) -> int:
@@ -310,7 +310,7 @@ class DataDirectory:
         for log, part in doomed:
             log.doomed = [segment for segment in log.doomed if segment not in part]
         for log in exchanged:
-            log.exchange_stage = Stage.UNKNOWN  # Its removal has not been flushed.
+            log.exchange_stage = SwapStage.UNKNOWN  # Its removal has not been flushed.
         self.graves = [path for path in self.graves if path not in graves]
 
     # Logs that come and go.
@@ -363,7 +363,7 @@ def _flushed_state(log: Log) -> LogState:
     return LogState(log.key, log.start_offset, states[-1].next_offset if states else beginning, states)
 
 
-def _flush_all(disk: Disk, captures: Sequence[Capture]) -> list[OSError | None]:
+def _flush_all(disk: Disk, captures: Sequence[FlushCapture]) -> list[OSError | None]:
     errors: list[OSError | None] = []
     for capture in captures:
         try:

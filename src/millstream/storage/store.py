@@ -22,17 +22,17 @@ from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
 from millstream.storage import snapshot
 from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, CleaningJob
-from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.cleaning.exchange import SwapStage
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
-from millstream.storage.flush.commit import Commit
-from millstream.storage.flush.tails import Tails
+from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.tails import UncheckpointedTails
 from millstream.storage.flush.written import WrittenMarks, carry_on
 from millstream.storage.log.files import OpenFiles
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.recovery.identity import identify
 from millstream.storage.recovery.opening import recover
 from millstream.storage.recovery.recovery import LogPlan
-from millstream.storage.recovery.trouble import Trouble
+from millstream.storage.recovery.trouble import DiskErrorLog
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512
@@ -52,7 +52,7 @@ class FlushPolicy(StrEnum):
     OS = "os"
 
 
-class Store:
+class LogStore:
     """Opens, creates, flushes and deletes logs. Made by `open`, ended by `close`."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Store:
         checkpoint_interval_ms: int = 30_000,
         open_files_max: int = OPEN_FILES_MAX,
         cleaner_limits: CleanerLimits | None = None,
-    ) -> "Store":
+    ) -> "LogStore":
         """Lock the directories, recover what is in them, begin to serve.
 
         Raises DATA_DIRECTORY_IN_USE, DATA_DIRECTORY_MISSING, and OSError when a directory cannot be read or written.
@@ -123,7 +123,7 @@ class Store:
                     flush_workers=flush_workers,
                     journaled=store._always,
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
-                    trouble=Trouble(clock),
+                    trouble=DiskErrorLog(clock),
                 )
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
@@ -162,7 +162,7 @@ class Store:
         log = self._new_log(directory, key, LogSettings())
         log.is_named = True
         log.quarantined = plan.quarantined
-        log.exchange_stage = Stage.DONE if plan.is_exchanged else Stage.UNKNOWN
+        log.exchange_stage = SwapStage.DONE if plan.is_exchanged else SwapStage.UNKNOWN
         log.start_offset = plan.start_offset
         log.end_offset = log.durable_offset = plan.end_offset
         for state in plan.segments:
@@ -268,7 +268,7 @@ class Store:
 
     # Durability.
 
-    def commit(self, log: Log) -> Commit | None:
+    def commit(self, log: Log) -> FlushRound | None:
         """None when all that was appended to `log` counts as durable under the policy; else what tells when it is.
 
         It ends with KAFKA_STORAGE_ERROR when the flush failed: what was appended may or may not be there later.
@@ -329,7 +329,7 @@ class Store:
 
     async def _keep_tails_short(self, directory: DataDirectory) -> None:
         """Want a checkpoint whenever the start after a crash would have much to read and to write again."""
-        tails = Tails(directory.logs)
+        tails = UncheckpointedTails(directory.logs)
         while not self._closing.is_set():
             if await tails.are_long():
                 directory.wants_checkpoint.set()

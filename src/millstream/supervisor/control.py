@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control import Answer, ClusterFacts, Request, reachable, refusal
+from millstream.process.control import ClusterFacts, ControlAnswer, ControlRequest, reachable, refusal
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +29,16 @@ class ControlSocket:
     def __init__(
         self,
         path: Path,
-        serve: Callable[[Request], Awaitable[tuple[ClusterFacts, ...]]],
+        serve: Callable[[ControlRequest], Awaitable[tuple[ClusterFacts, ...]]],
         facts: Callable[[], tuple[ClusterFacts, ...]],
-        gateways_changed: Callable[[list[Request]], None],
+        gateways_changed: Callable[[list[ControlRequest]], None],
     ) -> None:
         self._path = path
         self._serve = serve
         self._facts = facts
         self._gateways_changed = gateways_changed
         self._server: asyncio.Server | None = None
-        self._watching: dict[asyncio.StreamWriter, Request] = {}
+        self._watching: dict[asyncio.StreamWriter, ControlRequest] = {}
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> None:
@@ -68,7 +68,7 @@ class ControlSocket:
 
     def tell(self) -> None:
         """Tell those that watch what there is now."""
-        line = msgspec.json.encode(Answer(self._facts())) + b"\n"
+        line = msgspec.json.encode(ControlAnswer(self._facts())) + b"\n"
         for writer in self._watching:
             writer.write(line)
 
@@ -88,20 +88,20 @@ class ControlSocket:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             try:
-                request = msgspec.json.decode(line, type=Request)
+                request = msgspec.json.decode(line, type=ControlRequest)
             except msgspec.DecodeError as problem:
                 writer.write(_line(refusal(MillstreamError(ErrorCode.INVALID_REQUEST, str(problem)))))
                 return
             if request.verb == "watch":
                 self._watching[writer] = request
                 self._gateways_changed([*self._watching.values()])
-                writer.write(_line(Answer(self._facts())))
+                writer.write(_line(ControlAnswer(self._facts())))
             else:
                 writer.write(_line(await self._answer(request)))
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: ControlRequest) -> ControlAnswer:
         try:
-            return Answer(await self._serve(request))
+            return ControlAnswer(await self._serve(request))
         except MillstreamError as error:
             return refusal(error)
         except Exception:
@@ -109,5 +109,5 @@ class ControlSocket:
             return refusal(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
-def _line(answer: Answer) -> bytes:
+def _line(answer: ControlAnswer) -> bytes:
     return msgspec.json.encode(answer) + b"\n"

@@ -20,7 +20,7 @@ from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.allocator import keep_freed_memory
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.process import logs
 from millstream.process.addresses import EVERY_ADDRESS, reachable_host
 from millstream.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
@@ -41,7 +41,7 @@ CATALOG_FILE = "catalog.sqlite"
 DISK_THREADS = 4
 
 
-def run(settings: Settings) -> int:
+def run(settings: BrokerSettings) -> int:
     """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
     end_with_parent()
     gc.freeze()  # What has been imported lives as long as the process.
@@ -60,7 +60,7 @@ def run(settings: Settings) -> int:
         return EXIT_FAILED
 
 
-def _in_full(settings: Settings) -> Settings:
+def _in_full(settings: BrokerSettings) -> BrokerSettings:
     """The settings with what depends on this machine and its current directory written out."""
     _check_distinct(settings.data)
     return msgspec.structs.replace(
@@ -83,7 +83,7 @@ def _check_distinct(directories: Sequence[str]) -> None:
         names[place] = name
 
 
-async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
+async def _serve(said: BrokerSettings, settings: BrokerSettings, files_max: int) -> int:
     clock = SystemClock()
     begun_s = clock.monotonic_s()
     entropy = SystemEntropy()
@@ -117,7 +117,7 @@ async def _serve(said: Settings, settings: Settings, files_max: int) -> int:
     return EXIT_CLEAN
 
 
-async def _supervise(settings: Settings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
+async def _supervise(settings: BrokerSettings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
     """Run what else belongs to this broker, until it is stopped. A broker that has a supervisor needs none."""
     if PARENT_VARIABLE in os.environ:
         await stopping.wait()
@@ -148,7 +148,7 @@ async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
         stop.cancel()
 
 
-def _advertised_host(settings: Settings) -> str:
+def _advertised_host(settings: BrokerSettings) -> str:
     if settings.advertised_host:
         return settings.advertised_host
     return socket.gethostname() if settings.host in EVERY_ADDRESS else settings.host
@@ -162,7 +162,7 @@ def _settle_memory() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _announce(settings: Settings, node: Node, took_s: float) -> None:
+def _announce(settings: BrokerSettings, node: Node, took_s: float) -> None:
     """Say on standard output that clients may come, and what to try."""
     host = reachable_host(settings.host)
     address = f"{host}:{node.kafka_port}"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.process.addresses import reachable_host
-from millstream.process.control import SOCKET_NAME, ClusterFacts, Request
+from millstream.process.control import SOCKET_NAME, ClusterFacts, ControlRequest
 from millstream.process.exits import EXIT_NOT_INSTALLED, EXIT_SETTINGS
 from millstream.process.parent import environment_of_child
 from millstream.process.settings import PORT_OFF
 from millstream.seams.workers import Workers
 from millstream.supervisor.children import Child, millstream_command
-from millstream.supervisor.clusters.clusters import Clusters
+from millstream.supervisor.clusters.clusters import LocalClusters
 from millstream.supervisor.control import ControlSocket
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ GATEWAY_LIMIT_S = 10.0
 class Supervisor:
     """Starts and ends the other processes of `node`, whose settings are written out in full."""
 
-    def __init__(self, settings: Settings, node: Node, workers: Workers) -> None:
+    def __init__(self, settings: BrokerSettings, node: Node, workers: Workers) -> None:
         self._settings = settings
         self._node = node
         data = Path(settings.data[0])
         self._socket_path = data / SOCKET_NAME
-        self._clusters = Clusters(data, settings, workers, self._changed)
+        self._clusters = LocalClusters(data, settings, workers, self._changed)
         self._socket = ControlSocket(self._socket_path, self._serve, self._clusters.facts, self._gateways_changed)
         self._gateway: Child | None = None
 
@@ -75,7 +75,7 @@ class Supervisor:
             *("--log-format", settings.log_format),
         )
 
-    async def _serve(self, request: Request) -> tuple[ClusterFacts, ...]:
+    async def _serve(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
         if request.verb == "list":
             return self._clusters.facts()
         if request.verb == "create":
@@ -88,7 +88,7 @@ class Supervisor:
     def _changed(self) -> None:
         self._socket.tell()
 
-    def _gateways_changed(self, gateways: list[Request]) -> None:
+    def _gateways_changed(self, gateways: list[ControlRequest]) -> None:
         """Tell clients that ask what runs where."""
         http = [each.http_port for each in gateways if each.http_port != PORT_OFF]
         grpc = [each.grpc_port for each in gateways if each.grpc_port != PORT_OFF]

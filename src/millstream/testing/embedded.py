@@ -20,14 +20,14 @@ from typing import Any, Self, TypeVar
 
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.node.node import Node
-from millstream.node.settings import Settings, load
+from millstream.node.settings import BrokerSettings, load
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.workers import ThreadWorkers
 from millstream.supervisor.serve import CATALOG_FILE
 from millstream.testing.faulty_disk import DiskFaults, FaultyDisk
 from millstream.testing.faulty_network import FaultyNetwork, NetworkFaults
-from millstream.testing.moved_clock import MovedClock, MovedLoop
+from millstream.testing.moved_clock import AdjustableClock, AdjustableLoop
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class EmbeddedBroker:
         self._is_own_directory = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="millstream-") if data_dir is None else data_dir)
         self.port = 0
-        self.clock = MovedClock()
+        self.clock = AdjustableClock()
         self.clock.when_moved = self._catch_up
         self.disk = DiskFaults()
         self.network = NetworkFaults()
@@ -149,8 +149,10 @@ class EmbeddedBroker:
 class _Process:
     """One start of the broker: its thread, its event loop, and what it has opened."""
 
-    def __init__(self, settings: Settings, clock: MovedClock, disk: DiskFaults, network: NetworkFaults) -> None:
-        self._loop = MovedLoop(clock)
+    def __init__(
+        self, settings: BrokerSettings, clock: AdjustableClock, disk: DiskFaults, network: NetworkFaults
+    ) -> None:
+        self._loop = AdjustableLoop(clock)
         self._workers = ThreadWorkers(2, "millstream-disk")
         self._flush_workers = ThreadWorkers(2, "millstream-flush")
         self._faults = network

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 
-class MovedClock:
-    """The clocks of this machine, moved forward at will. Whoever sleeps on a `MovedLoop` wakes accordingly."""
+class AdjustableClock:
+    """The clocks of this machine, moved forward at will. Whoever sleeps on a `AdjustableLoop` wakes accordingly."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -45,10 +45,10 @@ class MovedClock:
             self.when_moved()
 
 
-class MovedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is a `MovedClock`'s, so that its timers are due when the clock says so."""
+class AdjustableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is a `AdjustableClock`'s, so that its timers are due when the clock says so."""
 
-    def __init__(self, clock: MovedClock) -> None:
+    def __init__(self, clock: AdjustableClock) -> None:
         self._moved = clock
         super().__init__()
 

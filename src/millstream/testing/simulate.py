@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from millstream.testing.simulation.plan import Flush
-from millstream.testing.simulation.simulation import Verdict, run_seed
+from millstream.testing.simulation.simulation import SeedVerdict, run_seed
 
 _FLUSHES: tuple[Flush, ...] = ("always", "interval", "os")
 
@@ -46,7 +46,7 @@ def _replay(seed: int, flush: Flush | None, *, verbose: bool) -> int:
 
 def _explore(first: int, seconds: float, count: int | None, flush: Flush | None) -> int:
     began_s = time.monotonic()
-    failed: list[Verdict] = []
+    failed: list[SeedVerdict] = []
     seed, simulated_s = first, 0.0
     while seed - first < count if count is not None else time.monotonic() - began_s < seconds:
         verdict = run_seed(seed, flush=flush)
@@ -70,7 +70,7 @@ def _command(seed: int, flush: Flush | None) -> str:
     return f"python -m millstream.testing.simulate --seed {seed}" + (f" --flush {flush}" if flush else "")
 
 
-def _summary(verdict: Verdict) -> str:
+def _summary(verdict: SeedVerdict) -> str:
     result = f"FAILED, {len(verdict.problems)} problems" if verdict.problems else "good"
     return (
         f"seed {verdict.seed}: {result}; {verdict.writes} writes, {verdict.crashes} crashes, {verdict.steps} steps, "

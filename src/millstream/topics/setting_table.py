@@ -24,7 +24,7 @@ _DAY_MS = 24 * _HOUR_MS
 _GZIP_DEFAULT_LEVEL = -1
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """The type of a setting, by Kafka's names."""
 
     BOOLEAN = "boolean"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     LIST = "list"
 
 
-class Setting(Struct, frozen=True):
+class TopicSetting(Struct, frozen=True):
     """One row: numbers have bounds (inclusive), texts and the members of lists have choices or a pattern.
 
     `broker_name` is what Kafka calls the broker's setting that gives the default. A row without `effect` is accepted
@@ -43,7 +43,7 @@ class Setting(Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str
     doc: str
     low: float = 0
@@ -55,10 +55,10 @@ class Setting(Struct, frozen=True):
     effect: bool = True
 
 
-def _throttled(role: str, what: str) -> Setting:
-    return Setting(
+def _throttled(role: str, what: str) -> TopicSetting:
+    return TopicSetting(
         f"{role}.replication.throttled.replicas",
-        Kind.LIST,
+        SettingKind.LIST,
         "",
         f"Copies whose {what} would be throttled, as `partition:broker` or `*`. Kept, without an effect: no partition "
         "is copied to another broker yet.",
@@ -68,10 +68,10 @@ def _throttled(role: str, what: str) -> Setting:
     )
 
 
-def _local_retention(unit: str, same: str) -> Setting:
-    return Setting(
+def _local_retention(unit: str, same: str) -> TopicSetting:
+    return TopicSetting(
         f"local.retention.{unit}",
-        Kind.LONG,
+        SettingKind.LONG,
         "-2",
         f"Belongs to remote storage, which is not there; -2: as `{same}`. Kept, without an effect.",
         low=-2,
@@ -81,10 +81,10 @@ def _local_retention(unit: str, same: str) -> Setting:
     )
 
 
-def _remote_switch(name: str) -> Setting:
-    return Setting(
+def _remote_switch(name: str) -> TopicSetting:
+    return TopicSetting(
         name,
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         "false",
         "Belongs to remote storage, which is not there, so it can only be false.",
         choices=("false",),
@@ -93,18 +93,18 @@ def _remote_switch(name: str) -> Setting:
 
 
 _ROWS = (
-    Setting(
+    TopicSetting(
         "cleanup.policy",
-        Kind.LIST,
+        SettingKind.LIST,
         "delete",
         "What becomes of old messages: `delete` removes them by age and size, `compact` keeps the last one of each "
         "key, `compact,delete` does both.",
         choices=("compact", "delete"),
         broker_name="log.cleanup.policy",
     ),
-    Setting(
+    TopicSetting(
         "compression.gzip.level",
-        Kind.INT,
+        SettingKind.INT,
         str(_GZIP_DEFAULT_LEVEL),
         "How hard gzip works where the broker compresses: 1 to 9, more is smaller and slower; -1: as gzip thinks best.",
         low=_GZIP_DEFAULT_LEVEL,
@@ -112,44 +112,44 @@ _ROWS = (
         choices=tuple(map(str, (_GZIP_DEFAULT_LEVEL, *LEVELS["gzip"]))),
         broker_name="compression.gzip.level",
     ),
-    Setting(
+    TopicSetting(
         "compression.lz4.level",
-        Kind.INT,
+        SettingKind.INT,
         "9",
         "How hard LZ4 works where the broker compresses: 1 to 17, more is smaller and slower.",
         low=LEVELS["lz4"][0],
         high=LEVELS["lz4"][-1],
         broker_name="compression.lz4.level",
     ),
-    Setting(
+    TopicSetting(
         "compression.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "producer",
         "How batches are stored: `producer` keeps them as they came, unopened; any other value has the broker open "
         "each batch that is compressed otherwise and compress it anew, which costs its processor.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_name="compression.type",
     ),
-    Setting(
+    TopicSetting(
         "compression.zstd.level",
-        Kind.INT,
+        SettingKind.INT,
         "3",
         "How hard Zstandard works where the broker compresses: -131072 to 22, more is smaller and slower.",
         low=LEVELS["zstd"][0],
         high=LEVELS["zstd"][-1],
         broker_name="compression.zstd.level",
     ),
-    Setting(
+    TopicSetting(
         "delete.retention.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_DAY_MS),
         "So long a tombstone stays in a compacted topic after it has done its work, so that readers see it.",
         high=_LONG_MAX,
         broker_name="log.cleaner.delete.retention.ms",
     ),
-    Setting(
+    TopicSetting(
         "file.delete.delay.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "60000",
         "How long a removed segment would stay on the disk. Kept, without an effect: its file goes when its last "
         "reader has gone.",
@@ -157,9 +157,9 @@ _ROWS = (
         broker_name="log.segment.delete.delay.ms",
         effect=False,
     ),
-    Setting(
+    TopicSetting(
         "flush.messages",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_LONG_MAX),
         "After how many messages a flush would be forced. Kept, without an effect: the broker flushes before it "
         "acknowledges, unless it was started with another `flush` setting.",
@@ -168,9 +168,9 @@ _ROWS = (
         broker_name="log.flush.interval.messages",
         effect=False,
     ),
-    Setting(
+    TopicSetting(
         "flush.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_LONG_MAX),
         "After what time a flush would be forced. Kept, without an effect: see `flush.messages`.",
         high=_LONG_MAX,
@@ -178,9 +178,9 @@ _ROWS = (
         effect=False,
     ),
     _throttled("follower", "receiving"),
-    Setting(
+    TopicSetting(
         "index.interval.bytes",
-        Kind.INT,
+        SettingKind.INT,
         "4096",
         "How many bytes would lie between two index entries. Kept, without an effect: the broker decides by itself.",
         high=_INT_MAX,
@@ -190,75 +190,75 @@ _ROWS = (
     _throttled("leader", "sending"),
     _local_retention("bytes", "retention.bytes"),
     _local_retention("ms", "retention.ms"),
-    Setting(
+    TopicSetting(
         "max.compaction.lag.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_LONG_MAX),
         "After this time at the latest a message of a compacted topic is considered for compaction.",
         low=1,
         high=_LONG_MAX,
         broker_name="log.cleaner.max.compaction.lag.ms",
     ),
-    Setting(
+    TopicSetting(
         "max.message.bytes",
-        Kind.INT,
+        SettingKind.INT,
         str(MESSAGE_BYTES_MAX),
         "Largest batch the topic takes, after compression.",
         high=REQUEST_BYTES_MAX,
         broker_name="message.max.bytes",
     ),
-    Setting(
+    TopicSetting(
         "message.timestamp.after.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_HOUR_MS),
         "How far the newest time of a batch may lie ahead of the broker's clock (CreateTime only).",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.after.max.ms",
     ),
-    Setting(
+    TopicSetting(
         "message.timestamp.before.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_LONG_MAX),
         "How far the first and the newest time of a batch may lie behind the broker's clock (CreateTime only).",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.before.max.ms",
     ),
-    Setting(
+    TopicSetting(
         "message.timestamp.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "CreateTime",
         "Whose time a message carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         broker_name="log.message.timestamp.type",
     ),
-    Setting(
+    TopicSetting(
         "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
+        SettingKind.DOUBLE,
         "0.5",
         "The cleaner takes up a compacted log when at least this part of it is not compacted yet.",
         high=1,
         broker_name="log.cleaner.min.cleanable.ratio",
     ),
-    Setting(
+    TopicSetting(
         "min.compaction.lag.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "0",
         "So long a message of a compacted topic is safe from compaction.",
         high=_LONG_MAX,
         broker_name="log.cleaner.min.compaction.lag.ms",
     ),
-    Setting(
+    TopicSetting(
         "min.insync.replicas",
-        Kind.INT,
+        SettingKind.INT,
         "1",
         "So many replicas must be in sync for a write with acks=all to be accepted.",
         low=1,
         high=_INT_MAX,
         broker_name="min.insync.replicas",
     ),
-    Setting(
+    TopicSetting(
         "preallocate",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         "false",
         "Whether a new segment would reserve its room at once. Kept, without an effect: files grow by writing.",
         choices=("true", "false"),
@@ -268,18 +268,18 @@ _ROWS = (
     _remote_switch("remote.log.copy.disable"),
     _remote_switch("remote.log.delete.on.disable"),
     _remote_switch("remote.storage.enable"),
-    Setting(
+    TopicSetting(
         "retention.bytes",
-        Kind.LONG,
+        SettingKind.LONG,
         "-1",
         "A partition larger than this loses its oldest segments; -1: no limit.",
         low=-1,
         high=_LONG_MAX,
         broker_name="log.retention.bytes",
     ),
-    Setting(
+    TopicSetting(
         "retention.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(7 * _DAY_MS),
         "Messages older than this are removed, a whole segment at a time; -1: never. A segment takes messages no "
         "longer than this, so the last one is gone after at most twice the time and one round of the cleaner.",
@@ -287,18 +287,18 @@ _ROWS = (
         high=_LONG_MAX,
         broker_name="log.retention.ms",
     ),
-    Setting(
+    TopicSetting(
         "segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         str(256 * 1024 * 1024),
         "A segment file that has reached this size is followed by a new one.",
         low=16 * 1024,
         high=_INT_MAX,
         broker_name="log.segment.bytes",
     ),
-    Setting(
+    TopicSetting(
         "segment.index.bytes",
-        Kind.INT,
+        SettingKind.INT,
         str(10 * 1024 * 1024),
         "How large a segment's index might grow. Kept, without an effect: an index has the size it needs.",
         low=4,
@@ -306,9 +306,9 @@ _ROWS = (
         broker_name="log.index.size.max.bytes",
         effect=False,
     ),
-    Setting(
+    TopicSetting(
         "segment.jitter.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "0",
         "By how much the age of `segment.ms` would vary by chance. Kept, without an effect: segments end when their "
         "first message has that age, which differs from partition to partition by itself.",
@@ -316,18 +316,18 @@ _ROWS = (
         broker_name="log.roll.jitter.ms",
         effect=False,
     ),
-    Setting(
+    TopicSetting(
         "segment.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         str(_DAY_MS),
         "A segment file of this age is followed by a new one, so that retention and compaction can take it.",
         low=1,
         high=_LONG_MAX,
         broker_name="log.roll.ms",
     ),
-    Setting(
+    TopicSetting(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         "false",
         "Whether a copy that lags behind might become the leader. Kept, without an effect: there is one copy, which "
         "leads.",
@@ -337,4 +337,4 @@ _ROWS = (
     ),
 )
 
-TABLE: Mapping[str, Setting] = {row.name: row for row in _ROWS}
+TABLE: Mapping[str, TopicSetting] = {row.name: row for row in _ROWS}

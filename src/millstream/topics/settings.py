@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.topics.setting_table import TABLE, Kind, Setting
+from millstream.topics.setting_table import TABLE, SettingKind, TopicSetting
 
 N = TypeVar("N", int, float)
 
@@ -116,7 +116,7 @@ def _segment_ms(text: Callable[[str], str], delete: bool) -> int:
     return min(segment_ms, max(retention_ms, _SEGMENT_MS_MIN)) if delete and retention_ms >= 0 else segment_ms
 
 
-def _row(name: str) -> Setting:
+def _row(name: str) -> TopicSetting:
     row = TABLE.get(name)
     if row is None:
         from difflib import get_close_matches  # only needed for an error message
@@ -127,23 +127,23 @@ def _row(name: str) -> Setting:
     return row
 
 
-def _checked(row: Setting, value: str | None) -> str:
+def _checked(row: TopicSetting, value: str | None) -> str:
     if value is None:
         raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: a value is needed")
     match row.kind:
-        case Kind.LIST:
+        case SettingKind.LIST:
             return _checked_list(row, value)
-        case Kind.STRING:
+        case SettingKind.STRING:
             return _checked_text(row, value.strip())
-        case Kind.BOOLEAN:
+        case SettingKind.BOOLEAN:
             return _checked_text(row, value.strip().lower())
-        case Kind.DOUBLE:
+        case SettingKind.DOUBLE:
             return str(_checked_number(row, value, float, _FRACTION, "a number"))
         case _:
             return str(_checked_number(row, value, int, _WHOLE, "a whole number"))
 
 
-def _checked_list(row: Setting, value: str) -> str:
+def _checked_list(row: TopicSetting, value: str) -> str:
     """Each member once, in the order given."""
     members = dict.fromkeys(_checked_text(row, member.strip()) for member in value.split(",")) if value.strip() else {}
     if not members and not row.may_be_empty:
@@ -151,7 +151,7 @@ def _checked_list(row: Setting, value: str) -> str:
     return ",".join(members)
 
 
-def _checked_text(row: Setting, text: str) -> str:
+def _checked_text(row: TopicSetting, text: str) -> str:
     if row.pattern and not re.fullmatch(row.pattern, text):
         raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} does not look like {row.pattern}")
     if row.choices and text not in row.choices:
@@ -161,7 +161,7 @@ def _checked_text(row: Setting, text: str) -> str:
     return text
 
 
-def _checked_number(row: Setting, value: str, kind: Callable[[str], N], look: re.Pattern[str], what: str) -> N:
+def _checked_number(row: TopicSetting, value: str, kind: Callable[[str], N], look: re.Pattern[str], what: str) -> N:
     if not look.fullmatch(value):
         raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not {what}")
     number = kind(value)

@@ -48,7 +48,7 @@ API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class ApiRequest(Generic[T]):
     """What to ask, in any version: the body is made once the connection's version of the API is known."""
 
     api: Api
@@ -67,7 +67,7 @@ class VersionRange(NamedTuple):
     version_max: int
 
 
-class Versions(NamedTuple):
+class BrokerVersions(NamedTuple):
     """The decoded answer to ApiVersions."""
 
     error_number: int
@@ -80,24 +80,24 @@ class Ready(NamedTuple):
     versions: Mapping[int, VersionRange]
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """A request's answer, decoded; a MillstreamError where the broker refused."""
 
     correlation_id: int
     value: Any
 
 
-class Further(NamedTuple):
+class FurtherFrame(NamedTuple):
     """What follows the answer to a request that stands, decoded alike."""
 
     correlation_id: int
     value: Any
 
 
-Event = Ready | Answer | Further
+Event = Ready | ApiAnswer | FurtherFrame
 
 
-class State(Enum):
+class ConnectionState(Enum):
     NEW = "new"
     GREETING = "greeting"
     READY = "ready"
@@ -107,14 +107,14 @@ class State(Enum):
 class _Waiting(NamedTuple):
     correlation_id: int
     version: int
-    request: Request[Any]
+    request: ApiRequest[Any]
 
 
 class ConnectionCore:
     """The state machine of one connection. The caller moves the bytes; the core decides what they mean."""
 
     def __init__(
-        self, client_id: str, greeting: Request[Versions], *, frame_bytes_max: int = REQUEST_BYTES_MAX
+        self, client_id: str, greeting: ApiRequest[BrokerVersions], *, frame_bytes_max: int = REQUEST_BYTES_MAX
     ) -> None:
         self._client_id = client_id
         self._greeting = greeting
@@ -128,7 +128,7 @@ class ConnectionCore:
         self._head = bytearray()
         self._frame: bytearray | None = None
         self._filled = 0
-        self.state = State.NEW
+        self.state = ConnectionState.NEW
 
     @property
     def waiting(self) -> int:
@@ -137,8 +137,8 @@ class ConnectionCore:
 
     def greet(self) -> None:
         """Ask for the broker's versions; `Ready` follows."""
-        assert self.state is State.NEW
-        self.state = State.GREETING
+        assert self.state is ConnectionState.NEW
+        self.state = ConnectionState.GREETING
         self._send(self._greeting, self._greeting.api.version_max)
 
     def version_of(self, api: Api) -> int:
@@ -161,9 +161,9 @@ class ConnectionCore:
         """Whether the broker has this API at all."""
         return api.key in self._versions
 
-    def send(self, request: Request[Any]) -> int:
+    def send(self, request: ApiRequest[Any]) -> int:
         """Queue a request; its correlation id. Take the bytes with `take_outgoing`."""
-        if self.state is not State.READY:
+        if self.state is not ConnectionState.READY:
             raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the connection is {self.state.value}, not ready")
         return self._send(request, self.version_of(request.api))
 
@@ -187,7 +187,7 @@ class ConnectionCore:
 
     def received(self, count: int) -> list[Event]:
         """So many bytes have been put into `buffer()`; what they mean, as `receive` says it."""
-        if self._frame is None or self.state is State.CLOSED:
+        if self._frame is None or self.state is ConnectionState.CLOSED:
             return self.receive(self._staging[:count])
         self._filled += count
         if self._filled < len(self._frame):
@@ -196,7 +196,7 @@ class ConnectionCore:
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take what came from the peer, in pieces of any size; what it means, in order."""
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return []
         events: list[Event] = []
         view = memoryview(data)
@@ -215,13 +215,13 @@ class ConnectionCore:
 
     def close(self) -> None:
         """No more is sent or understood."""
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self._waiting.clear()
         self._standing.clear()
         self._outgoing.clear()
         self._frame = None
 
-    def _send(self, request: Request[Any], version: int) -> int:
+    def _send(self, request: ApiRequest[Any], version: int) -> int:
         api = request.api
         correlation_id = self._next_id
         pieces = frame_request(api.name, api.key, version, correlation_id, self._client_id, request.encode(version))
@@ -267,7 +267,7 @@ class ConnectionCore:
         correlation_id = read_correlation_id(frame)
         standing = self._standing.get(correlation_id)
         if standing is not None:
-            return [Further(correlation_id, _decoded(standing, frame))]
+            return [FurtherFrame(correlation_id, _decoded(standing, frame))]
         if not self._waiting:
             raise ProtocolError(f"an answer with correlation id {correlation_id} came, but nothing was asked")
         waiting = self._waiting.popleft()
@@ -280,21 +280,21 @@ class ConnectionCore:
             return self._greeted(waiting, frame)
         if waiting.request.stands:
             self._standing[correlation_id] = waiting
-        return [Answer(correlation_id, _decoded(waiting, frame))]
+        return [ApiAnswer(correlation_id, _decoded(waiting, frame))]
 
     def _greeted(self, waiting: _Waiting, frame: memoryview) -> list[Event]:
         """Learn the versions. A broker that does not know our ApiVersions answers in version 0, with its own range."""
         refused = int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION.number
-        versions: Versions = _decoded(waiting._replace(version=0) if refused else waiting, frame)
+        versions: BrokerVersions = _decoded(waiting._replace(version=0) if refused else waiting, frame)
         if refused:
             return self._greet_again(versions)
         if versions.error_number:
             raise MillstreamError.from_number(versions.error_number, "the broker refuses ApiVersions")
         self._versions = versions.ranges
-        self.state = State.READY
+        self.state = ConnectionState.READY
         return [Ready(versions.ranges)]
 
-    def _greet_again(self, versions: Versions) -> list[Event]:
+    def _greet_again(self, versions: BrokerVersions) -> list[Event]:
         offered = versions.ranges.get(API_VERSIONS.key, VersionRange(0, 0))
         version = min(offered.version_max, API_VERSIONS.version_max - 1)
         if self._next_id > 1 or version < API_VERSIONS.version_min:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from millstream.seams.file_part import FilePlace
 from millstream.wire.framing import Piece
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, Source
+from millstream.wire.source import INT32, FrameReader
 from millstream.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
 LOG_START_FROM = 5
@@ -69,7 +69,7 @@ class FetchRequest(NamedTuple):
     machine: str = ""
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """What one partition has for a reader."""
 
     partition: int
@@ -88,7 +88,7 @@ class Fetched(NamedTuple):
 
 def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
     """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, NAMED_MAX)
+    source = FrameReader(frame, position, NAMED_MAX)
     flexible = version >= FLEXIBLE_FROM
     replica_id = source.int32() if version < REPLICA_TAG_FROM else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack(source, START)
@@ -102,7 +102,7 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
     forgotten = _parse_forgotten(source, version) if version >= SESSIONS_FROM else []
     rack = source.string(flexible) if version >= RACK_FROM else ""
     if rack is None:
-        raise MalformedError("a rack may not be null")
+        raise MalformedMessageError("a rack may not be null")
     machine = ""
     if flexible:
         for tag, _end in source.tags():
@@ -128,7 +128,7 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
     )
 
 
-def _unpack(source: Source, layout: Struct) -> tuple[int, ...]:
+def _unpack(source: FrameReader, layout: Struct) -> tuple[int, ...]:
     try:
         values = layout.unpack_from(source.buffer, source.position)
     except error:
@@ -137,7 +137,7 @@ def _unpack(source: Source, layout: Struct) -> tuple[int, ...]:
     return values
 
 
-def _parse_partitions(source: Source, version: int) -> list[FetchPartition]:
+def _parse_partitions(source: FrameReader, version: int) -> list[FetchPartition]:
     flexible = version >= FLEXIBLE_FROM
     if flexible:
         layout = PARTITION_12
@@ -168,7 +168,7 @@ def _partition(values: tuple[int, ...], version: int) -> FetchPartition:
     return FetchPartition(partition, offset, max_bytes)
 
 
-def _parse_forgotten(source: Source, version: int) -> list[tuple[TopicRef, list[int]]]:
+def _parse_forgotten(source: FrameReader, version: int) -> list[tuple[TopicRef, list[int]]]:
     flexible = version >= FLEXIBLE_FROM
     forgotten = []
     for _ in range(source.count(flexible, 2)):
@@ -181,7 +181,7 @@ def _parse_forgotten(source: Source, version: int) -> list[tuple[TopicRef, list[
 
 def write_fetch_response(
     version: int,
-    topics: Sequence[tuple[TopicRef, Sequence[Fetched]]],
+    topics: Sequence[tuple[TopicRef, Sequence[FetchedPartition]]],
     *,
     error: int = 0,
     session_id: int = 0,
@@ -211,7 +211,7 @@ def write_fetch_response(
     return pieces
 
 
-def _put_fetched(out: bytearray, version: int, fetched: Fetched) -> None:
+def _put_fetched(out: bytearray, version: int, fetched: FetchedPartition) -> None:
     """Everything of one partition up to where its records begin."""
     flexible = version >= FLEXIBLE_FROM
     out += _ANSWER_5.pack(*fetched[:5]) if version >= LOG_START_FROM else _ANSWER_4.pack(*fetched[:4])
@@ -229,7 +229,7 @@ def _put_fetched(out: bytearray, version: int, fetched: Fetched) -> None:
     out += unsigned_varint(size + 1) if flexible else INT32.pack(size)
 
 
-def _put_place(out: bytearray, fetched: Fetched) -> None:
+def _put_place(out: bytearray, fetched: FetchedPartition) -> None:
     """A partition's tagged fields."""
     place = fetched.place
     if place is None:

@@ -22,20 +22,20 @@ from millstream.wire.fetch import (
     SESSIONS_FROM,
     START,
     TOPIC_IDS_FROM,
-    Fetched,
+    FetchedPartition,
     FetchPartition,
 )
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, Source
+from millstream.wire.source import INT32, FrameReader
 from millstream.wire.topic_ref import TopicRef, put_topic, read_topic
 
 
 class FetchResponse(NamedTuple):
     error: int
     session_id: int
-    topics: list[tuple[TopicRef, list[Fetched]]]
+    topics: list[tuple[TopicRef, list[FetchedPartition]]]
 
 
 def write_fetch_request(
@@ -121,11 +121,11 @@ def _put_forgotten(out: bytearray, forgotten: Sequence[tuple[TopicRef, Sequence[
 
 def parse_fetch_response(version: int, frame: memoryview, position: int) -> FetchResponse:
     """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     flexible = version >= FLEXIBLE_FROM
     source.int32()  # throttle time: this client is never throttled by a broker of ours
     error, session_id = (source.int16(), source.int32()) if version >= SESSIONS_FROM else (0, 0)
-    topics: list[tuple[TopicRef, list[Fetched]]] = []
+    topics: list[tuple[TopicRef, list[FetchedPartition]]] = []
     for _ in range(source.count(flexible, 2)):
         topic = read_topic(source, version >= TOPIC_IDS_FROM, flexible)
         topics.append((topic, [_parse_fetched(source, version) for _ in range(source.count(flexible, 27))]))
@@ -137,7 +137,7 @@ def parse_fetch_response(version: int, frame: memoryview, position: int) -> Fetc
     return FetchResponse(error, session_id, topics)
 
 
-def _parse_fetched(source: Source, version: int) -> Fetched:
+def _parse_fetched(source: FrameReader, version: int) -> FetchedPartition:
     flexible = version >= FLEXIBLE_FROM
     partition, error, high_watermark, last_stable = source.int32(), source.int16(), source.int64(), source.int64()
     log_start = source.int64() if version >= LOG_START_FROM else -1
@@ -152,7 +152,7 @@ def _parse_fetched(source: Source, version: int) -> Fetched:
     preferred = source.int32() if version >= RACK_FROM else -1
     records = source.data(flexible)
     place, next_offset = _parse_place(source) if flexible else (None, NOT_KNOWN)
-    return Fetched(
+    return FetchedPartition(
         partition,
         error,
         high_watermark,
@@ -166,7 +166,7 @@ def _parse_fetched(source: Source, version: int) -> Fetched:
     )
 
 
-def _parse_place(source: Source) -> tuple[FilePlace | None, int]:
+def _parse_place(source: FrameReader) -> tuple[FilePlace | None, int]:
     """What is of interest in a partition's tagged fields."""
     place, next_offset = None, NOT_KNOWN
     for tag, _end in source.tags():
@@ -174,6 +174,6 @@ def _parse_place(source: Source) -> tuple[FilePlace | None, int]:
             next_offset, device, inode, position, size_bytes = PLACE.unpack(source.take(PLACE.size))
             path = source.string(compact=True)
             if position < 0 or size_bytes <= 0:
-                raise MalformedError(f"{size_bytes} bytes at byte {position} are no place in a file")
+                raise MalformedMessageError(f"{size_bytes} bytes at byte {position} are no place in a file")
             place = FilePlace(path or "", device, inode, position, size_bytes)
     return place, next_offset

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from struct import Struct, error
 
 from millstream.seams.file_part import FilePart
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import is_flexible
 from millstream.wire.sink import put_string
-from millstream.wire.source import Source
+from millstream.wire.source import FrameReader
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FilePart
@@ -30,7 +30,7 @@ API_VERSIONS = "ApiVersions"
 
 def read_request_header(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
     """The client id, and where the body begins."""
-    source = Source(frame, _REQUEST_START.size, elements_max=100)
+    source = FrameReader(frame, _REQUEST_START.size, elements_max=100)
     client_id = source.string(compact=False)
     if flexible:
         source.skip_tags()
@@ -62,7 +62,7 @@ def has_flexible_response_header(api: str, version: int) -> bool:
 
 def read_response_header(api: str, version: int, frame: memoryview) -> tuple[int, int]:
     """The correlation id of an answer (a frame without its size), and where its body begins."""
-    source = Source(frame, 0, elements_max=100)
+    source = FrameReader(frame, 0, elements_max=100)
     correlation_id = source.int32()
     if has_flexible_response_header(api, version):
         source.skip_tags()
@@ -74,5 +74,5 @@ def read_correlation_id(frame: Buffer) -> int:
     try:
         correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     except error:
-        raise MalformedError(f"a frame of {len(frame)} bytes has no room for an answer") from None
+        raise MalformedMessageError(f"a frame of {len(frame)} bytes has no room for an answer") from None
     return correlation_id

@@ -3,7 +3,7 @@
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-class MalformedError(MillstreamError):
+class MalformedMessageError(MillstreamError):
     """The bytes are not a message of the version they claim; the connection cannot be trusted any further."""
 
     def __init__(self, detail: str) -> None:

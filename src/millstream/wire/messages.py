@@ -6,10 +6,10 @@ A message is a dictionary of its schema's fields in snake case; readers and writ
 from functools import cache
 
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.reader import Fields, Read, compile_reader
 from millstream.wire.schema import load
-from millstream.wire.source import INT16, Source
+from millstream.wire.source import INT16, FrameReader
 from millstream.wire.writer import Write, compile_element_writer, compile_writer
 
 ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
@@ -59,7 +59,7 @@ def read_request(api: str, version: int, frame: memoryview, position: int) -> Fi
 
     Bytes behind it are passed over, as Kafka does: librdkafka, asking for all topics, sends three too many.
     """
-    fields: Fields = _reader(f"{api}Request", version)(Source(frame, position, ELEMENTS_MAX))
+    fields: Fields = _reader(f"{api}Request", version)(FrameReader(frame, position, ELEMENTS_MAX))
     return fields
 
 
@@ -70,7 +70,7 @@ def write_request(api: str, version: int, fields: Fields) -> bytes:
 
 def read_response(api: str, version: int, frame: memoryview, position: int) -> Fields:
     """The response whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     fields: Fields = _reader(f"{api}Response", version)(source)
     source.finish()
     return fields
@@ -88,11 +88,11 @@ def read_versioned(name: str, data: bytes | memoryview) -> Fields:
     than the schema, or data that does not hold it, is a MalformedError.
     """
     frame = memoryview(data)
-    source = Source(frame, 0, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, 0, ANSWER_ELEMENTS_MAX)
     versions = load(name).versions
     version = min(source.int16(), versions.last)
     if version < versions.first:
-        raise MalformedError(f"version {version} of {name} is not known")
+        raise MalformedMessageError(f"version {version} of {name} is not known")
     fields: Fields = _reader(name, version)(source)
     return fields
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, Source, as_uuid
+from millstream.wire.source import INT32, FrameReader, as_uuid
 from millstream.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
 
 _FLEXIBLE_FROM = 9
@@ -114,7 +114,7 @@ def _parse_plain_compact(version: int, frame: memoryview, position: int) -> Prod
 
 
 def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    source = Source(frame, position, NAMED_MAX)
+    source = FrameReader(frame, position, NAMED_MAX)
     flexible = version >= _FLEXIBLE_FROM
     transactional_id = source.string(flexible)
     acks = source.int16()
@@ -131,7 +131,7 @@ def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _parse_partitions(source: Source, flexible: bool) -> list[PartitionRecords]:
+def _parse_partitions(source: FrameReader, flexible: bool) -> list[PartitionRecords]:
     partitions: list[PartitionRecords] = []
     for _ in range(source.count(flexible, 5)):
         partitions.append((source.int32(), source.data(flexible)))
@@ -231,7 +231,7 @@ def parse_produce_response(
     version: int, frame: memoryview, position: int
 ) -> list[tuple[TopicRef, list[ProduceResult]]]:
     """The answer whose body begins at `position`."""
-    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     flexible = version >= _FLEXIBLE_FROM
     topics = []
     for _ in range(source.count(flexible, 2)):
@@ -247,7 +247,7 @@ def parse_produce_response(
     return topics
 
 
-def _parse_result(source: Source, version: int, flexible: bool) -> ProduceResult:
+def _parse_result(source: FrameReader, version: int, flexible: bool) -> ProduceResult:
     partition, error, base_offset, append_time_ms = source.int32(), source.int16(), source.int64(), source.int64()
     log_start_offset = source.int64() if version >= _LOG_START_FROM else -1
     record_errors: list[tuple[int, str | None]] = []

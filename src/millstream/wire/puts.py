@@ -9,11 +9,11 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from millstream.wire.framing import Buffer
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.produce import ProduceResult
 from millstream.wire.sink import put_count, put_data, put_string, unsigned_varint
-from millstream.wire.source import Source
+from millstream.wire.source import FrameReader
 from millstream.wire.topic_ref import NAMED_MAX
 
 BY_HASH = -1
@@ -83,14 +83,14 @@ def _parse_plain(frame: memoryview, position: int) -> PutsRequest | None:
 
 
 def _parse_any(frame: memoryview, position: int) -> PutsRequest:
-    source = Source(frame, position, NAMED_MAX)
+    source = FrameReader(frame, position, NAMED_MAX)
     acks = source.int16()
     timeout_ms = source.int32()
     topics = []
     for _ in range(source.count(True, 3)):
         name = source.string(True)
         if name is None:
-            raise MalformedError("a topic's name may not be null")
+            raise MalformedMessageError("a topic's name may not be null")
         topics.append((name, [_parse_entry(source) for _ in range(source.count(True, 15))]))
         source.skip_tags()
     source.skip_tags()
@@ -98,7 +98,7 @@ def _parse_any(frame: memoryview, position: int) -> PutsRequest:
     return PutsRequest(acks, timeout_ms, topics)
 
 
-def _parse_entry(source: Source) -> PutsEntry:
+def _parse_entry(source: FrameReader) -> PutsEntry:
     partition, hashed = source.int32(), source.int64()
     records = source.data(True)
     count = source.count(True, 1)
@@ -107,10 +107,10 @@ def _parse_entry(source: Source) -> PutsEntry:
     return PutsEntry(partition, hashed, records, ids)
 
 
-def _parse_id(source: Source) -> bytes:
+def _parse_id(source: FrameReader) -> bytes:
     data = source.data(True)
     if data is None:
-        raise MalformedError("a message id may not be null")
+        raise MalformedMessageError("a message id may not be null")
     return bytes(data)
 
 
@@ -189,12 +189,12 @@ def _put_result(out: bytearray, result: ProduceResult) -> None:
 
 def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, list[ProduceResult]]]:
     """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
-    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     topics = []
     for _ in range(source.count(True, 3)):
         name = source.string(True)
         if name is None:
-            raise MalformedError("a topic's name may not be null")
+            raise MalformedMessageError("a topic's name may not be null")
         topics.append((name, [_parse_result(source) for _ in range(source.count(True, 33))]))
         source.skip_tags()
     source.skip_tags()
@@ -202,7 +202,7 @@ def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, lis
     return topics
 
 
-def _parse_result(source: Source) -> ProduceResult:
+def _parse_result(source: FrameReader) -> ProduceResult:
     code = source.int16()
     message = source.string(True)
     partition, base_offset, append_time_ms, log_start_offset = (
@@ -216,7 +216,7 @@ def _parse_result(source: Source) -> ProduceResult:
     return ProduceResult(partition, code, base_offset, append_time_ms, log_start_offset, message, known=known)
 
 
-def _parse_known(source: Source) -> tuple[int, int]:
+def _parse_known(source: FrameReader) -> tuple[int, int]:
     index, offset = source.int32(), source.int64()
     source.skip_tags()
     return index, offset

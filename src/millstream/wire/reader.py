@@ -7,23 +7,23 @@ from collections.abc import Callable
 from struct import Struct, error
 from typing import Any
 
-from millstream.wire.malformed import MalformedError
-from millstream.wire.schema import Field, Schema
-from millstream.wire.source import Source
+from millstream.wire.malformed import MalformedMessageError
+from millstream.wire.schema import Schema, SchemaField
+from millstream.wire.source import FrameReader
 
-Read = Callable[[Source], Any]
+Read = Callable[[FrameReader], Any]
 Fields = dict[str, Any]
 
 _PLAIN: dict[str, Read] = {
-    "int8": Source.int8,
-    "int16": Source.int16,
-    "uint16": Source.uint16,
-    "int32": Source.int32,
-    "uint32": Source.uint32,
-    "int64": Source.int64,
-    "float64": Source.float64,
-    "bool": Source.boolean,
-    "uuid": Source.uuid,
+    "int8": FrameReader.int8,
+    "int16": FrameReader.int16,
+    "uint16": FrameReader.uint16,
+    "int32": FrameReader.int32,
+    "uint32": FrameReader.uint32,
+    "int64": FrameReader.int64,
+    "float64": FrameReader.float64,
+    "bool": FrameReader.boolean,
+    "uuid": FrameReader.uuid,
 }
 _CODES = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d"}
 _SIZES = {"int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "bool": 1, "uuid": 16}
@@ -34,14 +34,14 @@ def compile_reader(schema: Schema, version: int) -> Read:
     return _struct(schema.fields, version, version in schema.flexible)
 
 
-def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Read:
+def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Read:
     present = [field for field in fields if version in field.versions]
     tagged = {field.tag: field for field in present if field.is_tagged(version)}
     missing = {field.name: field.default for field in fields if field not in present or field.tag in tagged}
     steps = _steps([field for field in present if not field.is_tagged(version)], version, flexible)
     by_tag = {tag: (field.name, _value(field, version, flexible)) for tag, field in tagged.items() if tag is not None}
 
-    def read(source: Source) -> Fields:
+    def read(source: FrameReader) -> Fields:
         values: Fields = dict(missing)
         for names, step in steps:
             if type(names) is str:
@@ -61,7 +61,7 @@ def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Read:
     return read
 
 
-def _tagged(source: Source, end: int, read_value: Read) -> Any:
+def _tagged(source: FrameReader, end: int, read_value: Read) -> Any:
     """Read a tagged value within its own bounds, so that it cannot reach into what follows it."""
     outer_end = source.end
     outer, source.buffer, source.end = source.buffer, source.buffer[:end], end
@@ -70,14 +70,14 @@ def _tagged(source: Source, end: int, read_value: Read) -> Any:
     finally:
         source.buffer, source.end = outer, outer_end
     if source.position != end:
-        raise MalformedError(f"a tagged field ends at byte {source.position} and not at {end} as it says")
+        raise MalformedMessageError(f"a tagged field ends at byte {source.position} and not at {end} as it says")
     return value
 
 
-def _steps(fields: list[Field], version: int, flexible: bool) -> list[tuple[str | tuple[str, ...], Read]]:
+def _steps(fields: list[SchemaField], version: int, flexible: bool) -> list[tuple[str | tuple[str, ...], Read]]:
     """Fields in order, where neighbouring numbers are read in one go."""
     steps: list[tuple[str | tuple[str, ...], Read]] = []
-    run: list[Field] = []
+    run: list[SchemaField] = []
     for field in [*fields, None]:
         if field is not None and not field.is_array and field.kind in _CODES:
             run.append(field)
@@ -92,11 +92,11 @@ def _steps(fields: list[Field], version: int, flexible: bool) -> list[tuple[str 
     return steps
 
 
-def _numbers(fields: list[Field]) -> Read:
+def _numbers(fields: list[SchemaField]) -> Read:
     layout = Struct(">" + "".join(_CODES[field.kind] for field in fields))
     size = layout.size
 
-    def read(source: Source) -> tuple[Any, ...]:
+    def read(source: FrameReader) -> tuple[Any, ...]:
         try:
             values = layout.unpack_from(source.buffer, source.position)
         except error:
@@ -107,7 +107,7 @@ def _numbers(fields: list[Field]) -> Read:
     return read
 
 
-def _value(field: Field, version: int, flexible: bool) -> Read:
+def _value(field: SchemaField, version: int, flexible: bool) -> Read:
     nullable = version in field.nullable
     if field.is_array:
         return _array(field, version, flexible, nullable)
@@ -116,33 +116,33 @@ def _value(field: Field, version: int, flexible: bool) -> Read:
     return _simple(field, flexible, nullable)
 
 
-def _simple(field: Field, flexible: bool, nullable: bool) -> Read:
+def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Read:
     if field.kind in _PLAIN:
         return _PLAIN[field.kind]
-    take = Source.string if field.kind == "string" else Source.data
+    take = FrameReader.string if field.kind == "string" else FrameReader.data
     name = field.name
 
-    def read(source: Source) -> Any:
+    def read(source: FrameReader) -> Any:
         value = take(source, flexible)
         if value is None and not nullable:
-            raise MalformedError(f"{name} may not be null")
+            raise MalformedMessageError(f"{name} may not be null")
         return value
 
     return read
 
 
-def _single_struct(field: Field, version: int, flexible: bool, nullable: bool) -> Read:
+def _single_struct(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Read:
     inner = _struct(field.fields, version, flexible)
     if not nullable:
         return inner
 
-    def read(source: Source) -> Any:
+    def read(source: FrameReader) -> Any:
         return None if source.int8() < 0 else inner(source)
 
     return read
 
 
-def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Read:
+def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Read:
     if field.kind == "struct":
         element = _struct(field.fields, version, flexible)
     else:
@@ -150,18 +150,18 @@ def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Read:
     smallest = _smallest(field, version, flexible)
     name = field.name
 
-    def read(source: Source) -> Any:
+    def read(source: FrameReader) -> Any:
         count = source.count(flexible, smallest)
         if count < 0:
             if not nullable:
-                raise MalformedError(f"{name} may not be null")
+                raise MalformedMessageError(f"{name} may not be null")
             return None
         return [element(source) for _ in range(count)]
 
     return read
 
 
-def _smallest(field: Field, version: int, flexible: bool) -> int:
+def _smallest(field: SchemaField, version: int, flexible: bool) -> int:
     """The fewest bytes that one element of this kind takes."""
     if field.kind in _SIZES:
         return _SIZES[field.kind]

@@ -21,7 +21,7 @@ _INTEGERS = frozenset({"int8", "int16", "uint16", "int32", "uint32", "int64"})
 _OWN = Path(__file__).parent / "schemas"
 
 
-class Versions(Struct, frozen=True):
+class VersionSpan(Struct, frozen=True):
     """A range of versions, both ends included; empty when first > last."""
 
     first: int
@@ -31,7 +31,7 @@ class Versions(Struct, frozen=True):
         return self.first <= version <= self.last
 
     @classmethod
-    def parse(cls, text: str | None) -> "Versions":
+    def parse(cls, text: str | None) -> "VersionSpan":
         if not text or text == "none":
             return NEVER
         if text.endswith("+"):
@@ -40,21 +40,21 @@ class Versions(Struct, frozen=True):
         return cls(int(first), int(last or first))
 
 
-NEVER = Versions(0, -1)
+NEVER = VersionSpan(0, -1)
 
 
-class Field(Struct, frozen=True):
+class SchemaField(Struct, frozen=True):
     """One row. `kind` is the type of the value, of one element where it is an array; structures have `fields`."""
 
     name: str
     kind: str
     is_array: bool
-    versions: Versions
-    nullable: Versions
+    versions: VersionSpan
+    nullable: VersionSpan
     tag: int | None
-    tagged: Versions
+    tagged: VersionSpan
     default: Any
-    fields: tuple["Field", ...]
+    fields: tuple["SchemaField", ...]
 
     def is_tagged(self, version: int) -> bool:
         return self.tag is not None and version in self.tagged
@@ -66,9 +66,9 @@ class Schema(Struct, frozen=True):
 
     name: str
     key: int
-    versions: Versions
-    flexible: Versions
-    fields: tuple[Field, ...]
+    versions: VersionSpan
+    flexible: VersionSpan
+    fields: tuple[SchemaField, ...]
 
 
 @cache
@@ -79,8 +79,8 @@ def load(name: str) -> Schema:
     return Schema(
         name=name,
         key=int(rows.get("apiKey", -1)),
-        versions=Versions.parse(rows["validVersions"]),
-        flexible=Versions.parse(rows["flexibleVersions"]),
+        versions=VersionSpan.parse(rows["validVersions"]),
+        flexible=VersionSpan.parse(rows["flexibleVersions"]),
         fields=tuple(_field(row, shared) for row in rows["fields"]),
     )
 
@@ -100,7 +100,7 @@ def _kafka_schemas() -> Path:
     return Path(spec.submodule_search_locations[0]) / "protocol" / "schemas" / "resources"
 
 
-def _field(row: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> Field:
+def _field(row: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> SchemaField:
     kind = row["type"]
     is_array = kind.startswith("[]")
     kind = kind.removeprefix("[]")
@@ -108,14 +108,14 @@ def _field(row: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> Fiel
     fields = tuple(_field(each, shared) for each in inner)
     if fields:
         kind = "struct"
-    return Field(
+    return SchemaField(
         name=_WORD.sub("_", row["name"]).lower(),
         kind=kind,
         is_array=is_array,
-        versions=Versions.parse(row["versions"]),
-        nullable=Versions.parse(row.get("nullableVersions")),
+        versions=VersionSpan.parse(row["versions"]),
+        nullable=VersionSpan.parse(row.get("nullableVersions")),
         tag=row.get("tag"),
-        tagged=Versions.parse(row.get("taggedVersions")),
+        tagged=VersionSpan.parse(row.get("taggedVersions")),
         default=_default(row.get("default"), kind, is_array),
         fields=fields,
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 from struct import Struct, error
 from uuid import UUID
 
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 
 INT8 = Struct(">b")
 INT16 = Struct(">h")
@@ -33,7 +33,7 @@ def as_uuid(data: bytes) -> UUID:
     return UUID(bytes=data)
 
 
-class Source:
+class FrameReader:
     """A frame and how far it has been read."""
 
     __slots__ = ("_elements_max", "buffer", "elements_left", "end", "position")
@@ -119,7 +119,7 @@ class Source:
             shift += 7
         if position == self.end:
             raise self.too_short(1)
-        raise MalformedError(f"the variable-length number at byte {self.position} does not end")
+        raise MalformedMessageError(f"the variable-length number at byte {self.position} does not end")
 
     def take(self, size: int) -> memoryview:
         """The next `size` bytes, not copied."""
@@ -137,7 +137,7 @@ class Source:
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError:
-            raise MalformedError(f"the text before byte {self.position} is not UTF-8") from None
+            raise MalformedMessageError(f"the text before byte {self.position} is not UTF-8") from None
 
     def data(self, compact: bool) -> memoryview | None:
         """A field of bytes, not copied; None for null."""
@@ -149,10 +149,12 @@ class Source:
         count = self.unsigned_varint() - 1 if compact else self.int32()
         if count <= 0:
             if count < -1:
-                raise MalformedError(f"an array of {count} elements before byte {self.position}")
+                raise MalformedMessageError(f"an array of {count} elements before byte {self.position}")
             return count
         if count * element_bytes_min > self.end - self.position:
-            raise MalformedError(f"an array of {count} elements cannot be in the {self.end - self.position} bytes left")
+            raise MalformedMessageError(
+                f"an array of {count} elements cannot be in the {self.end - self.position} bytes left"
+            )
         self.spend(count)
         return count
 
@@ -160,7 +162,7 @@ class Source:
         """Count elements against the message's limit."""
         self.elements_left -= elements
         if self.elements_left < 0:
-            raise MalformedError(f"more than the {self._elements_max} elements that this message may have")
+            raise MalformedMessageError(f"more than the {self._elements_max} elements that this message may have")
 
     def skip_tags(self) -> None:
         """Pass over tagged fields that this message does not know."""
@@ -180,22 +182,22 @@ class Source:
     def finish(self) -> None:
         """Raise unless everything has been read."""
         if self.position != self.end:
-            raise MalformedError(f"{self.end - self.position} bytes more than the message has")
+            raise MalformedMessageError(f"{self.end - self.position} bytes more than the message has")
 
-    def too_short(self, size: int) -> MalformedError:
+    def too_short(self, size: int) -> MalformedMessageError:
         left = self.end - self.position
-        return MalformedError(f"{size} bytes wanted at byte {self.position}, but only {left} are left")
+        return MalformedMessageError(f"{size} bytes wanted at byte {self.position}, but only {left} are left")
 
 
 class _Tags:
     """The tagged fields at the source's position, in the ascending order that the protocol asks for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FrameReader) -> None:
         self._source = source
         self._left = source.unsigned_varint()
         if self._left:
             if self._left * 2 > source.end - source.position:
-                raise MalformedError(f"{self._left} tagged fields cannot be in what is left")
+                raise MalformedMessageError(f"{self._left} tagged fields cannot be in what is left")
             source.spend(self._left)
         self._last = -1
         self._value_end = source.position
@@ -209,13 +211,13 @@ class _Tags:
         if source.position == self._value_start:
             source.position = self._value_end
         elif source.position != self._value_end:
-            raise MalformedError(f"the tagged field {self._last} has another length than it says")
+            raise MalformedMessageError(f"the tagged field {self._last} has another length than it says")
         if not self._left:
             raise StopIteration
         self._left -= 1
         tag = source.unsigned_varint()
         if tag <= self._last:
-            raise MalformedError(f"tagged field {tag} comes after {self._last}")
+            raise MalformedMessageError(f"tagged field {tag} comes after {self._last}")
         self._last = tag
         size = source.unsigned_varint()
         if size > source.end - source.position:

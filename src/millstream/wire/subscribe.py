@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millstream.wire.framing import Piece
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT16, Source
+from millstream.wire.source import INT16, FrameReader
 
 END, BEGINNING, NOWHERE = -1, -2, -3
 COMMITTED = -3
@@ -64,7 +64,7 @@ def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None
 
 def parse_delivery(frame: memoryview, position: int) -> Delivered:
     """The frame whose body begins at `position`, records not copied; MalformedError unless it fills it exactly."""
-    source = Source(frame, position, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     error, message = source.int16(), source.string(compact=True)
     rows = [_parse_row(source) for _ in range(source.count(True, _ROW.size))]
     source.skip_tags()
@@ -72,7 +72,7 @@ def parse_delivery(frame: memoryview, position: int) -> Delivered:
     return Delivered(error, message, rows)
 
 
-def _parse_row(source: Source) -> Delivery:
+def _parse_row(source: FrameReader) -> Delivery:
     topic = source.string(compact=True) or ""
     numbers = source.int32(), source.int16(), source.int32(), source.int64(), source.int64(), source.int64()
     log_start, message = source.int64(), source.string(compact=True)

@@ -2,9 +2,9 @@
 
 from uuid import UUID
 
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.sink import put_string
-from millstream.wire.source import Source
+from millstream.wire.source import FrameReader
 
 TopicRef = str | UUID
 """A topic as the version of the request names it."""
@@ -13,12 +13,12 @@ NAMED_MAX = 20_000
 """Topics and partitions that one request may name."""
 
 
-def read_topic(source: Source, by_id: bool, flexible: bool) -> TopicRef:
+def read_topic(source: FrameReader, by_id: bool, flexible: bool) -> TopicRef:
     if by_id:
         return source.uuid()
     name = source.string(flexible)
     if name is None:
-        raise MalformedError("a topic's name may not be null")
+        raise MalformedMessageError("a topic's name may not be null")
     return name
 
 

@@ -8,7 +8,7 @@ serves all versions.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from millstream.wire.schema import Field, Schema
+from millstream.wire.schema import Schema, SchemaField
 from millstream.wire.sink import put_count, put_data, put_string, put_uuid, unsigned_varint
 from millstream.wire.source import FLOAT64, INT8, INT16, INT32, INT64, UINT16, UINT32
 
@@ -46,7 +46,7 @@ def compile_element_writer(schema: Schema, path: tuple[str, ...], version: int) 
     return _struct(fields, version, version in schema.flexible)
 
 
-def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Write:
+def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Write:
     known = frozenset(field.name for field in fields)
     present = [field for field in fields if version in field.versions]
     steps = [
@@ -89,7 +89,7 @@ def _put_tagged(out: bytearray, values: dict[str, Any], tagged: Sequence[tuple[i
         out += inner
 
 
-def _value(field: Field, version: int, flexible: bool) -> Write:
+def _value(field: SchemaField, version: int, flexible: bool) -> Write:
     nullable = version in field.nullable
     if field.is_array:
         return _array(field, version, flexible, nullable)
@@ -98,7 +98,7 @@ def _value(field: Field, version: int, flexible: bool) -> Write:
     return _simple(field, flexible, nullable)
 
 
-def _simple(field: Field, flexible: bool, nullable: bool) -> Write:
+def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Write:
     name = field.name
     if field.kind in _LAYOUTS:
         pack = _LAYOUTS[field.kind].pack
@@ -117,7 +117,7 @@ def _simple(field: Field, flexible: bool, nullable: bool) -> Write:
     return write
 
 
-def _single_struct(field: Field, version: int, flexible: bool, nullable: bool) -> Write:
+def _single_struct(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Write:
     inner = _struct(field.fields, version, flexible)
     if not nullable:
         return inner
@@ -130,7 +130,7 @@ def _single_struct(field: Field, version: int, flexible: bool, nullable: bool) -
     return write
 
 
-def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Write:
+def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Write:
     if field.kind == "struct":
         element = _struct(field.fields, version, flexible)
     else:

@@ -20,8 +20,8 @@ from millstream.gateway.grpc.v1.groups_pb2_grpc import GroupServiceStub
 from millstream.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
-from millstream.gateway.operations.clusters import DEFAULT, Clusters, Connecting
-from millstream.gateway.rights import ANYBODY, Guard
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
+from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.model.errors import ErrorCode
 
 HOST = "127.0.0.1"
@@ -32,7 +32,7 @@ class Served:
     """A server with a channel to it."""
 
     server: GrpcServer
-    clusters: Clusters
+    clusters: ServedClusters
     channel: grpc.aio.Channel
 
     def __post_init__(self) -> None:
@@ -48,15 +48,15 @@ class Served:
 async def grpc_gateway(
     bootstrap: str,
     *,
-    guard: Guard = ANYBODY,
+    guard: RightsGuard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
-    connecting: Connecting | None = None,
+    connecting: ClientFactory | None = None,
     budget: Budget | None = None,
     traffic: Traffic | None = None,
 ) -> AsyncIterator[Served]:
     """One that serves the broker at this address."""
-    clusters = Clusters({DEFAULT: [bootstrap]}, connecting)
+    clusters = ServedClusters({DEFAULT: [bootstrap]}, connecting)
     server = await start_grpc(
         clusters,
         host=HOST,

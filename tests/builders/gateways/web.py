@@ -9,10 +9,10 @@ from urllib.parse import unquote
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.gateway.budget import Budget
 from millstream.gateway.http.app import make_app
-from millstream.gateway.http.site import Site, WebLimits
-from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters, Connecting, Member
+from millstream.gateway.http.site import WebContext, WebLimits
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ClusterMember, ServedCluster, ServedClusters
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 
 
 @dataclass
@@ -21,14 +21,14 @@ class Ground:
 
     machine: SimulatedMachine
     node: Node
-    clusters: Clusters
+    clusters: ServedClusters
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ServedCluster:
         return self.clusters.get()
 
     @property
-    def member(self) -> Member:
+    def member(self) -> ClusterMember:
         return self.cluster.members[0]
 
     async def restart(self, pause: Callable[[], Awaitable[None]]) -> None:
@@ -38,20 +38,20 @@ class Ground:
         self.node = await self.machine.start()
 
 
-def with_clusters(story: Callable[[Ground], Awaitable[None]], settings: Settings | None = None) -> None:
+def with_clusters(story: Callable[[Ground], Awaitable[None]], settings: BrokerSettings | None = None) -> None:
     """Run a story to its end."""
 
     async def whole(machine: SimulatedMachine) -> None:
         network = machine.network.host("gateway")
-        connecting = Connecting(network=network, clock=machine.clock, entropy=machine.entropy)
-        ground = Ground(machine, await machine.start(), Clusters({DEFAULT: [f"{HOST}:9092"]}, connecting))
+        connecting = ClientFactory(network=network, clock=machine.clock, entropy=machine.entropy)
+        ground = Ground(machine, await machine.start(), ServedClusters({DEFAULT: [f"{HOST}:9092"]}, connecting))
         try:
             await story(ground)
         finally:
             await ground.clusters.close()
             await ground.node.stop()
 
-    simulate(settings or Settings(data=("/data",), host=HOST, operator_port=-1), whole)
+    simulate(settings or BrokerSettings(data=("/data",), host=HOST, operator_port=-1), whole)
 
 
 class Answered(NamedTuple):
@@ -74,7 +74,7 @@ class Answered(NamedTuple):
 class Web:
     """Asks a web API without a socket between."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebContext) -> None:
         self.site = site
         self._app = make_app(site)
 
@@ -118,12 +118,12 @@ class Web:
 def with_web(
     story: Callable[[Web], Awaitable[None]],
     limits: WebLimits | None = None,
-    settings: Settings | None = None,
+    settings: BrokerSettings | None = None,
     budget: Budget | None = None,
 ) -> None:
     """Run a story with a web API over a broker."""
 
     async def whole(ground: Ground) -> None:
-        await story(Web(Site(ground.clusters, limits=limits, clock=ground.machine.clock, budget=budget)))
+        await story(Web(WebContext(ground.clusters, limits=limits, clock=ground.machine.clock, budget=budget)))
 
     with_clusters(whole, settings)

@@ -7,9 +7,9 @@ from builders.groups.topics import Topics
 from millstream.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
 from millstream.groups.commands import (
     CommitIterator,
+    DeliverIterator,
     GetIterator,
-    HandIterator,
-    IteratorBeat,
+    IteratorHeartbeat,
     IteratorJoin,
     IteratorLeave,
     ListIterators,
@@ -88,7 +88,7 @@ class IteratorClient:
         return self.driver.ask(IteratorJoin(self.group_id, self.name, "program", "/127.0.0.1"), ClientAnswer)
 
     def beat(self) -> ClientAnswer:
-        return self.driver.ask(IteratorBeat(self.group_id, self.name), ClientAnswer)
+        return self.driver.ask(IteratorHeartbeat(self.group_id, self.name), ClientAnswer)
 
     def leave(self) -> ClientAnswer:
         return self.driver.ask(IteratorLeave(self.group_id, self.name), ClientAnswer)
@@ -111,7 +111,7 @@ class IteratorClient:
         return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
 
     def hand(self, iterator: Iterator, count: int) -> IteratorAnswer:
-        return self.driver.ask(HandIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+        return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
 
     def handed(self) -> dict[int, tuple[int, int]]:
         """Where what it has handed on begins, and how much that is, by partition."""

@@ -21,8 +21,8 @@ from millstream.groups.commands import (
     OffsetToCommit,
     Sync,
 )
-from millstream.groups.effects import Effects, Now, Record, Token
-from millstream.groups.machine import Machine
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.machine import GroupMachine
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage, TopicInfo
 from millstream.testing.simulated.entropy import SimulatedEntropy
@@ -70,7 +70,7 @@ class Driver:
 
     def __init__(
         self,
-        log: Iterable[Record] = (),
+        log: Iterable[GroupLogRecord] = (),
         at_ms: int = START_MS,
         topics: TopicImage = NO_TOPICS,
         seed: int = 0,
@@ -78,9 +78,9 @@ class Driver:
     ) -> None:
         self._settings = {"initial_rebalance_delay_ms": 0, "consumer_assignment_interval_ms": 0} | settings
         self.topics = topics
-        self.log: list[Record] = list(log)
+        self.log: list[GroupLogRecord] = list(log)
         self._seed = seed
-        self.machine = Machine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
+        self.machine = GroupMachine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
         self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
         self.waiting: dict[Token, Command] = {}

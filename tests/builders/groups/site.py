@@ -18,14 +18,14 @@ from millstream.groups.commands import (
     OffsetToCommit,
     Sync,
 )
-from millstream.groups.iterators.iterator import Told
+from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.runtime.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
 from millstream.groups.runtime.shard import Hurry
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.entropy import SimulatedEntropy
@@ -48,8 +48,8 @@ class GroupSite:
         self.entropy = SimulatedEntropy(Random(seed + 1))
         self.catalog = MemoryCatalog(self.clock, self.entropy)
         self.disk = SimulatedDisk(Random(seed + 2))
-        self.told: list[Told] = []
-        self.store: Store | None = None
+        self.told: list[IteratorNotice] = []
+        self.store: LogStore | None = None
         self._partitions: Partitions | None = None
         self._groups: Coordinator | None = None
 
@@ -65,7 +65,7 @@ class GroupSite:
 
     async def start(self) -> "GroupSite":
         workers = SimulatedWorkers(self.loop, self.random)
-        self.store = await Store.open(
+        self.store = await LogStore.open(
             ["/data"],
             disk=self.disk,
             clock=self.clock,

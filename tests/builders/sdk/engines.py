@@ -4,9 +4,9 @@ from typing import Any
 
 from builders.sdk.scripted_broker import Scene
 from millstream.sdk.producing._chunk import Receipt
-from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.lots import Receipts
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.testing.simulated.clock import SimulatedClock
 
 
@@ -15,7 +15,7 @@ class Put:
 
     def __init__(self, scene: Scene, *, request_timeout_s: float = 10.0, **options: Any) -> None:
         client = scene.client(request_timeout_s=request_timeout_s)
-        self.engine = Engine(client._asking, SimulatedClock(scene.loop), Options(**options))
+        self.engine = ProducerEngine(client._asking, SimulatedClock(scene.loop), ProducerOptions(**options))
 
     def __call__(self, topic: str, value: Any = None, **given: Any) -> Receipt:
         names = ("key", "headers", "time_ms", "partition", "hash", "message_id", "on_done")

@@ -8,12 +8,12 @@ from builders.sdk.writing_client import WritingClient
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.model.names import TopicPartition
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.records.message import Message
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.consumer import AsyncConsumer
 
-SETTINGS = Settings(data=("/data",), host=HOST)
+SETTINGS = BrokerSettings(data=("/data",), host=HOST)
 TOPIC = "orders"
 GROUP = "billing"
 LONG_S = 120.0

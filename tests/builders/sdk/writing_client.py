@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from millstream.sdk.client import WireClient
-from millstream.sdk.producing.engine import Engine
-from millstream.sdk.producing.lots import Places
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.engine import ProducerEngine
+from millstream.sdk.producing.lots import PutResults
+from millstream.sdk.producing.options import ProducerOptions
 
 
 class WritingClient(WireClient):
@@ -14,7 +14,7 @@ class WritingClient(WireClient):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._engines: dict[float, Engine] = {}
+        self._engines: dict[float, ProducerEngine] = {}
 
     async def put(
         self,
@@ -27,11 +27,13 @@ class WritingClient(WireClient):
         partition: int | None = None,
         message_ids: Sequence[bytes | None] | None = None,
         timeout_s: float = 30.0,
-    ) -> Places:
+    ) -> PutResults:
         """Store the messages, and tell where they are; UnstoredError unless all are stored within the time."""
         engine = self._engines.get(timeout_s)
         if engine is None:
-            engine = self._engines[timeout_s] = Engine(self._asking, self._clock, Options(timeout_s=timeout_s))
+            engine = self._engines[timeout_s] = ProducerEngine(
+                self._asking, self._clock, ProducerOptions(timeout_s=timeout_s)
+            )
         return await engine.put_many(
             topic,
             values,

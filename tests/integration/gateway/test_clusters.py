@@ -19,7 +19,7 @@ import pytest
 from builders.gateways.processes import WAIT_S, ask, gateway, put, values
 from millstream.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control import SOCKET_NAME, Control, NewCluster, Request
+from millstream.process.control import SOCKET_NAME, Control, ControlRequest, NewCluster
 from millstream.testing.real_broker import RealBroker
 
 FILE_BYTES_MAX = 30_000
@@ -34,7 +34,7 @@ def until(what: Callable[[], bool]) -> None:
 
 def await_supervisor(broker: RealBroker) -> None:
     """Come back when clusters can be asked for, which is a moment after the broker is ready."""
-    asyncio.run(Control(broker.data_dir / SOCKET_NAME, WAIT_S).ask(Request("list")))
+    asyncio.run(Control(broker.data_dir / SOCKET_NAME, WAIT_S).ask(ControlRequest("list")))
 
 
 def millstream(broker: RealBroker, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -205,7 +205,7 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
         finally:
             writer.close()
 
-    async def refused(request: Request) -> ErrorCode:
+    async def refused(request: ControlRequest) -> ErrorCode:
         with pytest.raises(MillstreamError) as problem:
             await Control(path).ask(request)
         return problem.value.code
@@ -217,12 +217,12 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
         assert b"INVALID_REQUEST" in asyncio.run(said(b"create\n"))
         assert b"INVALID_REQUEST" in asyncio.run(said(b'{"verb": "burn"}\n'))
         assert asyncio.run(said(b"x" * 200_000)) == b""
-        assert asyncio.run(refused(Request("create"))) is ErrorCode.INVALID_REQUEST
-        assert asyncio.run(refused(Request("stop", "nothing"))) is ErrorCode.UNKNOWN_CLUSTER
-        assert asyncio.run(refused(Request("create", cluster=NewCluster("No")))) is ErrorCode.INVALID_CLUSTER
+        assert asyncio.run(refused(ControlRequest("create"))) is ErrorCode.INVALID_REQUEST
+        assert asyncio.run(refused(ControlRequest("stop", "nothing"))) is ErrorCode.UNKNOWN_CLUSTER
+        assert asyncio.run(refused(ControlRequest("create", cluster=NewCluster("No")))) is ErrorCode.INVALID_CLUSTER
         broker.stop()
         assert not path.exists()
-        assert asyncio.run(refused(Request("list"))) is ErrorCode.NO_SUPERVISOR
+        assert asyncio.run(refused(ControlRequest("list"))) is ErrorCode.NO_SUPERVISOR
         nobody = millstream(broker, "list")
         assert nobody.returncode == 1
         assert "no supervisor answers at" in nobody.stderr

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 import millstream
-from millstream.sdk.consuming.health import Doing
+from millstream.sdk.consuming.health import ConsumerActivity
 from millstream.testing.embedded import EmbeddedBroker
 
 LONG_S = 60.0
@@ -198,5 +198,5 @@ def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: mi
         assert refused.value.code is millstream.ErrorCode.CLIENT_MISUSED
         fill(client, topic, 1)
         thread.join(LONG_S)
-        assert consumer.health().doing is Doing.IN_HANDLER
+        assert consumer.health().doing is ConsumerActivity.IN_HANDLER
     assert "closed" in repr(consumer)

@@ -11,7 +11,7 @@ import pytest
 
 import millstream
 from millstream.sdk.client import WireClient
-from millstream.sdk.fetching import Fetched
+from millstream.sdk.fetching import FetchResult
 from millstream.testing.embedded import EmbeddedBroker
 from millstream.testing.real_broker import RealBroker
 
@@ -23,7 +23,7 @@ async def stored(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[i
     found: list[tuple[int, bytes | None]] = []
     async with WireClient(bootstrap) as client:
         while True:
-            fetched: Fetched = await client.fetch(topic, partition, len(found), max_wait_ms=0)
+            fetched: FetchResult = await client.fetch(topic, partition, len(found), max_wait_ms=0)
             if not fetched.records:
                 return found
             found += [(record.offset, record.value) for record in fetched.records]

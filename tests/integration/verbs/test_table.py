@@ -29,7 +29,7 @@ from millstream.sdk.aio.admin import AsyncAdmin
 from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.consumer import AsyncConsumer
-from millstream.sdk.aio.face import AsyncFace
+from millstream.sdk.aio.face import AsyncFacade
 from millstream.sdk.aio.groups import AsyncGroups
 from millstream.sdk.aio.iterators import AsyncIterators
 from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
@@ -67,7 +67,7 @@ def in_the_sdk() -> set[str]:
         f"{face}.{name}"
         for face, kind in FACES.items()
         for name, member in vars(kind).items()
-        if not name.startswith("_") and name not in vars(AsyncFace) and not isclass(member)
+        if not name.startswith("_") and name not in vars(AsyncFacade) and not isclass(member)
     }
 
 

@@ -26,7 +26,7 @@ from millstream.sdk.admin.admin_answers import ResourceKind
 from millstream.sdk.admin.group_answers import CommittedOffset
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class MillstreamClient(AdminClient):
         assert len(chosen) in (0, len(messages)), "time stamps are given for all messages or for none"
 
         async def put(client: WireClient) -> list[int]:
-            async with client.producer(Options(compression=compression, timeout_s=TIMEOUT_S)) as producer:
+            async with client.producer(ProducerOptions(compression=compression, timeout_s=TIMEOUT_S)) as producer:
                 places = await producer.put_many(
                     topic,
                     [message.value for message in messages],
@@ -227,7 +227,7 @@ class MillstreamStream(Stream):
 
     async def _open(self, bootstrap: str) -> tuple[WireClient, AsyncProducer]:
         client = WireClient(bootstrap)
-        return client, client.producer(Options(timeout_s=2 * TIMEOUT_S))
+        return client, client.producer(ProducerOptions(timeout_s=2 * TIMEOUT_S))
 
     async def _put(self, messages: Sequence[Message]) -> None:
         await self._producer.put_many(self._topic, [message.value for message in messages], partition=0)

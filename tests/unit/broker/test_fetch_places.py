@@ -15,7 +15,7 @@ from millstream.records.batch import decode_batches
 from millstream.seams.file_part import FilePlace
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.local_part import LocalPart
-from millstream.wire.fetch import FLEXIBLE_FROM, Fetched, FetchPartition
+from millstream.wire.fetch import FLEXIBLE_FROM, FetchedPartition, FetchPartition
 
 EVERY_VERSION = range(4, 19)
 HERE = "this machine"
@@ -27,7 +27,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalPart, "is_cached", lambda part: True)
 
 
-def count(fetched: Fetched) -> int:
+def count(fetched: FetchedPartition) -> int:
     return len(decode_batches(bytes(cast(memoryview, fetched.records))))
 
 

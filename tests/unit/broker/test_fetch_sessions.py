@@ -7,11 +7,11 @@ import pytest
 
 from builders.batches import batch
 from builders.served import ServedBroker, fetch, produce, serve
-from millstream.broker.fetch_sessions import UNUSED_S, FetchSessions, Session
+from millstream.broker.fetch_sessions import UNUSED_S, BrokerFetchSession, FetchSessions
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import SystemEntropy
 from millstream.testing.simulated.clock import ManualClock
-from millstream.wire.fetch import Fetched, FetchPartition, FetchRequest
+from millstream.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from millstream.wire.fetch_client import FetchResponse
 from millstream.wire.topic_ref import TopicRef
 
@@ -139,7 +139,7 @@ class Cache:
             self.clock, SystemEntropy(), sessions_max=sessions_max, partitions_max=partitions_max
         )
 
-    def begin(self, partitions: int = 1) -> Session | None:
+    def begin(self, partitions: int = 1) -> BrokerFetchSession | None:
         return self.sessions.begin(asking(*map(want, range(partitions))), uses_ids=False)
 
 
@@ -200,8 +200,8 @@ def test_an_error_is_told_every_time_and_its_end_as_well() -> None:
     cache = Cache()
     session = cache.begin()
     assert session is not None
-    bad: list[tuple[TopicRef, Fetched]] = [("t", Fetched(0, error=3))]
-    good: list[tuple[TopicRef, Fetched]] = [("t", Fetched(0))]
+    bad: list[tuple[TopicRef, FetchedPartition]] = [("t", FetchedPartition(0, error=3))]
+    good: list[tuple[TopicRef, FetchedPartition]] = [("t", FetchedPartition(0))]
     assert [len(session.news(each, everything=False)) for each in (good, good, bad, bad, good, good)] == [
         1, 0, 1, 1, 1, 0,
     ]  # fmt: skip

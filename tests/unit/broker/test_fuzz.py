@@ -17,7 +17,7 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
-from millstream.broker.net.connection import Connection
+from millstream.broker.net.connection import ClientConnection
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import write_fetch_request
 from millstream.wire.framing import SIZE
@@ -123,7 +123,7 @@ def mutated(random: Random, frame: bytes) -> bytes:
     return SIZE.pack(size) + data
 
 
-def feed(connection: Connection, data: bytes) -> None:
+def feed(connection: ClientConnection, data: bytes) -> None:
     while data:
         buffer = connection.get_buffer(-1)
         piece = data[: len(buffer)]
@@ -135,7 +135,7 @@ def feed(connection: Connection, data: bytes) -> None:
 async def attack(broker: ServedBroker, seed: int, frames: list[bytes]) -> float:
     """One connection with a few mutated frames; gives the longest time that one of them held the loop."""
     random = Random(f"millstream/fuzz/{seed}")
-    connection, transport, slowest = Connection(broker.listener.shared), Sink(), 0.0
+    connection, transport, slowest = ClientConnection(broker.listener.shared), Sink(), 0.0
     connection.connection_made(transport)
     for _ in range(random.randint(1, 5)):
         data = mutated(random, random.choice(frames))

@@ -9,11 +9,11 @@ from builders.batches import SOME_TIME_MS, batch
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
-from millstream.broker.appending import Appending
-from millstream.broker.dispatch.request import Request, Work
+from millstream.broker.appending import AppendRequest
+from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.produce import ProduceHandler
 from millstream.model.errors import ErrorCode
-from millstream.partition.opened import Opener
+from millstream.partition.opened import BatchOpener
 from millstream.records.batch import encode_batch, seal
 from millstream.records.compression import Compression
 from millstream.records.header import HEADER_BYTES, BatchHeader, read_header
@@ -113,7 +113,7 @@ def test_batches_behind_others_that_are_being_opened_wait_though_the_topic_chang
         await broker.topic(compression_type="zstd")
         await broker.topic("plain")
         (partition,), (plain,) = broker.partitions.of("events"), broker.partitions.of("plain")
-        opener = Opener()
+        opener = BatchOpener()
         first = opener.append(partition, memoryview(batch(b"first")), -1)
         partition.settings = plain.settings
         assert opener.is_needed(partition)
@@ -164,9 +164,9 @@ def test_a_write_that_wants_no_answer_and_cannot_be_taken_ends_the_connection(tm
 def test_a_write_that_nobody_waits_for_any_longer_does_not_hold_up_those_behind_it(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
-        handler = ProduceHandler(broker.partitions, Appending())
+        handler = ProduceHandler(broker.partitions, AppendRequest())
         body = write_produce_request(9, [("events", [(0, batch(b"v", keys=[b"k"]))])], acks=0, timeout_ms=1000)
-        works = [handler(Request(9, 1, memoryview(bytearray().join(body)), 0)) for _ in range(3)]
+        works = [handler(BrokerRequest(9, 1, memoryview(bytearray().join(body)), 0)) for _ in range(3)]
         first, second, third = (asyncio.ensure_future(work.run) for work in works if isinstance(work, Work))
         await asyncio.sleep(0)
         second.cancel()

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from millstream import __version__
 from millstream.cli.app import app
-from millstream.cli.commands.get import Printer
+from millstream.cli.commands.get import MessagePrinter
 from millstream.cli.output import text_or_base64
-from millstream.node.settings import FIELDS, Settings
+from millstream.node.settings import FIELDS, BrokerSettings
 from millstream.records.record import Record
 from millstream.supervisor import serve as node_serve
 
@@ -260,11 +260,11 @@ def test_what_a_timestamp_can_be_is_told_and_nothing_else(time: str) -> None:
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+def given(monkeypatch: pytest.MonkeyPatch) -> list[BrokerSettings]:
     """What a broker would have been started with."""
-    started: list[Settings] = []
+    started: list[BrokerSettings] = []
 
-    def remember(settings: Settings) -> int:
+    def remember(settings: BrokerSettings) -> int:
         started.append(settings)
         return 0
 
@@ -272,7 +272,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return started
 
 
-def test_serve_hands_its_flags_to_the_broker(given: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_hands_its_flags_to_the_broker(given: list[BrokerSettings], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_NODE_ID", "7")
     flags = ("--data", "a,b", "--kafka-port", "0", "--flush", "os", "--retention-ms", "1h", "--auto-create", "no")
     code, _, errors = run("serve", *flags)
@@ -283,7 +283,7 @@ def test_serve_hands_its_flags_to_the_broker(given: list[Settings], monkeypatch:
     assert not settings.auto_create
 
 
-def test_serve_reads_a_settings_file(given: list[Settings], tmp_path: Path) -> None:
+def test_serve_reads_a_settings_file(given: list[BrokerSettings], tmp_path: Path) -> None:
     file = tmp_path / "millstream.toml"
     file.write_text('flush = "interval"\nkafka_port = 1234\n')
     assert run("serve", "--config", str(file), "--kafka-port", "4321")[0] == 0
@@ -328,14 +328,14 @@ RECORD = Record(5, 1_700_000_000_123, b"k", b"v\n", (("h", b"\xff"), ("n", None)
 
 
 def test_values_are_printed_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    Printer("t", as_json=False, verbose=False).write(
+    MessagePrinter("t", as_json=False, verbose=False).write(
         0, [RECORD, RECORD._replace(value=b"\xff"), RECORD._replace(value=None)]
     )
     assert capfdbinary.readouterr().out == b"v\n\n\xff\n\n"
 
 
 def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    Printer("t", as_json=False, verbose=True).write(2, [RECORD._replace(value=b"v", key=None)])
+    MessagePrinter("t", as_json=False, verbose=True).write(2, [RECORD._replace(value=b"v", key=None)])
     line = capfdbinary.readouterr().out.decode()
     assert "2:5  -  v h=\\xff n=-\n" in line
     assert "20.123" in line
@@ -343,7 +343,7 @@ def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.Cap
 
 def test_a_verbose_line_has_escapes_for_what_a_terminal_might_obey(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     hostile = b"\x1b[31mRED\x07"
-    Printer("t", verbose=True).write(2, [Record(5, -1, hostile, hostile, ((hostile.decode(), hostile),))])
+    MessagePrinter("t", verbose=True).write(2, [Record(5, -1, hostile, hostile, ((hostile.decode(), hostile),))])
     escaped = r"\x1b[31mRED\x07"
     assert capfdbinary.readouterr().out.decode() == f"-  2:5  {escaped}  {escaped} {escaped}={escaped}\n"
 
@@ -352,12 +352,12 @@ def test_a_verbose_line_has_escapes_for_what_a_terminal_might_obey(capfdbinary: 
 def test_a_time_beyond_the_calendar_is_shown_as_a_number(
     timestamp_ms: int, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    Printer("t", as_json=False, verbose=True).write(2, [RECORD._replace(timestamp=timestamp_ms)])
+    MessagePrinter("t", as_json=False, verbose=True).write(2, [RECORD._replace(timestamp=timestamp_ms)])
     assert capfdbinary.readouterr().out.startswith(f"@{timestamp_ms}  2:5  k".encode())
 
 
 def test_json_keeps_bytes_that_are_no_text_in_base64(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    Printer("t", as_json=True, verbose=False).write(2, [RECORD._replace(value=b"\xff\x00")])
+    MessagePrinter("t", as_json=True, verbose=False).write(2, [RECORD._replace(value=b"\xff\x00")])
     assert json.loads(capfdbinary.readouterr().out) == {
         "topic": "t",
         "partition": 2,

@@ -7,15 +7,15 @@ from typer.testing import CliRunner
 
 from millstream.cli.app import app
 from millstream.cli.commands import gateway
-from millstream.gateway.settings import Settings
+from millstream.gateway.settings import GatewaySettings
 
-LINES: list[tuple[Sequence[str], Settings | None]] = [
-    ((), Settings()),
-    (("--bootstrap", "a:1,b:2"), Settings(bootstrap=("a:1", "b:2"))),
-    (("--cluster", "x=a:1,b:2", "--cluster=y=c:3"), Settings(cluster={"x": "a:1,b:2", "y": "c:3"})),
-    (("--cluster", "x=a:1;y=c:3"), Settings(cluster={"x": "a:1", "y": "c:3"})),
-    (("--http-port", "off", "--grpc-port", "0"), Settings(http_port=-1, grpc_port=0)),
-    (("--drain-ms", "2s", "--control", ""), Settings(drain_ms=2_000)),
+LINES: list[tuple[Sequence[str], GatewaySettings | None]] = [
+    ((), GatewaySettings()),
+    (("--bootstrap", "a:1,b:2"), GatewaySettings(bootstrap=("a:1", "b:2"))),
+    (("--cluster", "x=a:1,b:2", "--cluster=y=c:3"), GatewaySettings(cluster={"x": "a:1,b:2", "y": "c:3"})),
+    (("--cluster", "x=a:1;y=c:3"), GatewaySettings(cluster={"x": "a:1", "y": "c:3"})),
+    (("--http-port", "off", "--grpc-port", "0"), GatewaySettings(http_port=-1, grpc_port=0)),
+    (("--drain-ms", "2s", "--control", ""), GatewaySettings(drain_ms=2_000)),
     (("--cluster", "x"), None),
     (("--cluster", "x=a:1", "--cluster", "x=b:2"), None),
     (("--http-port", "-2"), None),
@@ -26,11 +26,11 @@ LINES: list[tuple[Sequence[str], Settings | None]] = [
 
 @pytest.mark.parametrize(("arguments", "expected"), LINES, ids=[" ".join(line) for line, _ in LINES])
 def test_a_line_means_the_same_with_and_without_typer(
-    arguments: Sequence[str], expected: Settings | None, monkeypatch: pytest.MonkeyPatch
+    arguments: Sequence[str], expected: GatewaySettings | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Settings] = []
+    seen: list[GatewaySettings] = []
 
-    def run(settings: Settings) -> int:
+    def run(settings: GatewaySettings) -> int:
         seen.append(settings)
         return 0
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from millstream.cli.app import app
 from millstream.cli.commands import serve
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 
 PLAIN: list[Sequence[str]] = [
     (),
@@ -37,10 +37,10 @@ NOT_PLAIN: list[Sequence[str]] = [
 ]
 
 
-def through_typer(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Settings | None:
-    seen: list[Settings] = []
+def through_typer(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> BrokerSettings | None:
+    seen: list[BrokerSettings] = []
 
-    def run(settings: Settings) -> int:
+    def run(settings: BrokerSettings) -> int:
         seen.append(settings)
         return 0
 
@@ -70,6 +70,6 @@ def test_a_settings_file_is_read_either_way(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "millstream.toml"
     file.write_text("kafka_port = 7")
     plain = serve.plain_settings(["--config", str(file), "--host", "::1"])
-    assert plain == Settings(kafka_port=7, host="::1")
+    assert plain == BrokerSettings(kafka_port=7, host="::1")
     monkeypatch.setenv("MILLSTREAM_CONFIG", str(file))
     assert serve.plain_settings(["--host", "::1"]) == plain == through_typer(["--host", "::1"], monkeypatch)

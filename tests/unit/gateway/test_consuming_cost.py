@@ -8,13 +8,13 @@ import pytest
 from builders.gateways.web import Ground, with_clusters
 from builders.simulated_node import HOST
 from millstream.gateway.operations.consuming import PARTITIONS_MAX, commit, poll
-from millstream.gateway.operations.reading import Limits
-from millstream.gateway.operations.writing import Columns, write
+from millstream.gateway.operations.reading import ReadLimits
+from millstream.gateway.operations.writing import EventColumns, write
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 
 TOPIC, NAMES = "orders", ("billing", "a")
 WARM = {"ApiVersions", "Info", "Role", "FindCoordinator", "Metadata"}
@@ -43,7 +43,7 @@ class Asked:
 def counted(story: Callable[[Ground, Asked], Awaitable[None]], partitions: int) -> None:
     async def whole(ground: Ground) -> None:
         asked, machine = Asked(), ground.machine
-        home = Home(
+        home = ClientContext(
             parse_bootstrap(f"{HOST}:9092"),
             network=machine.network.host("counted"),
             clock=machine.clock,
@@ -60,7 +60,7 @@ def counted(story: Callable[[Ground, Asked], Awaitable[None]], partitions: int) 
 
 async def fill(ground: Ground, partitions: int) -> None:
     values: list[bytes | None] = [b"value"] * partitions
-    await write(ground.member, Columns(TOPIC, values, partitions=list(range(partitions))))
+    await write(ground.member, EventColumns(TOPIC, values, partitions=list(range(partitions))))
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 200])
@@ -68,11 +68,11 @@ def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions
     some = min(partitions, PARTITIONS_MAX)
 
     async def story(ground: Ground, asked: Asked) -> None:
-        await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=0))
+        await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=0))
         await fill(ground, partitions)
 
         def polled() -> Awaitable[object]:
-            return poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=0))
+            return poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=0))
 
         first = {"GroupJoin": 1, "Iters": 1, "OffsetFetch": 1, "ListOffsets": 1, "Fetch": 1}
         # A group that has committed nothing has iterators without an offset: that is read before it is handed out.
@@ -92,7 +92,7 @@ def within(cost: Mapping[str, int], limits: Mapping[str, int]) -> None:
 def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None:
     async def story(ground: Ground, asked: Asked) -> None:
         async def polled() -> object:
-            return await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=5), auto_commit=True)
+            return await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=5), auto_commit=True)
 
         await fill(ground, 1)
         await polled()
@@ -107,8 +107,8 @@ def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None
 
 def test_a_poll_that_waits_asks_no_more_than_a_heartbeat() -> None:
     async def story(ground: Ground, asked: Asked) -> None:
-        await poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=10))
-        cost = await asked.during(poll(ground.cluster, [TOPIC], *NAMES, Limits(wait_s=20)))
+        await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=10))
+        cost = await asked.during(poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=20)))
         within(cost, {"Iters": 1, "GroupJoin": 6, "OffsetFetch": 5, "ListOffsets": 5, "Fetch": 1})
 
     counted(story, 50)

@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.groups.deadlines import Deadlines, Timer, TimerKind
+from millstream.groups.deadlines import Timer, TimerKind, Timers
 
 
 def timer(name: str) -> Timer:
     return Timer(TimerKind.SESSION, "g", name)
 
 
-def taken(deadlines: Deadlines, now_ms: int, most: int = 100) -> list[str]:
+def taken(deadlines: Timers, now_ms: int, most: int = 100) -> list[str]:
     return [each.member_id for each in deadlines.due(now_ms, most)]
 
 
 def test_timers_come_when_they_are_due_earliest_first() -> None:
-    deadlines = Deadlines()
+    deadlines = Timers()
     for name, at_ms in (("c", 30), ("a", 10), ("b", 20)):
         deadlines.set(timer(name), at_ms)
     assert deadlines.next_ms == 10
@@ -25,7 +25,7 @@ def test_timers_come_when_they_are_due_earliest_first() -> None:
 
 
 def test_a_timer_that_was_pushed_back_may_seem_due_earlier_but_none_ever_later() -> None:
-    deadlines = Deadlines()
+    deadlines = Timers()
     assert not deadlines.may_be_before(100)
     deadlines.set(timer("a"), 10)
     deadlines.set(timer("a"), 30)
@@ -36,7 +36,7 @@ def test_a_timer_that_was_pushed_back_may_seem_due_earlier_but_none_ever_later()
 
 
 def test_no_more_are_taken_than_were_asked_for() -> None:
-    deadlines = Deadlines()
+    deadlines = Timers()
     for name in "abc":
         deadlines.set(timer(name), 1)
     assert taken(deadlines, 1, most=2) == ["a", "b"]
@@ -44,7 +44,7 @@ def test_no_more_are_taken_than_were_asked_for() -> None:
 
 
 def test_a_timer_that_is_pushed_back_over_and_over_takes_no_more_room() -> None:
-    deadlines = Deadlines()
+    deadlines = Timers()
     for number in range(100_000):
         deadlines.set(timer("a"), number)
     assert len(deadlines) == len(deadlines._heap) == 1
@@ -52,7 +52,7 @@ def test_a_timer_that_is_pushed_back_over_and_over_takes_no_more_room() -> None:
 
 
 def test_timers_that_were_cancelled_or_came_earlier_give_their_room_back() -> None:
-    deadlines = Deadlines()
+    deadlines = Timers()
     for number in range(10_000):
         deadlines.set(timer(str(number)), 10**9)
         deadlines.cancel(timer(str(number)))
@@ -65,7 +65,7 @@ def test_timers_that_were_cancelled_or_came_earlier_give_their_room_back() -> No
 def test_whatever_is_set_cancelled_and_taken_comes_exactly_when_it_should(
     steps: list[tuple[str, int | None, bool]],
 ) -> None:
-    deadlines, model = Deadlines(), dict[str, int]()
+    deadlines, model = Timers(), dict[str, int]()
     for name, at_ms, take in steps:
         if at_ms is None:
             deadlines.cancel(timer(name))

@@ -6,7 +6,7 @@ import pytest
 
 from builders.groups.machine import Driver
 from millstream.groups.answers import CommittedOffset
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.groups.records import (
     NO_TOPIC,
     OffsetKey,
@@ -23,7 +23,7 @@ from millstream.groups.records import (
     read_offset_key,
     subscribed_topics,
 )
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 
 KEY = OffsetKey("billing", "orders", 3)
 COMMITTED = CommittedOffset(42, 7, "note", 1_700_000_000_000)
@@ -150,13 +150,15 @@ def test_what_a_machine_writes_is_what_is_laid_out_here() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\x00\x63", b"\x7f\xffrest", b"\xff\xff"])
 def test_keys_of_other_kinds_are_passed_over(key: bytes) -> None:
-    driver = Driver([Record(key, b"whatever"), Record(key, None)])
+    driver = Driver([GroupLogRecord(key, b"whatever"), GroupLogRecord(key, None)])
     assert list(driver.machine.dump()) == []
 
 
-@pytest.mark.parametrize("record", [Record(group_key("g"), b"\x00\x03"), Record(b"\x00\x01\x00\x09abc", b"")])
-def test_a_record_that_is_not_laid_out_as_it_says_is_refused(record: Record) -> None:
-    with pytest.raises(MalformedError):
+@pytest.mark.parametrize(
+    "record", [GroupLogRecord(group_key("g"), b"\x00\x03"), GroupLogRecord(b"\x00\x01\x00\x09abc", b"")]
+)
+def test_a_record_that_is_not_laid_out_as_it_says_is_refused(record: GroupLogRecord) -> None:
+    with pytest.raises(MalformedMessageError):
         Driver([record])
 
 

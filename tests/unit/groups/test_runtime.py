@@ -12,15 +12,15 @@ from builders.groups.site import EVENTS, GROUP, GroupSite, commit, join, run_gro
 from builders.partitions import read_all
 from millstream.groups.answers import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
-from millstream.groups.effects import Record
-from millstream.groups.machine import FORGOTTEN_AT_ONCE, Machine
+from millstream.groups.effects import GroupLogRecord
+from millstream.groups.machine import FORGOTTEN_AT_ONCE, GroupMachine
 from millstream.groups.runtime import shard
 from millstream.groups.runtime.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
 from millstream.groups.runtime.loading import READ_BYTES
 from millstream.model.errors import ErrorCode
 from millstream.records.header import each_batch
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated.disk import Operation
+from millstream.testing.simulated.disk import DiskOperation
 
 OK = ErrorCode.NONE
 
@@ -57,7 +57,7 @@ def test_listing_groups_does_not_make_the_topic() -> None:
     run_groups(story)
 
 
-def refuse(_: Operation) -> float:
+def refuse(_: DiskOperation) -> float:
     raise OSError(errno.ENOSPC, "no room for anything")
 
 
@@ -269,16 +269,16 @@ def test_while_the_log_is_read_groups_are_being_loaded() -> None:
 def test_a_fault_of_the_machine_while_it_is_loaded_is_told_and_loading_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    really_replay, faults = Machine.replay, [ZeroDivisionError("nobody thought of it")]
+    really_replay, faults = GroupMachine.replay, [ZeroDivisionError("nobody thought of it")]
 
-    def replay(machine: Machine, record: Record) -> None:
+    def replay(machine: GroupMachine, record: GroupLogRecord) -> None:
         if faults:
             raise faults.pop()
         really_replay(machine, record)
 
     async def story(site: GroupSite) -> None:
         assert await site.commit(5) is OK
-        monkeypatch.setattr(Machine, "replay", replay)
+        monkeypatch.setattr(GroupMachine, "replay", replay)
         await site.restart()
         assert await site.committed() == {0: 5}
 
@@ -297,7 +297,7 @@ def test_a_fault_while_a_question_is_dealt_with_is_answered_and_the_state_loaded
     async def story(site: GroupSite) -> None:
         assert await site.commit(5) is OK
         with monkeypatch.context() as planted:
-            planted.setattr(Machine if place == "handle" else shard, place, fail)
+            planted.setattr(GroupMachine if place == "handle" else shard, place, fail)
             assert await site.commit(6) is ErrorCode.UNKNOWN_SERVER_ERROR
         await asyncio.sleep(1)
         assert await site.committed() == {0: 5}

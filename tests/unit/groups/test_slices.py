@@ -8,8 +8,8 @@ import pytest
 from builders.groups.machine import Driver
 from builders.groups.site import GroupSite, run_groups
 from builders.groups.topics import Topics
-from millstream.groups.effects import Effects, Record
-from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, Machine
+from millstream.groups.effects import Effects, GroupLogRecord
+from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, GroupMachine
 from millstream.groups.runtime.loading import SLICE
 from millstream.model.errors import ErrorCode
 
@@ -24,13 +24,13 @@ def with_offsets(groups: int, **settings: Any) -> Driver:
 def test_all_partitions_together_replay_one_slice_in_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     replayed: list[int] = []
     is_counting = False
-    really_replay = Machine.replay
+    really_replay = GroupMachine.replay
 
     def next_turn() -> None:
         nonlocal is_counting
         is_counting = False
 
-    def replay(machine: Machine, record: Record) -> None:
+    def replay(machine: GroupMachine, record: GroupLogRecord) -> None:
         nonlocal is_counting
         if not is_counting:
             is_counting = True
@@ -39,7 +39,7 @@ def test_all_partitions_together_replay_one_slice_in_a_turn_of_the_loop(monkeypa
         replayed[-1] += 1
         really_replay(machine, record)
 
-    monkeypatch.setattr(Machine, "replay", replay)
+    monkeypatch.setattr(GroupMachine, "replay", replay)
 
     async def story(site: GroupSite) -> None:
         commits = [site.commit(number, group_id=f"g{number}") for number in range(6 * SLICE)]

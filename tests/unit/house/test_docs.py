@@ -10,7 +10,7 @@ from millstream.cli import failures, main
 from millstream.gateway.settings import TABLE as GATEWAY_TABLE
 from millstream.node.settings import TABLE, load
 from millstream.process import exits
-from millstream.process.settings import Table
+from millstream.process.settings import SettingsTable
 
 ROOT = Path(__file__).parents[3]
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -30,12 +30,12 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("table", "documented"), TABLES)
-def test_every_setting_is_documented_and_no_other(table: Table[Any], documented: dict[str, str]) -> None:
+def test_every_setting_is_documented_and_no_other(table: SettingsTable[Any], documented: dict[str, str]) -> None:
     assert list(documented) == list(table.fields)
 
 
 @pytest.mark.parametrize(("table", "documented"), TABLES)
-def test_a_documented_default_is_the_real_one(table: Table[Any], documented: dict[str, str]) -> None:
+def test_a_documented_default_is_the_real_one(table: SettingsTable[Any], documented: dict[str, str]) -> None:
     told = {name: default.strip("`") for name, default in documented.items() if default.startswith("`")}
     settings = table.load(told, {})
     assert {name: getattr(settings, name) for name in told} == {name: table.fields[name].default for name in told}

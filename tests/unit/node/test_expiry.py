@@ -7,7 +7,7 @@ import pytest
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.model.names import TopicPartition
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.sdk.client import WireClient
 from millstream.sdk.requests import BEGINNING, LATEST
 
@@ -16,7 +16,7 @@ ROUND_S = 60
 """More than one round of the cleaner takes."""
 
 
-SETTINGS = Settings(data=("/data",), host=HOST, operator_port=-1, retention_ms=HOUR_S * 1000)
+SETTINGS = BrokerSettings(data=("/data",), host=HOST, operator_port=-1, retention_ms=HOUR_S * 1000)
 
 
 async def ends(client: WireClient, topic: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.node import Node, topic_defaults
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
@@ -22,7 +22,7 @@ from millstream.topics.settings import TopicSettings
 WAIT_S = 60.0
 
 
-def with_node(settings: Settings, work: Callable[[Node], Awaitable[None]]) -> None:
+def with_node(settings: BrokerSettings, work: Callable[[Node], Awaitable[None]]) -> None:
     """Run `work` with a node that is not started; what runs underneath is ended afterwards."""
 
     async def whole() -> None:
@@ -50,8 +50,8 @@ def with_node(settings: Settings, work: Callable[[Node], Awaitable[None]]) -> No
     asyncio.run(whole())
 
 
-def settings_for(data: Path, kafka_port: int = 0, operator_port: int = -1) -> Settings:
-    return Settings(data=(str(data),), kafka_port=kafka_port, operator_port=operator_port)
+def settings_for(data: Path, kafka_port: int = 0, operator_port: int = -1) -> BrokerSettings:
+    return BrokerSettings(data=(str(data),), kafka_port=kafka_port, operator_port=operator_port)
 
 
 def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_a_stop_takes_less_than_a_second_although_readers_wait() -> None:
         client.close()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    simulate(Settings(data=("/data",), host=HOST, operator_port=-1), story)
+    simulate(BrokerSettings(data=("/data",), host=HOST, operator_port=-1), story)
 
 
 def test_the_brokers_settings_are_the_topics_defaults() -> None:
-    settings = Settings(retention_ms=60_000, retention_bytes=5, segment_bytes=20_000, segment_ms=2_000)
+    settings = BrokerSettings(retention_ms=60_000, retention_bytes=5, segment_bytes=20_000, segment_ms=2_000)
     topic = TopicSettings.of({"retention.bytes": "7"}, topic_defaults(settings))
     assert (topic.retention_ms, topic.retention_bytes) == (60_000, 7)
     assert (topic.segment_bytes, topic.segment_ms) == (20_000, 2_000)
-    assert topic_defaults(Settings()) == {}, "a broker that was told nothing has the defaults of the table"
+    assert topic_defaults(BrokerSettings()) == {}, "a broker that was told nothing has the defaults of the table"

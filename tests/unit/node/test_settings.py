@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.node.settings import FIELDS, Settings, load
+from millstream.node.settings import FIELDS, BrokerSettings, load
 
 
 def refusal(**sources: object) -> str:
@@ -18,7 +18,7 @@ def refusal(**sources: object) -> str:
 
 
 def test_without_any_source_the_defaults_hold() -> None:
-    assert load({}, {}) == Settings()
+    assert load({}, {}) == BrokerSettings()
 
 
 def test_a_flag_wins_over_the_environment_which_wins_over_the_file() -> None:
@@ -123,7 +123,7 @@ def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
 
 def test_variables_of_clients_and_of_others_are_left_alone() -> None:
     environment = {"MILLSTREAM_BOOTSTRAP": "a:9092", "MILLSTREAM_CONFIG": "f.toml", "HOME": "/", "KAFKA_PORT": "1"}
-    assert load({}, environment) == Settings()
+    assert load({}, environment) == BrokerSettings()
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -135,6 +135,6 @@ def test_every_problem_is_told_at_once() -> None:
 def test_every_field_explains_itself(name: str) -> None:
     field = FIELDS[name]
     assert field.help.endswith(".")
-    assert field.default == getattr(Settings(), name)
+    assert field.default == getattr(BrokerSettings(), name)
     assert field.kind in {"text", "whole", "truth", "choice", "list", "duration", "size", "port"}
     assert bool(field.choices) == (field.kind == "choice")

@@ -13,7 +13,7 @@ from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 PRODUCER = 7
 
@@ -37,7 +37,7 @@ class Witness:
         self.acknowledged: list[bytes] = []
         site.disk.before = self
 
-    def __call__(self, operation: Operation) -> None:
+    def __call__(self, operation: DiskOperation) -> None:
         disk = self.site.disk
         disk.before = None
         kept = copy.deepcopy(disk)

@@ -10,7 +10,7 @@ from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.appended import Appended
 from millstream.partition.partition import Partition
-from millstream.testing.simulated.disk import Operation
+from millstream.testing.simulated.disk import DiskOperation
 
 PRODUCER = 9
 
@@ -47,7 +47,7 @@ def refuse_segment_writes(site: Site, *, after: int = 0) -> list[int]:
     """From now on; the sizes that were asked to be written are collected."""
     seen: list[int] = []
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.kind == "write" and operation.path.endswith(".log"):
             seen.append(1)
             if len(seen) > after:

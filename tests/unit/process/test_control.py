@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control import SOCKET_NAME, ClusterFacts, Control, Request
+from millstream.process.control import SOCKET_NAME, ClusterFacts, Control, ControlRequest
 from millstream.supervisor.control import ControlSocket
 
 FACTS = (ClusterFacts("orders", (), False, (), None, None, None),)
 
 
-async def served(request: Request) -> tuple[ClusterFacts, ...]:
+async def served(request: ControlRequest) -> tuple[ClusterFacts, ...]:
     return FACTS
 
 
@@ -20,7 +20,7 @@ def test_a_patient_caller_is_answered_when_the_supervisor_comes(tmp_path: Path) 
     async def story() -> None:
         path = tmp_path / SOCKET_NAME
         path.touch()  # What a killed one has left.
-        asking = asyncio.create_task(Control(path, 60.0).ask(Request("list")))
+        asking = asyncio.create_task(Control(path, 60.0).ask(ControlRequest("list")))
         await asyncio.sleep(0)
         socket = ControlSocket(path, served, lambda: FACTS, lambda gateways: None)
         await socket.open()
@@ -33,5 +33,5 @@ def test_a_patient_caller_is_answered_when_the_supervisor_comes(tmp_path: Path) 
 @pytest.mark.parametrize("patience_s", [0.0, 0.01])
 def test_patience_ends(tmp_path: Path, patience_s: float) -> None:
     with pytest.raises(MillstreamError) as caught:
-        asyncio.run(Control(tmp_path / SOCKET_NAME, patience_s).ask(Request("list")))
+        asyncio.run(Control(tmp_path / SOCKET_NAME, patience_s).ask(ControlRequest("list")))
     assert caught.value.code is ErrorCode.NO_SUPERVISOR

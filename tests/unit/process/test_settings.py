@@ -9,7 +9,7 @@ from millstream.cli.process_flags import ProcessFlags
 from millstream.gateway.settings import TABLE as GATEWAY
 from millstream.model.errors import MillstreamError
 from millstream.node.settings import TABLE as BROKER
-from millstream.process.settings import Table
+from millstream.process.settings import SettingsTable
 
 
 class Few(Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Few(Struct, frozen=True, kw_only=True):
     size: Annotated[int, Meta(description="A number.")] = 0
 
 
-FEW = Table(Few, "FEW_")
+FEW = SettingsTable(Few, "FEW_")
 
 
 @pytest.mark.parametrize(

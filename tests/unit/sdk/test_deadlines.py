@@ -7,7 +7,7 @@ import pytest
 
 from builders.sdk.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import ATTEMPT_MIN_S, Deadline
 from millstream.sdk.requests import LATEST
 
@@ -65,7 +65,7 @@ def test_no_attempt_is_begun_that_has_no_time_to_be_answered(timeout_s: float) -
         end_s = scene.loop.time() + timeout_s
         ask = client._cluster.controller
 
-        async def noting(deadline: Deadline) -> Connection:
+        async def noting(deadline: Deadline) -> BrokerConnection:
             begun_s.append(scene.loop.time())
             return await ask(deadline)
 

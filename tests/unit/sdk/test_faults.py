@@ -11,12 +11,12 @@ from builders.sdk.scripted_broker import play as play_scene
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
 from millstream.model.errors import MillstreamError
 from millstream.sdk.connection.cluster import Cluster, UnreachableError
-from millstream.sdk.consuming.alone import Alone
+from millstream.sdk.consuming.alone import StandaloneSource
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.member_core import MemberCore
-from millstream.sdk.consuming.reading import Reading
+from millstream.sdk.consuming.reading import Fetcher
 from millstream.sdk.iterating.engine import IteratorEngine
-from millstream.sdk.subscribing.stream import Stream
+from millstream.sdk.subscribing.stream import SubscriptionStream
 
 MEMBER: Any = {"group": GROUP, "start": "beginning", "auto_commit": 1.0}
 
@@ -32,7 +32,7 @@ async def told(reader: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "where", "name"),
-    [({"start": "beginning"}, Reading, "_find_leaders"), (MEMBER, Reading, "_keep"), (MEMBER, MemberCore, "beat")],
+    [({"start": "beginning"}, Fetcher, "_find_leaders"), (MEMBER, Fetcher, "_keep"), (MEMBER, MemberCore, "beat")],
     ids=["who leads", "what came", "heartbeats"],
 )
 def test_a_consumer_tells_of_a_fault_in_what_goes_on_behind_it(
@@ -45,11 +45,11 @@ def test_a_consumer_tells_of_a_fault_in_what_goes_on_behind_it(
             with monkeypatch.context() as patch:
                 patch.setattr(where, name, fail)
                 ground.network.cut("reader")
-                if where is Reading:
+                if where is Fetcher:
                     await ground.write(10)
                 for _ in range(2):
                     await told(consumer)
-            if where is Reading:
+            if where is Fetcher:
                 assert values(await consumer.poll(LONG_S)) == ground.written[0][10:]
 
     play(story)
@@ -58,7 +58,7 @@ def test_a_consumer_tells_of_a_fault_in_what_goes_on_behind_it(
 
 @pytest.mark.parametrize(
     ("options", "where", "name"),
-    [({"start": "beginning"}, Alone, "_places"), (MEMBER, Commits, "_commit")],
+    [({"start": "beginning"}, StandaloneSource, "_places"), (MEMBER, Commits, "_commit")],
     ids=["new partitions", "commits"],
 )
 def test_a_consumer_tells_of_a_fault_in_what_a_poll_began(
@@ -107,7 +107,7 @@ def test_a_subscription_tells_of_a_fault_in_what_goes_on_behind_it(
         async with subscription:
             if finished:
                 assert len(await subscription.poll(LONG_S)) == finished
-            monkeypatch.setattr(Stream, "commit", fail)
+            monkeypatch.setattr(SubscriptionStream, "commit", fail)
             await told(subscription)
 
     play(story)

@@ -11,18 +11,18 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin import requests_groups
 from millstream.sdk.admin.group_answers import CommittedOffset, MemberRef
 from millstream.sdk.answers import Broker
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 from millstream.wire.messages import write_response
 
 WHERE = TopicPartition("orders", 3)
 
 
-def answered(request: Request[Any], response: Any, version: int) -> Any:
+def answered(request: ApiRequest[Any], response: Any, version: int) -> Any:
     response.API_VERSION = version
     return request.decode(version, memoryview(response.encode(header=False)), 0)
 
 
-def spoken(request: Request[Any], kind: Any, version: int) -> Any:
+def spoken(request: ApiRequest[Any], kind: Any, version: int) -> Any:
     return kind.decode(b"".join(request.encode(version)), version=version, header=False)
 
 

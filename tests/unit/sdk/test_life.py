@@ -6,7 +6,7 @@ import os
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.life import Life
+from millstream.sdk.life import Lifecycle
 
 
 class Ends:
@@ -16,13 +16,13 @@ class Ends:
         self.order: list[str] = []
         self._failing = failing
 
-    def make(self, name: str, maker: Life | None = None) -> Life:
+    def make(self, name: str, maker: Lifecycle | None = None) -> Lifecycle:
         async def end() -> None:
             self.order.append(name)
             if name in self._failing:
                 raise ValueError(name)
 
-        return Life(name, end, maker)
+        return Lifecycle(name, end, maker)
 
 
 def test_what_was_made_ends_first_and_the_newest_before_the_older() -> None:
@@ -130,7 +130,7 @@ def test_who_ends_what_is_being_ended_waits_for_that(second: str) -> None:
     async def body() -> None:
         ends, held = Ends(), Held()
         client = ends.make("client")
-        producer = Life("producer", held.end, client)
+        producer = Lifecycle("producer", held.end, client)
         first = asyncio.create_task(producer.close())
         await held.begun.wait()
         again = asyncio.create_task((client if second == "maker" else producer).close())
@@ -150,8 +150,8 @@ def test_who_gives_up_waiting_for_one_end_does_not_wait_for_the_others_and_all_e
     async def body() -> None:
         ends, first, second = Ends("failing"), Held(), Held()
         client = ends.make("client")
-        Life("older", second.end, client)
-        Life("newer", first.end, client)
+        Lifecycle("older", second.end, client)
+        Lifecycle("newer", first.end, client)
         ends.make("failing", client)
         closing = asyncio.create_task(client.close())
         await first.begun.wait()

@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from millstream.seams.workers import Beside
+from millstream.seams.workers import CompanionThread
 
 
 def test_results_and_failures_are_given_to_whoever_comes_for_them_as_often_as_it_does() -> None:
-    beside = Beside("beside")
+    beside = CompanionThread("beside")
     good, bad = beside.begin(lambda: 7), beside.begin(lambda: 1 // 0)
     for _ in range(2):
         assert good.result() == 7
@@ -18,7 +18,7 @@ def test_results_and_failures_are_given_to_whoever_comes_for_them_as_often_as_it
 
 
 def test_who_only_waits_is_not_told_what_went_wrong() -> None:
-    job = Beside("beside").begin(lambda: 1 // 0)
+    job = CompanionThread("beside").begin(lambda: 1 // 0)
     job.join()
     with pytest.raises(ZeroDivisionError):
         job.result()
@@ -35,14 +35,14 @@ def test_no_thread_stays_where_its_making_is_interrupted(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Beside("beside")
+        CompanionThread("beside")
     gc.collect()
     begun[0].join(10)
     assert not begun[0].is_alive()
 
 
 def test_the_thread_ends_with_its_maker() -> None:
-    beside = Beside("beside of one test")
+    beside = CompanionThread("beside of one test")
     (thread,) = (each for each in threading.enumerate() if each.name == "beside of one test")
     assert beside.begin(threading.current_thread).result() is thread
     del beside

@@ -10,7 +10,7 @@ from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
-from millstream.spark.reading.places import Kind, Place, Places, offset_places, time_places
+from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds, offset_places, time_places
 
 LEAST = {"bootstrap": "localhost:9092", "topic": "orders"}
 MIDDAY_MS = 1_769_860_800_000
@@ -32,9 +32,9 @@ def test_names_are_understood_however_they_are_capitalised() -> None:
 
 
 def test_a_batch_reads_everything_and_a_stream_what_comes_unless_told_otherwise() -> None:
-    assert options().starting == Places(Place.earliest())
-    assert options().ending == Places(Place.latest())
-    assert options(streaming=True).starting == Places(Place.latest())
+    assert options().starting == PartitionBounds(OffsetBound.earliest())
+    assert options().ending == PartitionBounds(OffsetBound.latest())
+    assert options(streaming=True).starting == PartitionBounds(OffsetBound.latest())
     assert options(streaming=True).ending is None
 
 
@@ -140,24 +140,24 @@ def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], sai
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", Places(Place.earliest())),
-        ("LATEST", Places(Place.latest())),
-        ('{"a": "earliest"}', Places(None, {"a": Place.earliest()})),
+        ("earliest", PartitionBounds(OffsetBound.earliest())),
+        ("LATEST", PartitionBounds(OffsetBound.latest())),
+        ('{"a": "earliest"}', PartitionBounds(None, {"a": OffsetBound.earliest()})),
         (
             '{"a": {"0": 23, "1": -1, "2": -2}}',
-            Places(
+            PartitionBounds(
                 None,
                 {},
                 {
-                    TopicPartition("a", 0): Place(Kind.OFFSET, 23),
-                    TopicPartition("a", 1): Place.latest(),
-                    TopicPartition("a", 2): Place.earliest(),
+                    TopicPartition("a", 0): OffsetBound(BoundKind.OFFSET, 23),
+                    TopicPartition("a", 1): OffsetBound.latest(),
+                    TopicPartition("a", 2): OffsetBound.earliest(),
                 },
             ),
         ),
     ],
 )
-def test_offsets_are_said_for_all_for_a_topic_or_for_a_partition(text: str, expected: Places) -> None:
+def test_offsets_are_said_for_all_for_a_topic_or_for_a_partition(text: str, expected: PartitionBounds) -> None:
     assert offset_places(text) == expected
 
 
@@ -166,13 +166,17 @@ def test_offsets_are_said_for_all_for_a_topic_or_for_a_partition(text: str, expe
 )
 def test_times_are_said_in_several_ways(text: str) -> None:
     where = TopicPartition("a", 0)
-    assert time_places(text).of(where, Place.latest()) == Place(Kind.TIME, MIDDAY_MS)
+    assert time_places(text).of(where, OffsetBound.latest()) == OffsetBound(BoundKind.TIME, MIDDAY_MS)
 
 
 def test_what_is_said_of_a_partition_goes_before_what_is_said_of_its_topic() -> None:
-    said = Places(None, {"a": Place.earliest()}, {TopicPartition("a", 1): Place(Kind.OFFSET, 7)})
-    found: list[Any] = [said.of(TopicPartition(*where), Place.latest()) for where in (("a", 0), ("a", 1), ("b", 0))]
-    assert found == [Place.earliest(), Place(Kind.OFFSET, 7), Place.latest()]
+    said = PartitionBounds(
+        None, {"a": OffsetBound.earliest()}, {TopicPartition("a", 1): OffsetBound(BoundKind.OFFSET, 7)}
+    )
+    found: list[Any] = [
+        said.of(TopicPartition(*where), OffsetBound.latest()) for where in (("a", 0), ("a", 1), ("b", 0))
+    ]
+    assert found == [OffsetBound.earliest(), OffsetBound(BoundKind.OFFSET, 7), OffsetBound.latest()]
 
 
 def test_every_option_is_documented_and_no_other() -> None:

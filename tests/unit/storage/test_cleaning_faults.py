@@ -16,10 +16,10 @@ from builders.keyed import (
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
-from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.cleaning.exchange import SwapStage
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
-from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
+from millstream.storage.store import LogStore
+from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 KEYS = 4
 
@@ -36,7 +36,7 @@ class Table:
         del self.written[offset:]
         self.written.append(Record(offset, 1000, b"k%d" % one, value))
 
-    async def write(self, store: Store, log: Log, one: int, size: int = 100) -> None:
+    async def write(self, store: LogStore, log: Log, one: int, size: int = 100) -> None:
         offset = log.end_offset
         value = b"%d:" % offset + b"." * size
         append_pairs(log, [(b"k%d" % one, value)])
@@ -60,7 +60,7 @@ class Table:
         self.acknowledged = log.end_offset
 
 
-async def log_of(store: Store) -> Log:
+async def log_of(store: LogStore) -> Log:
     log = store.get(key(0)) or await store.create(key(0), COMPACTED)
     log.settings = COMPACTED
     return log
@@ -83,7 +83,7 @@ async def script(disk: SimulatedDisk, table: Table) -> None:
 def run_until(disk: SimulatedDisk, table: Table, number: int) -> bool:
     """Run the script until power is lost before operation `number`; false when it ended before that."""
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.number == number:
             raise PowerLoss
 
@@ -138,7 +138,7 @@ def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
         await store.checkpoint()
         count = 0
 
-        def before(operation: Operation) -> float | None:
+        def before(operation: DiskOperation) -> float | None:
             nonlocal count
             is_one = operation.kind.startswith(fault) or (fault == "full" and operation.kind in ("write", "create"))
             if operation.path.startswith(log.path) and is_one:
@@ -184,12 +184,12 @@ def test_an_exchange_of_segments_that_were_forgotten_since_means_nothing_after_a
             await table.write(store, log, number % KEYS)
         log.roll()
         await clean(store, log)
-        assert log.exchange_stage is Stage.DONE
+        assert log.exchange_stage is SwapStage.DONE
         await table.write(store, log, 0)
         log.trim(log.end_offset)
         table.trimmed = log.end_offset
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             if operation.kind == "flush directory" and operation.path == log.path:
                 raise OSError(5, "simulated", operation.path)
 
@@ -214,7 +214,7 @@ def test_a_log_that_was_quarantined_after_an_exchange_comes_back_with_what_it_la
         for number in range(40):
             await table.write(store, log, number % KEYS)
         await clean(store, log)
-        assert log.exchange_stage is Stage.DONE
+        assert log.exchange_stage is SwapStage.DONE
         return log.segments[-1].path
 
     async def look(*, is_whole: bool) -> None:
@@ -265,7 +265,7 @@ class Chaos:
         disk.flush_error_chance = random.choice((0, 0, 0.02, 0.2))
         last = disk.operations + random.randrange(600)
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             if operation.number == last:
                 raise PowerLoss
 
@@ -276,7 +276,7 @@ class Chaos:
         self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
         self.disk.is_full = False
 
-    async def keeper(self, store: Store, log: Log) -> None:
+    async def keeper(self, store: LogStore, log: Log) -> None:
         for _ in range(8):
             await asyncio.sleep(0.002)
             self.disk.is_full = self.random.random() < 0.1
@@ -286,7 +286,7 @@ class Chaos:
                     log.trim(self.table.trimmed)
                 await clean(store, log)
 
-    async def writer(self, store: Store, log: Log) -> None:
+    async def writer(self, store: LogStore, log: Log) -> None:
         for _ in range(30):
             try:
                 await self.table.write(store, log, self.random.randrange(KEYS), self.random.choice((10, 100, 900)))

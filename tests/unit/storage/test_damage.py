@@ -8,7 +8,7 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, open_store, run
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
 Damage = Callable[[SimulatedDisk, str], None]
@@ -58,7 +58,7 @@ def walk_headers(log: Log) -> object:
     return list(log.headers_from(0))
 
 
-async def filled(disk: SimulatedDisk) -> tuple[Store, Log]:
+async def filled(disk: SimulatedDisk) -> tuple[LogStore, Log]:
     """A log of several segments, with nothing of it in memory but what is always there."""
     store = await open_store(disk)
     log = await store.create(key(0), SMALL)

@@ -12,7 +12,7 @@ from millstream.seams.file_part import PART_BYTES_MIN
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.local_part import LocalPart
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 
 BATCHES = 60
 SETTINGS = LogSettings(segment_bytes=400_000, segment_ms=-1, retention_ms=-1)
@@ -26,7 +26,7 @@ def cached_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return limit
 
 
-async def filled(path: Path) -> tuple[Store, Log]:
+async def filled(path: Path) -> tuple[LogStore, Log]:
     """A log of batches of ten messages and 10 kB, in two segments."""
     store = await open_store(LocalDisk(), str(path / "data"))
     log = await store.create(key(0), SETTINGS)

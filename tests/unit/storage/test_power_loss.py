@@ -8,8 +8,8 @@ import pytest
 
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from millstream.model.names import PartitionKey
-from millstream.storage.store import Store
-from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
+from millstream.storage.store import LogStore
+from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 DIRECTORIES = ("/a/one", "/b/two")
 
@@ -23,7 +23,7 @@ class Book:
         self.trimmed: dict[PartitionKey, int] = defaultdict(int)
         self.deleted: set[PartitionKey] = set()
 
-    async def write(self, store: Store, sizes: dict[int, int]) -> None:
+    async def write(self, store: LogStore, sizes: dict[int, int]) -> None:
         """Append to several logs at once and wait until all of it is durable."""
         waiting = []
         for number, size in sizes.items():
@@ -38,7 +38,7 @@ class Book:
                 await committed
             self.acknowledged[log.key] = max(self.acknowledged[log.key], end)
 
-    def check(self, store: Store) -> None:
+    def check(self, store: LogStore) -> None:
         for one, values in self.written.items():
             log = store.get(one)
             if one in self.deleted and (log is None or not log.end_offset):
@@ -84,7 +84,7 @@ async def script(disk: SimulatedDisk, book: Book) -> None:
 def run_until(disk: SimulatedDisk, book: Book, number: int) -> bool:
     """Run the script until power is lost before operation `number`; false when it ended before that."""
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.number == number:
             raise PowerLoss
 

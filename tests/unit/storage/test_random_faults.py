@@ -11,8 +11,8 @@ from builders.logs import SMALL, append, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
-from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
+from millstream.storage.store import LogStore
+from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 LOGS = 4
 
@@ -53,7 +53,7 @@ class Chaos:
         disk.is_full = random.random() < 0.1
         last = disk.operations + random.randrange(400)
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             if operation.number == last:
                 raise PowerLoss
 
@@ -64,7 +64,7 @@ class Chaos:
         self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
         self.disk.is_full = False
 
-    async def keeper(self, store: Store) -> None:
+    async def keeper(self, store: LogStore) -> None:
         for _ in range(6):
             await asyncio.sleep(0.001)
             self.disk.is_full = self.random.random() < 0.1
@@ -85,7 +85,7 @@ class Chaos:
             self.started[log.key] = max(self.started[log.key], new_start)
             log.trim(new_start)
 
-    async def writer(self, store: Store, number: int) -> None:
+    async def writer(self, store: LogStore, number: int) -> None:
         log = await self.log_of(store, number)
         for _ in range(15):
             if log is None:
@@ -104,7 +104,7 @@ class Chaos:
                 only_refusals(error)
                 await asyncio.sleep(0.002)
 
-    async def log_of(self, store: Store, number: int) -> Log | None:
+    async def log_of(self, store: LogStore, number: int) -> Log | None:
         log = store.get(key(number))
         try:
             if log is None:
@@ -122,7 +122,7 @@ class Chaos:
         self.ever_written[log.key].add(value)
         return value
 
-    async def check(self, store: Store) -> None:
+    async def check(self, store: LogStore) -> None:
         for one, acknowledged in self.acknowledged.items():
             log = store.get(one)
             assert log is not None, f"{one} is gone"

@@ -9,11 +9,11 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.log.log import Log
-from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.storage.store import FlushPolicy, LogStore
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 
-async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, Log]:
+async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[LogStore, Log]:
     store = await open_store(disk, policy=policy)
     log = await store.create(key(0), SMALL)
     for number in range(count):
@@ -94,7 +94,7 @@ def test_a_disk_that_refuses_a_repair_at_the_start_is_asked_again_for_a_while(pa
     async def first_life() -> None:
         await log_with(disk, 10)
 
-    def refuse(operation: Operation) -> None:
+    def refuse(operation: DiskOperation) -> None:
         nonlocal refusals
         if operation.kind == "flush" and operation.path.endswith(".log") and not (passes and refusals == 2):
             refusals += 1
@@ -136,7 +136,7 @@ def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
 def fail_flushes_of(disk: SimulatedDisk, path: str, *, lose: bool) -> None:
     """The next flush of this file fails, and its unflushed bytes never reach the disk."""
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.kind == "flush" and operation.path == path:
             disk.before = None
             inode = disk._file(path)
@@ -191,7 +191,7 @@ def test_what_was_never_acknowledged_and_cannot_be_read_back_is_dropped_and_said
     run(check())
 
 
-async def journaled(disk: SimulatedDisk) -> tuple[Store, list[Log]]:
+async def journaled(disk: SimulatedDisk) -> tuple[LogStore, list[Log]]:
     """Two logs whose last batch is acknowledged through the journal only."""
     store = await open_store(disk)
     logs = [await store.create(key(number), SMALL) for number in range(2)]

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from millstream.model.errors import MillstreamError
-from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 
 def fates(count: int = 300, *, flush: bool, flush_name: bool) -> Counter[bytes | None]:
@@ -71,7 +71,7 @@ def test_a_rename_is_there_whole_or_not_at_all() -> None:
 def test_power_can_be_cut_before_any_operation_and_stays_off() -> None:
     disk = SimulatedDisk(Random(1))
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.number == 3:
             raise PowerLoss
 

@@ -16,7 +16,7 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.workers import ThreadWorkers
 from millstream.storage.log.log import Log
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 
 LOGS = 12
 BATCHES = 120
@@ -31,8 +31,8 @@ class Place:
         self.workers = ThreadWorkers(4, "test-workers")
         self.flush_workers = ThreadWorkers(4, "test-flushes")
 
-    async def open(self) -> Store:
-        return await Store.open(
+    async def open(self) -> LogStore:
+        return await LogStore.open(
             self.directories,
             disk=LocalDisk(),
             clock=SystemClock(),
@@ -49,7 +49,7 @@ class Place:
         self.flush_workers.close()
 
 
-async def write(store: Store, log: Log, random: Random) -> None:
+async def write(store: LogStore, log: Log, random: Random) -> None:
     for number in range(BATCHES):
         append(log, [b"%d" % number] * random.randint(1, 3))
         committed = store.commit(log)
@@ -77,7 +77,7 @@ async def follow(place: Place, log: Log) -> None:
         await asyncio.sleep(0)
 
 
-async def checkpoint(store: Store) -> None:
+async def checkpoint(store: LogStore) -> None:
     for _ in range(10):
         await store.checkpoint()
 
@@ -110,7 +110,7 @@ def test_everything_is_read_in_order_while_it_is_written(tmp_path: Path, policy:
 
 
 async def write_table(
-    store: Store, log: Log, random: Random, table: dict[bytes | None, bytes], is_over: asyncio.Event
+    store: LogStore, log: Log, random: Random, table: dict[bytes | None, bytes], is_over: asyncio.Event
 ) -> None:
     while not is_over.is_set():
         name, value = b"%d" % random.randrange(5), b"." * random.randint(0, 300)

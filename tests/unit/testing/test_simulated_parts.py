@@ -11,7 +11,7 @@ import pytest
 from millstream.testing.simulated.clock import ManualClock, SimulatedClock
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
 from millstream.testing.simulated.loop import SimulatedLoop
-from millstream.testing.simulated.owner import OWNER, Owner
+from millstream.testing.simulated.owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
 from millstream.testing.simulation.trace import Trace
 
@@ -117,7 +117,7 @@ def test_a_crash_falls_between_the_moments_of_a_job(loop: SimulatedLoop, crash_a
         def draw(self, random: Random) -> float:
             return 1.0
 
-    owner = Owner("doomed")
+    owner = SimulatedOwner("doomed")
     seen: list[str] = []
 
     async def work() -> None:

@@ -10,37 +10,37 @@ from hypothesis import strategies as st
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.client_connection import (
     API_VERSIONS,
-    Answer,
     Api,
+    ApiAnswer,
+    ApiRequest,
+    BrokerVersions,
     ConnectionCore,
-    Further,
+    ConnectionState,
+    FurtherFrame,
     ProtocolError,
     Ready,
-    Request,
-    State,
     VersionRange,
-    Versions,
 )
 
 METADATA = Api(3, "Metadata", 4, 12)
 
 
-def greeting() -> Request[Versions]:
+def greeting() -> ApiRequest[BrokerVersions]:
     """ApiVersions, in a toy encoding of its body: error, then (key, low, high) in pairs of bytes."""
 
-    def decode(version: int, frame: memoryview, start: int) -> Versions:
+    def decode(version: int, frame: memoryview, start: int) -> BrokerVersions:
         error = int.from_bytes(frame[start : start + 2], "big")
         rows = bytes(frame[start + 2 :])
         if len(rows) % 3:
             raise ValueError("rows are cut short")
         triples = [rows[at : at + 3] for at in range(0, len(rows), 3)]
-        return Versions(error, {key: VersionRange(low, high) for key, low, high in triples})
+        return BrokerVersions(error, {key: VersionRange(low, high) for key, low, high in triples})
 
-    return Request(API_VERSIONS, lambda version: [b"hello"], decode)
+    return ApiRequest(API_VERSIONS, lambda version: [b"hello"], decode)
 
 
-def question(body: bytes = b"?", *, answered: bool = True, api: Api = METADATA) -> Request[tuple[int, bytes]]:
-    return Request(api, lambda version: [body], lambda version, frame, at: (version, bytes(frame[at:])), answered)
+def question(body: bytes = b"?", *, answered: bool = True, api: Api = METADATA) -> ApiRequest[tuple[int, bytes]]:
+    return ApiRequest(api, lambda version: [body], lambda version, frame, at: (version, bytes(frame[at:])), answered)
 
 
 def framed(correlation_id: int, body: bytes) -> bytes:
@@ -64,7 +64,7 @@ def test_the_first_thing_said_is_a_question_for_versions() -> None:
     core = ConnectionCore("me", greeting())
     core.greet()
     assert sent(core) == pack(">ihhi", 18, 18, 4, 0) + b"\0\2me" + b"\0" + b"hello"
-    assert core.state is State.GREETING
+    assert core.state is ConnectionState.GREETING
 
 
 def test_a_request_carries_key_version_correlation_and_client_id() -> None:
@@ -78,7 +78,7 @@ def test_a_flexible_version_lengthens_both_headers_by_their_tags() -> None:
     core.send(question(b"body"))
     assert sent(core) == pack(">ihhi", 17, 3, 12, 1) + b"\0\2me\0" + b"body"
     unknown_tag = b"\1\5\3abc"
-    assert core.receive(framed(1, unknown_tag + b"answer")) == [Answer(1, (12, b"answer"))]
+    assert core.receive(framed(1, unknown_tag + b"answer")) == [ApiAnswer(1, (12, b"answer"))]
 
 
 @given(st.data())
@@ -94,7 +94,7 @@ def test_answers_are_understood_in_pieces_of_any_size(data: st.DataObject) -> No
         size = data.draw(st.integers(1, len(stream)))
         events += core.receive(stream[:size])
         stream = stream[size:]
-    assert events == [Answer(number, (8, body)) for number, body in enumerate(bodies, 1)]
+    assert events == [ApiAnswer(number, (8, body)) for number, body in enumerate(bodies, 1)]
     assert core.waiting == 0
 
 
@@ -113,7 +113,7 @@ def test_no_version_in_common_is_an_error_and_the_connection_goes_on(rows: bytes
         core.send(question())
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert "Metadata" in caught.value.detail
-    assert core.state is State.READY
+    assert core.state is ConnectionState.READY
     assert core.waiting == 0
 
 
@@ -132,7 +132,7 @@ def test_a_broker_that_refuses_every_version_is_given_up() -> None:
     core.receive(framed(0, b"\0\x23"))
     with pytest.raises(MillstreamError, match="ApiVersions"):
         core.receive(framed(1, b"\0\x23"))
-    assert core.state is State.CLOSED
+    assert core.state is ConnectionState.CLOSED
 
 
 def test_a_refused_greeting_is_raised_by_its_name() -> None:
@@ -156,7 +156,7 @@ def test_an_answer_that_was_not_next_ends_the_connection_and_names_both() -> Non
     core.send(question())
     with pytest.raises(ProtocolError, match=r"correlation id 2 came where 1 \(Metadata\) was due"):
         core.receive(framed(2, b""))
-    assert core.state is State.CLOSED
+    assert core.state is ConnectionState.CLOSED
 
 
 def test_an_answer_to_nothing_ends_the_connection() -> None:
@@ -211,7 +211,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
     core.send(question(answered=False))
     core.send(question())
     assert core.waiting == 1
-    assert core.receive(framed(2, b"!")) == [Answer(2, (8, b"!"))]
+    assert core.receive(framed(2, b"!")) == [ApiAnswer(2, (8, b"!"))]
 
 
 def test_the_correlation_id_begins_anew_before_it_becomes_negative() -> None:
@@ -227,24 +227,24 @@ def test_garbage_is_met_with_an_error_of_ours_or_waited_out(data: bytes) -> None
     try:
         core.receive(data)
     except MillstreamError:
-        assert core.state is State.CLOSED
+        assert core.state is ConnectionState.CLOSED
 
 
-def standing(body: bytes = b"?") -> Request[tuple[int, bytes]]:
+def standing(body: bytes = b"?") -> ApiRequest[tuple[int, bytes]]:
     return replace(question(body), stands=True)
 
 
 def test_what_stands_is_answered_and_goes_on_between_the_answers_of_others() -> None:
     core = greeted()
     stands, first, second = core.send(standing()), core.send(question()), core.send(question())
-    assert core.receive(framed(stands, b"answer")) == [Answer(stands, (8, b"answer"))]
+    assert core.receive(framed(stands, b"answer")) == [ApiAnswer(stands, (8, b"answer"))]
     frames = framed(stands, b"a") + framed(first, b"1") + framed(stands, b"b") + framed(second, b"2")
     assert core.receive(frames + framed(stands, b"c")) == [
-        Further(stands, (8, b"a")),
-        Answer(first, (8, b"1")),
-        Further(stands, (8, b"b")),
-        Answer(second, (8, b"2")),
-        Further(stands, (8, b"c")),
+        FurtherFrame(stands, (8, b"a")),
+        ApiAnswer(first, (8, b"1")),
+        FurtherFrame(stands, (8, b"b")),
+        ApiAnswer(second, (8, b"2")),
+        FurtherFrame(stands, (8, b"c")),
     ]
 
 

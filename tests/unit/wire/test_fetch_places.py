@@ -10,14 +10,14 @@ from millstream.seams.file_part import FilePlace
 from millstream.wire.fetch import (
     FLEXIBLE_FROM,
     PLACE,
-    Fetched,
+    FetchedPartition,
     FetchPartition,
     parse_fetch_request,
     write_fetch_response,
 )
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer, Piece
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_request, read_response
 
 FETCH_VERSIONS = range(4, 19)
@@ -45,7 +45,7 @@ PLACED = FilePlace("/data/orders-0/00.log", 2**64 - 1, 2**63, 2**40, 2**31 - 1)
 @pytest.mark.parametrize("version", range(FLEXIBLE_FROM, 19))
 def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
     topic = UUID(int=7) if version >= 13 else "events"
-    told = [Fetched(0, 0, 10, 10, 0, place=PLACED, next_offset=9), Fetched(1, 0, 10, 10, 0, b"abc")]
+    told = [FetchedPartition(0, 0, 10, 10, 0, place=PLACED, next_offset=9), FetchedPartition(1, 0, 10, 10, 0, b"abc")]
     body = joined(write_fetch_response(version, [(topic, told)]))
     ((_, (first, second)),) = parse_fetch_response(version, memoryview(body), 0).topics
     assert (first.place, first.next_offset, len(first.records)) == (PLACED, 9, 0)
@@ -57,17 +57,17 @@ def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
 @pytest.mark.parametrize(("position", "size_bytes"), [(-1, 10), (0, 0), (0, -1), (-(2**63), 2**31 - 1)])
 def test_a_place_that_is_none_in_a_file_is_refused(position: int, size_bytes: int) -> None:
     place = PLACED._replace(position=position, size_bytes=size_bytes)
-    body = joined(write_fetch_response(12, [("events", [Fetched(0, place=place, next_offset=9)])]))
-    with pytest.raises(MalformedError):
+    body = joined(write_fetch_response(12, [("events", [FetchedPartition(0, place=place, next_offset=9)])]))
+    with pytest.raises(MalformedMessageError):
         parse_fetch_response(12, memoryview(body), 0)
 
 
 def test_a_place_that_is_cut_or_goes_on_is_refused() -> None:
-    body = joined(write_fetch_response(12, [("events", [Fetched(0, place=PLACED, next_offset=9)])]))
+    body = joined(write_fetch_response(12, [("events", [FetchedPartition(0, place=PLACED, next_offset=9)])]))
     for size in range(len(body)):
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             parse_fetch_response(12, memoryview(body)[:size], 0)
     start = body.index(PLACE.pack(9, *PLACED[1:])) - 1
     for size in (0, 1, body[start] - 1, body[start] + 1):
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             parse_fetch_response(12, memoryview(body[:start] + bytes([size]) + body[start + 1 :]), 0)

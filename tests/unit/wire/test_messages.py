@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_request, read_response, write_request, write_response
-from millstream.wire.schema import Field, Schema, load
+from millstream.wire.schema import Schema, SchemaField, load
 
 SERVED = {
     "ApiVersions": ("metadata", 0, 4),
@@ -45,7 +45,7 @@ RENAMED = {"topic_authorized_operations", "cluster_authorized_operations", "auth
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
-def values_of(field: Field, version: int) -> st.SearchStrategy[Any]:
+def values_of(field: SchemaField, version: int) -> st.SearchStrategy[Any]:
     one: st.SearchStrategy[Any]
     if field.kind in _BITS:
         limit = 1 << _BITS[field.kind]
@@ -68,7 +68,7 @@ def values_of(field: Field, version: int) -> st.SearchStrategy[Any]:
     return one
 
 
-def structs(fields: tuple[Field, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
+def structs(fields: tuple[SchemaField, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             field.name: values_of(field, version)
@@ -97,7 +97,7 @@ def kafka_object(make: Any, rows: Any, values: dict[str, Any], version: int) -> 
     return make(version=version, **built)
 
 
-def without_defaults(values: dict[str, Any], schema_fields: tuple[Field, ...], version: int) -> dict[str, Any]:
+def without_defaults(values: dict[str, Any], schema_fields: tuple[SchemaField, ...], version: int) -> dict[str, Any]:
     """What was read, with buffers as bytes and only the fields this version has."""
     kept = {}
     for field in schema_fields:
@@ -147,10 +147,10 @@ def test_a_message_cut_short_and_an_answer_with_bytes_too_many_are_refused(
     def check(values: dict[str, Any]) -> None:
         data = write(api, version, values)
         for size in range(len(data)):
-            with pytest.raises(MalformedError):
+            with pytest.raises(MalformedMessageError):
                 read(api, version, memoryview(data)[:size], 0)
         if direction == "Response":
-            with pytest.raises(MalformedError):
+            with pytest.raises(MalformedMessageError):
                 read(api, version, memoryview(data + b"\0"), 0)
 
     check()

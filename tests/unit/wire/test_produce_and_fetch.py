@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.wire.fetch import Fetched, FetchPartition, parse_fetch_request, write_fetch_response
+from millstream.wire.fetch import FetchedPartition, FetchPartition, parse_fetch_request, write_fetch_response
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer, Piece
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_request, read_response, write_request, write_response
 from millstream.wire.produce import (
     ProduceResult,
@@ -85,7 +85,7 @@ def test_puts_requests_are_written_and_parsed_as_the_schema_says(acks: int, time
     parsed = parse_puts_request(memoryview(b"head" + body), 4)
     assert parsed[:2] == (acks, timeout_ms)
     assert [(topic, [tuple(entry) for entry in entries]) for topic, entries in parsed.topics] == data
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         parse_puts_request(memoryview(b"head" + body + b"!"), 4)
 
 
@@ -211,7 +211,7 @@ def want_rows(data: Any) -> list[dict[str, Any]]:
 def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
     fetched = st.builds(
-        Fetched,
+        FetchedPartition,
         int32s,
         int16s,
         int64s,
@@ -226,7 +226,7 @@ def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -
 
     @quick
     @given(topics(version, 13, fetched), int16s, int32s)
-    def check(data: list[tuple[str | UUID, list[Fetched]]], error: int, session_id: int) -> None:
+    def check(data: list[tuple[str | UUID, list[FetchedPartition]]], error: int, session_id: int) -> None:
         body = joined(write_fetch_response(version, data, error=error, session_id=session_id))
         rows = [key_of(topic, "topic") | {"partitions": list(map(fetched_row, parts))} for topic, parts in data]
         fields = {"error_code": error, "session_id": session_id, "responses": rows}
@@ -238,7 +238,7 @@ def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -
     check()
 
 
-def fetched_row(fetched: Fetched) -> dict[str, Any]:
+def fetched_row(fetched: FetchedPartition) -> dict[str, Any]:
     aborted = fetched.aborted
     return {
         "partition_index": fetched.partition,
@@ -275,7 +275,7 @@ def test_records_are_pieces_of_the_frame_and_not_copies() -> None:
 
 def test_records_of_an_answer_are_handed_on_as_they_are() -> None:
     records = b"x" * 1000
-    assert any(piece is records for piece in write_fetch_response(12, [("t", [Fetched(0, records=records)])]))
+    assert any(piece is records for piece in write_fetch_response(12, [("t", [FetchedPartition(0, records=records)])]))
 
 
 @pytest.mark.parametrize("version", [*PRODUCE_VERSIONS])
@@ -283,9 +283,9 @@ def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
     topic = "t" if version < 13 else UUID(int=1)
     body = joined(write_produce_request(version, [(topic, [(0, b"records"), (1, b"r")])], acks=1, timeout_ms=0))
     for size in range(len(body)):
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             parse_produce_request(version, memoryview(body)[:size], 0)
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         parse_produce_request(version, memoryview(body + b"\0"), 0)
 
 
@@ -294,14 +294,14 @@ def test_a_fetch_request_cut_anywhere_is_refused(version: int) -> None:
     topic = "t" if version < 13 else UUID(int=1)
     body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, forgotten=[(topic, [1])])
     for size in range(len(body)):
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             parse_fetch_request(version, memoryview(body)[:size], 0)
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         parse_fetch_request(version, memoryview(body + b"\0"), 0)
 
 
 def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
-    body = joined(write_fetch_response(13, [(UUID(int=9), [Fetched(2, 0, 10, 10, 0, b"abc")])], session_id=5))
+    body = joined(write_fetch_response(13, [(UUID(int=9), [FetchedPartition(2, 0, 10, 10, 0, b"abc")])], session_id=5))
     fields = read_response("Fetch", 13, memoryview(body), 0)
     assert fields["session_id"] == 5
     assert bytes(fields["responses"][0]["partitions"][0]["records"]) == b"abc"
@@ -328,7 +328,7 @@ def test_a_damaged_request_of_one_batch_is_refused_or_read_as_the_schema_reads_i
     for each in damaged:
         try:
             parsed = by_hand(each, version)
-        except MalformedError:
+        except MalformedMessageError:
             continue
         assert parsed == by_schema(each, version), each.hex()
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_request
 from millstream.wire.sink import unsigned_varint
-from millstream.wire.source import Source
+from millstream.wire.source import FrameReader
 
 
-def source(data: bytes, elements_max: int = 1000) -> Source:
-    return Source(memoryview(data), 0, elements_max)
+def source(data: bytes, elements_max: int = 1000) -> FrameReader:
+    return FrameReader(memoryview(data), 0, elements_max)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, 2**31 - 1, 2**32 - 1])
@@ -28,11 +28,11 @@ def test_varints_are_read_as_they_were_written(value: int) -> None:
     ids=["none", "cut", "cut twice", "never ends", "too large", "33 bits"],
 )
 def test_varints_that_do_not_end_or_do_not_fit_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         source(data).unsigned_varint()
 
 
-Read = Callable[[Source], object]
+Read = Callable[[FrameReader], object]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ Read = Callable[[Source], object]
     ],
 )
 def test_lengths_that_lie_are_refused(data: bytes, read: Read) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         read(source(data))
 
 
@@ -88,14 +88,14 @@ def test_the_elements_of_a_message_are_counted_together() -> None:
     read = source(b"\x00\x00\x00\x06" + bytes(6) + b"\x00\x00\x00\x06" + bytes(6), elements_max=10)
     read.count(False, 1)
     read.take(6)
-    with pytest.raises(MalformedError, match="elements that this message may have"):
+    with pytest.raises(MalformedMessageError, match="elements that this message may have"):
         read.count(False, 1)
 
 
 def test_tags_count_as_elements() -> None:
     many = unsigned_varint(50) + b"".join(unsigned_varint(tag) + b"\0" for tag in range(50))
     source(many, elements_max=50).skip_tags()
-    with pytest.raises(MalformedError, match="elements that this message may have"):
+    with pytest.raises(MalformedMessageError, match="elements that this message may have"):
         source(many, elements_max=49).skip_tags()
 
 
@@ -110,7 +110,7 @@ def test_a_large_legal_request_is_refused_before_it_is_decoded(version: int) -> 
     frame = memoryview(body)
     tracemalloc.start()
     try:
-        with pytest.raises(MalformedError, match="elements that this message may have"):
+        with pytest.raises(MalformedMessageError, match="elements that this message may have"):
             read_request("Metadata", version, frame, 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:

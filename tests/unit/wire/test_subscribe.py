@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_response, write_response
 from millstream.wire.subscribe import Delivered, Delivery, parse_delivery, write_delivery
 
@@ -47,5 +47,5 @@ def test_hand_and_schema_agree(delivered: Delivered) -> None:
 def test_a_delivery_that_is_cut_off_or_too_long_is_malformed() -> None:
     whole = joined(Delivered(0, None, [Delivery("events", 1, records=b"batches")]))
     for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             parse_delivery(memoryview(wrong), 0)

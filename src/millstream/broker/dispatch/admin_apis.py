@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.dispatch.table import Right, Row
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.table import ApiRight, ApiRow
 from millstream.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from millstream.broker.handlers.alter_configs import AlterConfigsHandler
 from millstream.broker.handlers.create_partitions import CreatePartitionsHandler
@@ -22,7 +22,7 @@ from millstream.broker.handlers.incremental_alter_configs import IncrementalAlte
 from millstream.broker.handlers.list_config_resources import ListConfigResourcesHandler
 from millstream.broker.handlers.reassignments import AlterReassignmentsHandler, list_reassignments
 from millstream.broker.resources import Resources
-from millstream.broker.shown_settings import ShownSetting
+from millstream.broker.shown_settings import ConfigEntry
 from millstream.groups.settings import GroupSettings
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.clock import Clock
@@ -30,13 +30,13 @@ from millstream.seams.clock import Clock
 
 def admin_rows(
     partitions: Partitions,
-    identity: Identity,
+    identity: BrokerIdentity,
     clock: Clock,
     *,
     default_partitions: int,
-    at_start: Iterable[ShownSetting],
+    at_start: Iterable[ConfigEntry],
     group_settings: GroupSettings,
-) -> list[Row]:
+) -> list[ApiRow]:
     """`at_start` is what the broker was told besides the defaults of topics: it is shown, and cannot be changed."""
     resources = Resources(partitions, identity, at_start, group_settings)
     create = CreateTopicsHandler(partitions, identity, default_partitions)
@@ -46,24 +46,24 @@ def admin_rows(
     reassign = AlterReassignmentsHandler(partitions, identity)
     pages = DescribeTopicPartitionsHandler(partitions, identity)
     return [
-        Row(19, "CreateTopics", 2, 7, Right.CREATE, create),
-        Row(20, "DeleteTopics", 1, 6, Right.ADMIN, DeleteTopicsHandler(partitions)),
-        Row(21, "DeleteRecords", 0, 2, Right.ADMIN, DeleteRecordsHandler(partitions)),
-        Row(29, "DescribeAcls", 1, 3, Right.ADMIN, describe_acls),
-        Row(30, "CreateAcls", 1, 3, Right.ADMIN, create_acls),
-        Row(31, "DeleteAcls", 1, 3, Right.ADMIN, delete_acls),
-        Row(32, "DescribeConfigs", 1, 4, Right.DESCRIBE, DescribeConfigsHandler(resources)),
-        Row(33, "AlterConfigs", 0, 2, Right.ADMIN, AlterConfigsHandler(resources)),
-        Row(35, "DescribeLogDirs", 1, 5, Right.DESCRIBE, log_dirs),
-        Row(37, "CreatePartitions", 0, 3, Right.ADMIN, grow),
-        Row(43, "ElectLeaders", 0, 2, Right.ADMIN, ElectLeadersHandler(partitions)),
-        Row(44, "IncrementalAlterConfigs", 0, 1, Right.ADMIN, IncrementalAlterConfigsHandler(resources)),
-        Row(45, "AlterPartitionReassignments", 0, 1, Right.ADMIN, reassign),
-        Row(46, "ListPartitionReassignments", 0, 0, Right.DESCRIBE, list_reassignments),
-        Row(48, "DescribeClientQuotas", 0, 1, Right.DESCRIBE, describe_client_quotas),
-        Row(50, "DescribeUserScramCredentials", 0, 0, Right.ADMIN, describe_user_scram_credentials),
-        Row(60, "DescribeCluster", 0, 2, Right.NONE, DescribeClusterHandler(identity)),
-        Row(61, "DescribeProducers", 0, 0, Right.READ, producers),
-        Row(74, "ListConfigResources", 0, 1, Right.DESCRIBE, ListConfigResourcesHandler(resources)),
-        Row(75, "DescribeTopicPartitions", 0, 0, Right.DESCRIBE, pages),
+        ApiRow(19, "CreateTopics", 2, 7, ApiRight.CREATE, create),
+        ApiRow(20, "DeleteTopics", 1, 6, ApiRight.ADMIN, DeleteTopicsHandler(partitions)),
+        ApiRow(21, "DeleteRecords", 0, 2, ApiRight.ADMIN, DeleteRecordsHandler(partitions)),
+        ApiRow(29, "DescribeAcls", 1, 3, ApiRight.ADMIN, describe_acls),
+        ApiRow(30, "CreateAcls", 1, 3, ApiRight.ADMIN, create_acls),
+        ApiRow(31, "DeleteAcls", 1, 3, ApiRight.ADMIN, delete_acls),
+        ApiRow(32, "DescribeConfigs", 1, 4, ApiRight.DESCRIBE, DescribeConfigsHandler(resources)),
+        ApiRow(33, "AlterConfigs", 0, 2, ApiRight.ADMIN, AlterConfigsHandler(resources)),
+        ApiRow(35, "DescribeLogDirs", 1, 5, ApiRight.DESCRIBE, log_dirs),
+        ApiRow(37, "CreatePartitions", 0, 3, ApiRight.ADMIN, grow),
+        ApiRow(43, "ElectLeaders", 0, 2, ApiRight.ADMIN, ElectLeadersHandler(partitions)),
+        ApiRow(44, "IncrementalAlterConfigs", 0, 1, ApiRight.ADMIN, IncrementalAlterConfigsHandler(resources)),
+        ApiRow(45, "AlterPartitionReassignments", 0, 1, ApiRight.ADMIN, reassign),
+        ApiRow(46, "ListPartitionReassignments", 0, 0, ApiRight.DESCRIBE, list_reassignments),
+        ApiRow(48, "DescribeClientQuotas", 0, 1, ApiRight.DESCRIBE, describe_client_quotas),
+        ApiRow(50, "DescribeUserScramCredentials", 0, 0, ApiRight.ADMIN, describe_user_scram_credentials),
+        ApiRow(60, "DescribeCluster", 0, 2, ApiRight.NONE, DescribeClusterHandler(identity)),
+        ApiRow(61, "DescribeProducers", 0, 0, ApiRight.READ, producers),
+        ApiRow(74, "ListConfigResources", 0, 1, ApiRight.DESCRIBE, ListConfigResourcesHandler(resources)),
+        ApiRow(75, "DescribeTopicPartitions", 0, 0, ApiRight.DESCRIBE, pages),
     ]

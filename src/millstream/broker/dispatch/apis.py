@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from millstream.broker.appending import Appending
+from millstream.broker.appending import AppendRequest
 from millstream.broker.dispatch.admin_apis import admin_rows
-from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.group_apis import group_rows
 from millstream.broker.dispatch.iterator_apis import iterator_rows
 from millstream.broker.dispatch.push_apis import push_rows
-from millstream.broker.dispatch.table import Right, Row, Table
+from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.fetch_sessions import FetchSessions
-from millstream.broker.groups_seen import Groups
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.broker.handlers.api_versions import ApiVersionsHandler, refusal
 from millstream.broker.handlers.backup_map import BackupMapHandler
 from millstream.broker.handlers.fetch import FetchHandler
@@ -32,7 +32,7 @@ from millstream.broker.handlers.role import RoleHandler
 from millstream.broker.handlers.service_map import ServiceMapHandler
 from millstream.broker.iterators_seen import IteratorServing
 from millstream.broker.net.memory import Memory
-from millstream.broker.shown_settings import ShownSetting
+from millstream.broker.shown_settings import ConfigEntry
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.settings import GroupSettings
 from millstream.model.limits import REQUEST_BYTES_MAX
@@ -50,10 +50,10 @@ class Served(Struct, frozen=True):
     """What there is to be served, and how."""
 
     partitions: Partitions
-    groups: Groups
+    groups: GroupCoordination
     queries: Queries
     producer_ids: ProducerIds
-    identity: Identity
+    identity: BrokerIdentity
     clock: Clock
     entropy: Entropy
     memory: Memory
@@ -62,7 +62,7 @@ class Served(Struct, frozen=True):
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
-    at_start: Sequence[ShownSetting] = ()
+    at_start: Sequence[ConfigEntry] = ()
     """What this broker was told, as far as it is not the default of topics."""
     group_settings: GroupSettings = field(default_factory=GroupSettings)
     services: Sequence[Service] = ()
@@ -71,46 +71,46 @@ class Served(Struct, frozen=True):
     """Readers who name the same are told where files lie."""
 
 
-def build_table(served: Served) -> Table:
+def build_table(served: Served) -> DispatchTable:
     """The dispatch table of a broker."""
     partitions, identity = served.partitions, served.identity
     api_versions = ApiVersionsHandler()
     auto_create = partitions if served.auto_create else None
     metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
-    appending = Appending()
+    appending = AppendRequest()
     sessions = FetchSessions(served.clock, served.entropy)
     info = InfoHandler(identity, served.clock, served.version, served.features)
     rows = [
-        Row(
-            0, "Produce", 3, 13, Right.WRITE, ProduceHandler(partitions, appending),
+        ApiRow(
+            0, "Produce", 3, 13, ApiRight.WRITE, ProduceHandler(partitions, appending),
             bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
         ),
-        Row(
-            1, "Fetch", 4, 18, Right.READ, FetchHandler(partitions, sessions, served.memory, served.machine),
+        ApiRow(
+            1, "Fetch", 4, 18, ApiRight.READ, FetchHandler(partitions, sessions, served.memory, served.machine),
             bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
         ),
-        Row(
-            2, "ListOffsets", 1, 11, Right.DESCRIBE, ListOffsetsHandler(partitions),
+        ApiRow(
+            2, "ListOffsets", 1, 11, ApiRight.DESCRIBE, ListOffsetsHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
-        Row(3, "Metadata", 0, 13, Right.DESCRIBE, metadata),
-        Row(18, "ApiVersions", 0, 4, Right.NONE, api_versions, refusal=refusal(18, 0, 4)),
-        Row(
-            22, "InitProducerId", 0, 6, Right.WRITE, InitProducerIdHandler(served.producer_ids), role=Role.PRODUCER,
+        ApiRow(3, "Metadata", 0, 13, ApiRight.DESCRIBE, metadata),
+        ApiRow(18, "ApiVersions", 0, 4, ApiRight.NONE, api_versions, refusal=refusal(18, 0, 4)),
+        ApiRow(
+            22, "InitProducerId", 0, 6, ApiRight.WRITE, InitProducerIdHandler(served.producer_ids), role=Role.PRODUCER,
         ),
-        Row(
-            23, "OffsetForLeaderEpoch", 2, 4, Right.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
+        ApiRow(
+            23, "OffsetForLeaderEpoch", 2, 4, ApiRight.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
-        Row(1000, "Info", 0, 0, Right.NONE, info),
-        Row(1001, "Query", 0, 0, Right.DESCRIBE, QueryHandler(served.queries)),
-        Row(1002, "Role", 0, 0, Right.NONE, RoleHandler()),
-        Row(
-            1003, "Puts", 0, 0, Right.WRITE, PutsHandler(partitions, appending),
+        ApiRow(1000, "Info", 0, 0, ApiRight.NONE, info),
+        ApiRow(1001, "Query", 0, 0, ApiRight.DESCRIBE, QueryHandler(served.queries)),
+        ApiRow(1002, "Role", 0, 0, ApiRight.NONE, RoleHandler()),
+        ApiRow(
+            1003, "Puts", 0, 0, ApiRight.WRITE, PutsHandler(partitions, appending),
             bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
         ),
-        Row(1004, "ServiceMap", 0, 0, Right.DESCRIBE, ServiceMapHandler(partitions, identity, served.services)),
-        Row(1005, "BackupMap", 0, 0, Right.DESCRIBE, BackupMapHandler(partitions)),
+        ApiRow(1004, "ServiceMap", 0, 0, ApiRight.DESCRIBE, ServiceMapHandler(partitions, identity, served.services)),
+        ApiRow(1005, "BackupMap", 0, 0, ApiRight.DESCRIBE, BackupMapHandler(partitions)),
         *push_rows(partitions, served.groups, served.memory),
         *group_rows(served.groups, partitions, identity),
         *iterator_rows(served.groups, partitions, served.iterators, identity, served.memory),
@@ -122,4 +122,4 @@ def build_table(served: Served) -> Table:
         ),
     ]  # fmt: skip
     api_versions.announce(rows)
-    return Table(rows)
+    return DispatchTable(rows)

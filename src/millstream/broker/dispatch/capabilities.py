@@ -13,7 +13,7 @@ from millstream.partition.partition import Partition
 from millstream.wire.topic_ref import TopicRef
 
 
-class Identity(Struct):
+class BrokerIdentity(Struct):
     """This broker as clients reach it. The port is filled in once it is known."""
 
     node_id: int

@@ -1,8 +1,8 @@
 """The rows of the dispatch table that deal with push subscriptions."""
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
-from millstream.broker.dispatch.table import Right, Row
-from millstream.broker.groups_seen import Groups
+from millstream.broker.dispatch.table import ApiRight, ApiRow
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.broker.handlers.subscribe import SubscribeHandler
 from millstream.broker.handlers.subscription_commit import SubscriptionCommitHandler
 from millstream.broker.handlers.unsubscribe import UnsubscribeHandler
@@ -11,11 +11,11 @@ from millstream.broker.push.subscriptions import Subscriptions
 from millstream.model.roles import Role
 
 
-def push_rows(partitions: PartitionLookup, groups: Groups, memory: Memory) -> list[Row]:
+def push_rows(partitions: PartitionLookup, groups: GroupCoordination, memory: Memory) -> list[ApiRow]:
     subscribe = SubscribeHandler(partitions, groups, Subscriptions(memory))
     commit = SubscriptionCommitHandler(groups)
     return [
-        Row(1020, "Subscribe", 0, 0, Right.READ, subscribe, role=Role.CONSUMER),
-        Row(1021, "SubscriptionCommit", 0, 0, Right.READ, commit, role=Role.CONSUMER),
-        Row(1022, "Unsubscribe", 0, 0, Right.READ, UnsubscribeHandler(), role=Role.CONSUMER),
+        ApiRow(1020, "Subscribe", 0, 0, ApiRight.READ, subscribe, role=Role.CONSUMER),
+        ApiRow(1021, "SubscriptionCommit", 0, 0, ApiRight.READ, commit, role=Role.CONSUMER),
+        ApiRow(1022, "Unsubscribe", 0, 0, ApiRight.READ, UnsubscribeHandler(), role=Role.CONSUMER),
     ]

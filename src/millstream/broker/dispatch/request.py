@@ -3,12 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.broker.net.peer import Peer
+from millstream.broker.net.peer import ClientInfo
 from millstream.model.errors import MillstreamError
 from millstream.wire.framing import Piece, read_request_header
 
 if TYPE_CHECKING:
-    from millstream.broker.net.line import Line
+    from millstream.broker.net.line import PushChannel
 
 Answer = bytes | list[Piece]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
@@ -18,7 +18,7 @@ class HangUpError(MillstreamError):
     """A request that must not be answered went wrong; closing the connection is the only way to say so."""
 
 
-class Request:
+class BrokerRequest:
     """One frame, its header read; the body begins at `body` within `frame`. `peer` is who it came from."""
 
     __slots__ = ("_line", "body", "correlation_id", "frame", "peer", "version")
@@ -29,18 +29,18 @@ class Request:
         correlation_id: int,
         frame: memoryview,
         body: int,
-        peer: Peer | None = None,
-        line: "Line | None" = None,
+        peer: ClientInfo | None = None,
+        line: "PushChannel | None" = None,
     ) -> None:
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
         self.body = body
-        self.peer = Peer() if peer is None else peer
+        self.peer = ClientInfo() if peer is None else peer
         self._line = line
 
     @property
-    def line(self) -> "Line":
+    def line(self) -> "PushChannel":
         """The connection, for a request that is not over with its answer."""
         assert self._line is not None, "who stands came over a connection"
         return self._line
@@ -56,10 +56,10 @@ class Work(NamedTuple):
 
     run: Coroutine[Any, Any, Answer | None]
     hurry: Callable[[], None] | None = None
-    """As for `Later`."""
+    """As for `DeferredAnswer`."""
 
 
-class Later:
+class DeferredAnswer:
     """An answer that is not there yet; lighter than a task, for what waits on a callback.
 
     Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
@@ -75,10 +75,10 @@ class Later:
         self.is_done = False
         self._hurry = hurry
         self._when_done: Callable[[], None] | None = None
-        self._start: Callable[[Work, Later], None] | None = None
+        self._start: Callable[[Work, DeferredAnswer], None] | None = None
 
     @classmethod
-    def done(cls, answer: Answer) -> "Later":
+    def done(cls, answer: Answer) -> "DeferredAnswer":
         """An answer that is there already, but must wait for its turn."""
         later = cls()
         later.answer = answer
@@ -113,7 +113,9 @@ class Later:
         self._hurry = work.hurry
         self._start(work, self)
 
-    def when_done(self, callback: Callable[[], None], start: "Callable[[Work, Later], None] | None" = None) -> None:
+    def when_done(
+        self, callback: Callable[[], None], start: "Callable[[Work, DeferredAnswer], None] | None" = None
+    ) -> None:
         """Have `callback` called once the answer is there; `start` runs the work that it turned out to take."""
         self._when_done = callback
         self._start = start
@@ -124,7 +126,7 @@ class Later:
             self._hurry()
 
 
-Result = Answer | Later | Work | None
+Result = Answer | DeferredAnswer | Work | None
 """What a handler returns: an answer at once, one that comes later, work to be awaited, or None for no answer."""
 
-Handler = Callable[[Request], Result]
+Handler = Callable[[BrokerRequest], Result]

@@ -8,14 +8,14 @@ the API is ours, and with the same words wherever there is room for them. Nothin
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millstream.broker.dispatch.request import Answer, HangUpError, Request
+from millstream.broker.dispatch.request import Answer, BrokerRequest, HangUpError
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, response_fields, write_response
 
 OWN_KEYS_FROM = 1000
 
 
-def refuse(key: int, api: str, request: Request) -> Answer:
+def refuse(key: int, api: str, request: BrokerRequest) -> Answer:
     """The answer to what the peer's role forbids; HangUpError where the API has no form to say so."""
     code = ErrorCode.ROLE_IS_FINAL if key >= OWN_KEYS_FROM else ErrorCode.POLICY_VIOLATION
     error = MillstreamError(code, f"this connection is {request.peer}'s: {api} is not for it")

@@ -13,7 +13,7 @@ SMALL_BYTES_MAX = 1024 * 1024
 """Largest request of an API that carries no records, unless its row says otherwise."""
 
 
-class Right(StrEnum):
+class ApiRight(StrEnum):
     """What a caller will need to be allowed; nothing is checked yet."""
 
     NONE = "none"
@@ -24,14 +24,14 @@ class Right(StrEnum):
     ADMIN = "administer the topic"
 
 
-class Row(NamedTuple):
+class ApiRow(NamedTuple):
     """One API. Versions `first` to `last` are served; `advertised_first` may be lower for clients that ask for it."""
 
     key: int
     api: str
     first: int
     last: int
-    right: Right
+    right: ApiRight
     handle: Handler
     bytes_max: int = SMALL_BYTES_MAX
     advertised_first: int | None = None
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     """Whose it is: connections that declared another role are refused (see `millstream.broker.dispatch.roles`)."""
 
 
-class Route(NamedTuple):
+class ApiRoute(NamedTuple):
     """A row's part that one version needs."""
 
     api: str
@@ -52,26 +52,26 @@ class Route(NamedTuple):
     role: Role | None
 
 
-class Table:
+class DispatchTable:
     """The rows by key; routes are made as versions are first used."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows: Mapping[int, Row] = {row.key: row for row in rows}
-        self._routes: dict[tuple[int, int], Route] = {}
+    def __init__(self, rows: Iterable[ApiRow]) -> None:
+        self.rows: Mapping[int, ApiRow] = {row.key: row for row in rows}
+        self._routes: dict[tuple[int, int], ApiRoute] = {}
 
     def bytes_max(self, key: int) -> int:
         """How large a request of this key may be; for a key that is not served, enough to be told so."""
         row = self.rows.get(key)
         return row.bytes_max if row is not None else SMALL_BYTES_MAX
 
-    def route(self, key: int, version: int) -> Route | None:
+    def route(self, key: int, version: int) -> ApiRoute | None:
         """None when this key or this version of it is not served."""
         route = self._routes.get((key, version))
         if route is None:
             row = self.rows.get(key)
             if row is None or not row.first <= version <= row.last:
                 return None
-            route = self._routes[key, version] = Route(
+            route = self._routes[key, version] = ApiRoute(
                 row.api,
                 row.handle,
                 row.bytes_max,

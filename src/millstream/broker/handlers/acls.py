@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls: rights are not checked yet, so all of them answer that security is off."""
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
@@ -11,17 +11,17 @@ _DISABLED = {
 }
 
 
-def describe_acls(request: Request) -> bytes:
+def describe_acls(request: BrokerRequest) -> bytes:
     read_request("DescribeAcls", request.version, request.frame, request.body)
     return write_response("DescribeAcls", request.version, _DISABLED)
 
 
-def create_acls(request: Request) -> Result:
+def create_acls(request: BrokerRequest) -> Result:
     fields = read_request("CreateAcls", request.version, request.frame, request.body)
     return Work(_refuse("CreateAcls", request.version, "results", len(fields["creations"])))
 
 
-def delete_acls(request: Request) -> Result:
+def delete_acls(request: BrokerRequest) -> Result:
     fields = read_request("DeleteAcls", request.version, request.frame, request.body)
     return Work(_refuse("DeleteAcls", request.version, "filter_results", len(fields["filters"])))
 

@@ -1,7 +1,7 @@
 """AlterConfigs: all settings of a topic at once. What is not named goes back to the broker's defaults."""
 
 from millstream.broker.alterations import Alteration, answer_alterations
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request
@@ -14,7 +14,7 @@ class AlterConfigsHandler:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [_alteration(row) for row in fields["resources"]]
         return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))

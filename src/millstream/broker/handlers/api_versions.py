@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from millstream.broker.dispatch.request import Request
-from millstream.broker.dispatch.table import Row
+from millstream.broker.dispatch.request import BrokerRequest
+from millstream.broker.dispatch.table import ApiRow
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
@@ -14,14 +14,14 @@ class ApiVersionsHandler:
     """The table has a row for this handler, so the rows are handed over once all of them exist."""
 
     def __init__(self) -> None:
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[ApiRow, ...] = ()
         self._answers: dict[int, bytes] = {}
 
-    def announce(self, rows: Iterable[Row]) -> None:
+    def announce(self, rows: Iterable[ApiRow]) -> None:
         self._rows = tuple(sorted(rows, key=lambda row: row.key))
         self._answers.clear()
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: BrokerRequest) -> bytes:
         read_request(API, request.version, request.frame, request.body)
         answer = self._answers.get(request.version)
         if answer is None:
@@ -37,6 +37,6 @@ def refusal(key: int, first: int, last: int) -> bytes:
     return write_response(API, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION.number, "api_keys": [own]})
 
 
-def _range(row: Row) -> dict[str, int]:
+def _range(row: ApiRow) -> dict[str, int]:
     first = row.first if row.advertised_first is None else row.advertised_first
     return {"api_key": row.key, "min_version": first, "max_version": row.last}

@@ -3,9 +3,9 @@
 from typing import Any
 
 from millstream.broker.dispatch.capabilities import TopicLookup
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.handlers.service_map import answer_page, missing_row, topic_row
-from millstream.broker.topic_pages import Page, Rows
+from millstream.broker.topic_pages import TopicListing, TopicRowFormat
 from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request
 
@@ -17,9 +17,9 @@ class BackupMapHandler:
     def __init__(self, topics: TopicLookup) -> None:
         self._topics = topics
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        page = Page(self._topics, Rows(topic_row, _partition, missing_row), fields["partitions_max"])
+        page = TopicListing(self._topics, TopicRowFormat(topic_row, _partition, missing_row), fields["partitions_max"])
         return Work(answer_page(API, request.version, self._topics, fields, page, {"note": ALONE}))
 
 

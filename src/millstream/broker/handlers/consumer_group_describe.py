@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups, answer_to
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination, answer_to
 from millstream.groups.answers import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
 from millstream.groups.commands import DescribeConsumerGroup
 from millstream.model.errors import ErrorCode
@@ -19,10 +19,10 @@ _CLASSIC, _CONSUMER = 0, 1
 
 
 class ConsumerGroupDescribeHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields))
 

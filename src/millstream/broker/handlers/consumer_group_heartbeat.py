@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later, client_host
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later, client_host
 from millstream.groups.answers import ConsumerHeartbeatAnswer
 from millstream.groups.commands import ConsumerHeartbeat, OwnedPartitions
 from millstream.model.errors import ErrorCode
@@ -15,17 +15,17 @@ _OWN_MEMBER_ID_FROM = 1
 
 
 class ConsumerGroupHeartbeatHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = _command(request, fields)
         return answer_later(self._groups, command, ConsumerHeartbeatAnswer, lambda answer: _encode(version, answer))
 
 
-def _command(request: Request, fields: Fields) -> ConsumerHeartbeat:
+def _command(request: BrokerRequest, fields: Fields) -> ConsumerHeartbeat:
     topics, owned = fields["subscribed_topic_names"], fields["topic_partitions"]
     return ConsumerHeartbeat(
         group_id=fields["group_id"],

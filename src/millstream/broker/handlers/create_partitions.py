@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
@@ -24,11 +24,11 @@ class TopicGrowth(Protocol):
 
 
 class CreatePartitionsHandler:
-    def __init__(self, topics: TopicGrowth, identity: Identity) -> None:
+    def __init__(self, topics: TopicGrowth, identity: BrokerIdentity) -> None:
         self._topics = topics
         self._identity = identity
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

@@ -4,9 +4,9 @@ from collections import Counter
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.dispatch.capabilities import Identity, TopicCreation
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.shown_settings import ShownSetting, topic_settings
+from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicCreation
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.shown_settings import ConfigEntry, topic_settings
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -20,12 +20,12 @@ _SETTINGS_FROM = 5
 class CreateTopicsHandler:
     """Answers with all settings of what was made: its own, the broker's, the defaults."""
 
-    def __init__(self, topics: TopicCreation, identity: Identity, default_partitions: int) -> None:
+    def __init__(self, topics: TopicCreation, identity: BrokerIdentity, default_partitions: int) -> None:
         self._topics = topics
         self._identity = identity
         self._default_partitions = default_partitions
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
@@ -90,7 +90,7 @@ class CreateTopicsHandler:
         return len(assignments), 1
 
 
-def _setting(setting: ShownSetting) -> dict[str, Any]:
+def _setting(setting: ConfigEntry) -> dict[str, Any]:
     return {"name": setting.name, "value": setting.value, "config_source": setting.source}
 
 

@@ -1,7 +1,7 @@
 """DeleteGroups: groups without members, with all their offsets."""
 
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups, answer_to
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination, answer_to
 from millstream.groups.answers import Done
 from millstream.groups.commands import DeleteGroup
 from millstream.wire.messages import read_request, write_response
@@ -10,10 +10,10 @@ API = "DeleteGroups"
 
 
 class DeleteGroupsHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields["groups_names"]))
 

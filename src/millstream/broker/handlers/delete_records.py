@@ -3,7 +3,7 @@
 import asyncio
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.wire.messages import read_request, write_response
@@ -20,7 +20,7 @@ class DeleteRecordsHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields))
 

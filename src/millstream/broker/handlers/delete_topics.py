@@ -6,7 +6,7 @@ from uuid import UUID
 
 from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.capabilities import TopicDeletion
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
 from millstream.wire.messages import read_request, write_response
@@ -19,7 +19,7 @@ class DeleteTopicsHandler:
     def __init__(self, topics: TopicDeletion) -> None:
         self._topics = topics
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:

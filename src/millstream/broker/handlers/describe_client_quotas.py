@@ -1,6 +1,6 @@
 """DescribeClientQuotas: there are no quotas, so a filter that makes sense finds none."""
 
-from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
@@ -10,7 +10,7 @@ _ENTITIES = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-def describe_client_quotas(request: Request) -> bytes:
+def describe_client_quotas(request: BrokerRequest) -> bytes:
     fields = read_request(API, request.version, request.frame, request.body)
     try:
         _check(fields["components"])

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from millstream.broker.dispatch.capabilities import Identity
+from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS
-from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
@@ -13,10 +13,10 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 class DescribeClusterHandler:
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: BrokerIdentity) -> None:
         self._identity = identity
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: BrokerRequest) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         kind = fields["endpoint_type"] if request.version >= 1 else _BROKERS
         if kind != _BROKERS:

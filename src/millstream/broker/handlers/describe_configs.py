@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.resources import Resource, Resources
-from millstream.broker.shown_settings import TYPES, ShownSetting
+from millstream.broker.shown_settings import TYPES, ConfigEntry
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
@@ -18,7 +18,7 @@ class DescribeConfigsHandler:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
@@ -39,7 +39,7 @@ class DescribeConfigsHandler:
                 yield answer, (_row(each, fields) for each in settings if not names or each.name in names)
 
 
-def _row(setting: ShownSetting, asked: Fields) -> dict[str, Any]:
+def _row(setting: ConfigEntry, asked: Fields) -> dict[str, Any]:
     synonyms = setting.synonyms if asked["include_synonyms"] else ()
     return {
         "name": setting.name,

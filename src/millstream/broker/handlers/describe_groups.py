@@ -6,8 +6,8 @@ A group that is not there, or is not a classic one, is Dead and no error up to v
 from typing import Any
 
 from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups, answer_to
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination, answer_to
 from millstream.groups.answers import GroupDescription
 from millstream.groups.commands import DescribeGroup
 from millstream.model.errors import ErrorCode
@@ -20,10 +20,10 @@ _NOT_FOUND_FROM = 6
 
 
 class DescribeGroupsHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields))
 

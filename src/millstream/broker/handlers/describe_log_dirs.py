@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from millstream.broker.answer_rows import Group, encode_groups
 from millstream.broker.dispatch.capabilities import TopicLookup
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode
 from millstream.model.names import PartitionKey
 from millstream.partition.partition import Partition
@@ -31,7 +31,7 @@ class DescribeLogDirsHandler:
         self._topics = topics
         self._directories = directories
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.broker.answer_rows import encode_groups
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import MillstreamError
 from millstream.partition.producers import ActiveProducer
 from millstream.seams.clock import Clock
@@ -25,7 +25,7 @@ class DescribeProducersHandler:
         self._partitions = partitions
         self._clock = clock
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

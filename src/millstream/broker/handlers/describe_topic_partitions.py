@@ -3,10 +3,10 @@
 from typing import Any
 
 from millstream.broker.answer_rows import encode_groups, encode_rows
-from millstream.broker.dispatch.capabilities import Identity, TopicLookup
+from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicLookup
 from millstream.broker.dispatch.operations import TOPIC_OPERATIONS
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.topic_pages import Page, Rows, cursor_of
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.topic_pages import TopicListing, TopicRowFormat, cursor_of
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
@@ -18,11 +18,11 @@ API = "DescribeTopicPartitions"
 
 
 class DescribeTopicPartitionsHandler:
-    def __init__(self, topics: TopicLookup, identity: Identity) -> None:
+    def __init__(self, topics: TopicLookup, identity: BrokerIdentity) -> None:
         self._topics = topics
         self._identity = identity
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
@@ -32,7 +32,9 @@ class DescribeTopicPartitionsHandler:
         except MillstreamError as error:
             refused = ({"name": name, "error_code": error.code.number} for name in names)
             return write_response(API, version, {"topics": await encode_rows(API, version, ("topics",), refused)})
-        page = Page(self._topics, Rows(_topic, self._partition, _missing), fields["response_partition_limit"])
+        page = TopicListing(
+            self._topics, TopicRowFormat(_topic, self._partition, _missing), fields["response_partition_limit"]
+        )
         rows = await encode_groups(API, version, ("topics",), "partitions", page.groups(names, cursor))
         following = page.following and page.following._asdict()
         return write_response(API, version, {"topics": rows, "next_cursor": following})

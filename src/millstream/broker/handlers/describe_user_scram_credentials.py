@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
 API = "DescribeUserScramCredentials"
 
 
-def describe_user_scram_credentials(request: Request) -> Result:
+def describe_user_scram_credentials(request: BrokerRequest) -> Result:
     fields = read_request(API, request.version, request.frame, request.body)
     return Work(_answer(request.version, Counter(user["name"] for user in fields["users"] or ())))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
@@ -19,7 +19,7 @@ class ElectLeadersHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

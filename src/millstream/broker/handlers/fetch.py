@@ -10,13 +10,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
-from millstream.broker.dispatch.request import Answer, Later, Request, Result, Work
-from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions, Session
+from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, Result, Work
+from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, BrokerFetchSession, FetchSessions
 from millstream.broker.net.memory import HUNGRY_S, Memory
-from millstream.broker.reading import SLICE, Reading, Want
+from millstream.broker.reading import SLICE, FetchPass, Want
 from millstream.model.errors import MillstreamError
 from millstream.model.waiters import Cancel
-from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
+from millstream.wire.fetch import (
+    TOPIC_IDS_FROM,
+    FetchedPartition,
+    FetchRequest,
+    parse_fetch_request,
+    write_fetch_response,
+)
 from millstream.wire.topic_ref import TopicRef
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -33,7 +39,7 @@ class FetchHandler:
         self._memory = memory
         self._machine = machine
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fetch = parse_fetch_request(request.version, request.frame, request.body)
         try:
             session, everything = self._session(fetch, request.version >= TOPIC_IDS_FROM)
@@ -46,7 +52,7 @@ class FetchHandler:
         poll = _Poll(self, request.version, fetch, session, everything, wants)
         return poll.answer_now() or poll.begin()
 
-    def _session(self, fetch: FetchRequest, uses_ids: bool) -> tuple[Session | None, bool]:
+    def _session(self, fetch: FetchRequest, uses_ids: bool) -> tuple[BrokerFetchSession | None, bool]:
         """The session of a request, if it has one, and whether the answer is to tell of every partition."""
         if fetch.session_epoch == FINAL_EPOCH:
             self._sessions.end(fetch.session_id)
@@ -55,11 +61,11 @@ class FetchHandler:
             return self._sessions.begin(fetch, uses_ids), True
         return self._sessions.go_on(fetch, uses_ids), False
 
-    def read(self, fetch: FetchRequest, wants: Sequence[Want]) -> Reading:
+    def read(self, fetch: FetchRequest, wants: Sequence[Want]) -> FetchPass:
         """Begin to read, within what the reader, the broker's memory and everybody's patience allow."""
         limit = self._memory.answer_bytes_max(min(max(fetch.max_bytes, 1), ANSWER_BYTES_MAX))
         committed = fetch.isolation_level == _READ_COMMITTED
-        reading = Reading(self._partitions, wants, limit, committed=committed, near=self.is_near(fetch))
+        reading = FetchPass(self._partitions, wants, limit, committed=committed, near=self.is_near(fetch))
         reading.run()
         return reading
 
@@ -67,7 +73,7 @@ class FetchHandler:
         """Whether the reader is on this machine, and takes places of files for what is in them."""
         return fetch.machine != "" and fetch.machine == self._machine
 
-    def wait(self, read: Sequence[tuple[Want, Fetched]], wake: Callable[[], None]) -> list[Cancel]:
+    def wait(self, read: Sequence[tuple[Want, FetchedPartition]], wake: Callable[[], None]) -> list[Cancel]:
         """Call `wake`, perhaps at once, as soon as any of the partitions has more than it had when it was read, or is
         gone."""
         cancels = []
@@ -97,7 +103,7 @@ class _Poll:
         handler: FetchHandler,
         version: int,
         fetch: FetchRequest,
-        session: Session | None,
+        session: BrokerFetchSession | None,
         everything: bool,
         wants: Sequence[Want],
     ) -> None:
@@ -117,7 +123,7 @@ class _Poll:
             return self._answer(reading)
         return None
 
-    def begin(self) -> Later | Work:
+    def begin(self) -> DeferredAnswer | Work:
         """Wait for what is missing."""
         self._is_woken = False
         self._wake: Callable[[], None] = self._look_soon
@@ -126,7 +132,7 @@ class _Poll:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self.hurry)
         if not self._reading.is_finished or len(self._wants) > SLICE:
             return self._work()
-        self._later = Later(self.hurry)
+        self._later = DeferredAnswer(self.hurry)
         self._wait()
         return self._later
 
@@ -208,7 +214,7 @@ class _Poll:
         finally:
             self._forget()
 
-    def _read(self) -> list[tuple[Want, Fetched]]:
+    def _read(self) -> list[tuple[Want, FetchedPartition]]:
         return [(want, fetched) for want, (_, fetched) in zip(self._wants, self._reading.fetched, strict=True)]
 
     def _forget(self) -> None:
@@ -216,11 +222,11 @@ class _Poll:
             cancel()
         self._cancels = []
 
-    def _is_enough(self, reading: Reading) -> bool:
+    def _is_enough(self, reading: FetchPass) -> bool:
         return reading.has_error or reading.size_bytes >= max(self._fetch.min_bytes, 1)
 
-    def _answer(self, reading: Reading) -> Answer:
-        fetched: Sequence[tuple[TopicRef, Fetched]] = reading.fetched
+    def _answer(self, reading: FetchPass) -> Answer:
+        fetched: Sequence[tuple[TopicRef, FetchedPartition]] = reading.fetched
         session_id = NO_SESSION
         if self._session is not None:
             fetched = self._session.news(fetched, everything=self._everything)
@@ -230,7 +236,7 @@ class _Poll:
         return write_fetch_response(self._version, _by_topic(fetched), session_id=session_id)
 
 
-def _placed(fetched: Fetched) -> Fetched:
+def _placed(fetched: FetchedPartition) -> FetchedPartition:
     """Without the records, where their place is told."""
     return fetched if fetched.place is None else fetched._replace(records=b"")
 
@@ -244,9 +250,9 @@ def _nothing() -> None:
     """What there is to do for somebody who will look anyway."""
 
 
-def _by_topic(fetched: Sequence[tuple[TopicRef, Fetched]]) -> list[tuple[TopicRef, list[Fetched]]]:
+def _by_topic(fetched: Sequence[tuple[TopicRef, FetchedPartition]]) -> list[tuple[TopicRef, list[FetchedPartition]]]:
     """Partitions in their order, with neighbours of the same topic together."""
-    topics: list[tuple[TopicRef, list[Fetched]]] = []
+    topics: list[tuple[TopicRef, list[FetchedPartition]]] = []
     for topic, each in fetched:
         if not topics or topics[-1][0] != topic:
             topics.append((topic, []))

@@ -5,9 +5,9 @@ Whoever looks for a group's coordinator is about to use it: so the internal topi
 
 from typing import Any
 
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -17,11 +17,11 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 class FindCoordinatorHandler:
-    def __init__(self, identity: Identity, groups: Groups) -> None:
+    def __init__(self, identity: BrokerIdentity, groups: GroupCoordination) -> None:
         self._identity = identity
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         keys = fields["coordinator_keys"] if request.version >= _MANY_FROM else [fields["key"]]
         return Work(self._answer(request.version, fields["key_type"], keys))

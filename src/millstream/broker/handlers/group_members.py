@@ -1,40 +1,40 @@
 """GRP_JOIN, GRP_HB and GRP_LEAVE: a client of iterators comes to its group, stays, and goes."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later, client_host
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later, client_host
 from millstream.broker.iterators_seen import error_fields
 from millstream.groups.answers import ClientAnswer
-from millstream.groups.commands import IteratorBeat, IteratorJoin, IteratorLeave
+from millstream.groups.commands import IteratorHeartbeat, IteratorJoin, IteratorLeave
 from millstream.wire.messages import read_request, write_response
 
 JOIN, BEAT, LEAVE = "GroupJoin", "GroupBeat", "GroupLeave"
 
 
-class GroupJoinHandler:
-    def __init__(self, groups: Groups) -> None:
+class IteratorJoinHandler:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(JOIN, request.version, request.frame, request.body)
         command = IteratorJoin(fields["group_id"], fields["client_id"], request.client_id, client_host(request))
         return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(JOIN, request.version, answer))
 
 
-class GroupBeatHandler:
-    def __init__(self, groups: Groups) -> None:
+class IteratorHeartbeatHandler:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(BEAT, request.version, request.frame, request.body)
-        command = IteratorBeat(fields["group_id"], fields["client_id"])
+        command = IteratorHeartbeat(fields["group_id"], fields["client_id"])
         return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(BEAT, request.version, answer))
 
 
-class GroupLeaveHandler:
-    def __init__(self, groups: Groups) -> None:
+class IteratorLeaveHandler:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(LEAVE, request.version, request.frame, request.body)
         command = IteratorLeave(fields["group_id"], fields["client_id"])
         return answer_later(

@@ -1,7 +1,7 @@
 """Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later
 from millstream.groups.answers import Done
 from millstream.groups.commands import Heartbeat
 from millstream.wire.messages import read_request, write_response
@@ -10,10 +10,10 @@ API = "Heartbeat"
 
 
 class HeartbeatHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = Heartbeat(

@@ -4,10 +4,10 @@ taken from; what is not named stays as it is."""
 from collections.abc import Mapping, Sequence
 
 from millstream.broker.alterations import Alteration, answer_alterations
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.topics.setting_table import TABLE, Kind
+from millstream.topics.setting_table import TABLE, SettingKind
 from millstream.topics.settings import effective
 from millstream.wire.messages import read_request
 from millstream.wire.reader import Fields
@@ -20,7 +20,7 @@ class IncrementalAlterConfigsHandler:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [self._alteration(row) for row in fields["resources"]]
         return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))
@@ -54,7 +54,7 @@ def _apply(settings: dict[str, str | None], step: Fields, old: Mapping[str, str]
         settings[name] = value
         return
     row = TABLE.get(name)
-    if row is not None and row.kind is not Kind.LIST:
+    if row is not None and row.kind is not SettingKind.LIST:
         raise MillstreamError(
             ErrorCode.INVALID_CONFIG, f"{name}: it is no list, so nothing can be added to it or taken"
         )

@@ -6,8 +6,8 @@ an error that names both versions; the rest of it is filled in all the same, so 
 
 from collections.abc import Mapping
 
-from millstream.broker.dispatch.capabilities import Identity
-from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode
 from millstream.model.versions import WINDOW, minor_version, work_together
 from millstream.seams.clock import Clock
@@ -17,13 +17,13 @@ API = "Info"
 
 
 class InfoHandler:
-    def __init__(self, identity: Identity, clock: Clock, version: str, features: Mapping[str, str]) -> None:
+    def __init__(self, identity: BrokerIdentity, clock: Clock, version: str, features: Mapping[str, str]) -> None:
         self._identity = identity
         self._clock = clock
         self._version = version
         self._features = [{"name": name, "value": value} for name, value in sorted(features.items())]
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: BrokerRequest) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         major, minor = minor_version(self._version) or (0, 0)
         oldest, newest = f"{major}.{max(0, minor - WINDOW)}", f"{major}.{minor + WINDOW}"

@@ -3,7 +3,7 @@
 On a connection that declared a producer group the id belongs to that group from then on, whatever becomes of both.
 """
 
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
@@ -15,7 +15,7 @@ class InitProducerIdHandler:
     def __init__(self, producer_ids: ProducerIds) -> None:
         self._producer_ids = producer_ids
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         if fields["transactional_id"] == "" or (fields["producer_id"] < 0) != (fields["producer_epoch"] < 0):
             return _failed(request.version, ErrorCode.INVALID_REQUEST)

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Answer, Request, Result, Work
+from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.broker.iterators_seen import IteratorServing, error_fields
 from millstream.broker.net.memory import HUNGRY_S, Memory
 from millstream.groups.iterators.iterator import BEGINNING, END, Iterator
@@ -30,13 +30,13 @@ _NO_RECORDS = b"\x01\x00"
 """How an answer without records ends: with their length, one more than it is, and with no tags."""
 
 
-class IterHandler:
+class ReadIteratorHandler:
     def __init__(self, partitions: PartitionLookup, serving: IteratorServing, memory: Memory) -> None:
         self._partitions = partitions
         self._serving = serving
         self._memory = memory
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:
@@ -80,7 +80,7 @@ class _Poll:
 
     def __init__(
         self,
-        handler: IterHandler,
+        handler: ReadIteratorHandler,
         version: int,
         iterator: Iterator,
         partition: Partition,

@@ -1,6 +1,6 @@
 """The commit of an iterator: the coordinator stores how far its client has read, and gives out the next one."""
 
-from millstream.broker.dispatch.request import Request, Result
+from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
 from millstream.groups.answers import IteratorAnswer
@@ -11,8 +11,8 @@ from millstream.wire.messages import read_request, write_response
 API = "IterCommit"
 
 
-class IterCommitHandler(IteratorHandler):
-    def __call__(self, request: Request) -> Result:
+class CommitIteratorHandler(IteratorHandler):
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:

@@ -1,6 +1,6 @@
 """ITER_GET: the coordinator gives out the iterator of a partition, and says where it is read."""
 
-from millstream.broker.dispatch.request import Request, Result
+from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
 from millstream.groups.answers import IteratorAnswer
@@ -10,8 +10,8 @@ from millstream.wire.messages import read_request, write_response
 API = "IterGet"
 
 
-class IterGetHandler(IteratorHandler):
-    def __call__(self, request: Request) -> Result:
+class GetIteratorHandler(IteratorHandler):
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = GetIterator(

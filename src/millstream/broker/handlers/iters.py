@@ -1,6 +1,6 @@
 """ITERS: what a client has in flight, or all clients of a group. Only who names a client is given its iterators."""
 
-from millstream.broker.dispatch.request import Request, Result
+from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.groups_seen import answer_later
 from millstream.broker.iterators_seen import IteratorHandler, error_fields, given_fields
 from millstream.groups.answers import IteratorList
@@ -10,8 +10,8 @@ from millstream.wire.messages import read_request, write_response
 API = "Iters"
 
 
-class ItersHandler(IteratorHandler):
-    def __call__(self, request: Request) -> Result:
+class ListIteratorsHandler(IteratorHandler):
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = ListIterators(fields["group_id"], fields["client_id"])

@@ -1,7 +1,7 @@
 """JoinGroup: become a member of a classic group. The answer comes when the group has gathered."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later, client_host
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later, client_host
 from millstream.groups.answers import Joined
 from millstream.groups.commands import Join, OfferedProtocol
 from millstream.wire.messages import read_request, write_response
@@ -15,16 +15,16 @@ _SKIP_ASSIGNMENT_FROM = 9
 
 
 class JoinGroupHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         return answer_later(self._groups, _command(request, fields), Joined, lambda joined: _encode(version, joined))
 
 
-def _command(request: Request, fields: Fields) -> Join:
+def _command(request: BrokerRequest, fields: Fields) -> Join:
     version, session_timeout_ms = request.version, fields["session_timeout_ms"]
     knows_rebalance_timeout = version >= _REBALANCE_TIMEOUT_FROM
     return Join(

@@ -1,7 +1,7 @@
 """LeaveGroup: members go, one of them up to version 2, several from version 3 on."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later
 from millstream.groups.answers import Left
 from millstream.groups.commands import Leave, LeavingMember
 from millstream.model.errors import ErrorCode
@@ -12,10 +12,10 @@ _MANY_FROM = 3
 
 
 class LeaveGroupHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         if version >= _MANY_FROM:

@@ -1,8 +1,8 @@
 """ListConfigResources: what has settings. Version 0 asks only for subscriptions to metrics, and there are none."""
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.resources import ResourceKind, Resources
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.resources import ConfigResourceKind, Resources
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -14,9 +14,9 @@ class ListConfigResourcesHandler:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        kinds = fields["resource_types"] if request.version >= _KINDS_FROM else [ResourceKind.CLIENT_METRICS]
+        kinds = fields["resource_types"] if request.version >= _KINDS_FROM else [ConfigResourceKind.CLIENT_METRICS]
         return Work(self._answer(request.version, list(dict.fromkeys(kinds))))
 
     async def _answer(self, version: int, kinds: list[int]) -> bytes:

@@ -1,8 +1,8 @@
 """ListGroups: the groups of this broker, of all states and kinds or of some."""
 
 from millstream.broker.answer_rows import encode_rows
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.groups.commands import ListGroups
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
@@ -11,10 +11,10 @@ API = "ListGroups"
 
 
 class ListGroupsHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields))
 

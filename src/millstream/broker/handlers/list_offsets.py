@@ -7,7 +7,7 @@ the order they came: the other threads stay free for reads and writes, however m
 import asyncio
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.partition_rows import answer_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
@@ -26,7 +26,7 @@ class ListOffsetsHandler:
         self._partitions = partitions
         self._turns = asyncio.Semaphore(TIMES_AT_ONCE_MAX)
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         asked = _Asked(self._partitions, self._turns, request.version)
         return Work(answer_partitions(API, request.version, fields["topics"], "name", asked.look_up), asked.hurry)

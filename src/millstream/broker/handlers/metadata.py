@@ -9,9 +9,9 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from millstream.broker.dispatch.capabilities import AutoCreate, Identity, TopicLookup
+from millstream.broker.dispatch.capabilities import AutoCreate, BrokerIdentity, TopicLookup
 from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from millstream.broker.dispatch.request import Answer, Request, Result, Work
+from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID, check_new_topic_name
@@ -47,7 +47,7 @@ class MetadataHandler:
     def __init__(
         self,
         topics: TopicLookup,
-        identity: Identity,
+        identity: BrokerIdentity,
         auto_create: AutoCreate | None,
         default_partitions: int,
     ) -> None:
@@ -61,7 +61,7 @@ class MetadataHandler:
         self._kept_topics: dict[tuple[UUID, _Form], bytes] = {}
         self._kept_answers: dict[tuple[_Form, bool], bytes] = {}
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         form = _Form(request.version, fields["include_topic_authorized_operations"])
         cluster_operations = fields["include_cluster_authorized_operations"]

@@ -3,8 +3,8 @@
 Partitions that do not exist are refused here, one by one; the others are committed all the same.
 """
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, TopicNames, answer_later
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_later
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.model.errors import ErrorCode
@@ -17,11 +17,11 @@ _IDS_FROM = 10
 
 
 class OffsetCommitHandler:
-    def __init__(self, groups: Groups, topics: TopicNames) -> None:
+    def __init__(self, groups: GroupCoordination, topics: TopicNames) -> None:
         self._groups = groups
         self._topics = topics
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         answer = _Answer(version, fields["topics"], self._topics)

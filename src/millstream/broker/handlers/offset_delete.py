@@ -1,7 +1,7 @@
 """OffsetDelete: a group forgets what it has committed for some partitions, unless it still reads their topic."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, TopicNames, answer_later
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_later
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import DeleteOffsets
 from millstream.model.errors import ErrorCode
@@ -12,11 +12,11 @@ API = "OffsetDelete"
 
 
 class OffsetDeleteHandler:
-    def __init__(self, groups: Groups, topics: TopicNames) -> None:
+    def __init__(self, groups: GroupCoordination, topics: TopicNames) -> None:
         self._groups = groups
         self._topics = topics
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         asked = [(each["name"], [row["partition_index"] for row in each["partitions"]]) for each in fields["topics"]]

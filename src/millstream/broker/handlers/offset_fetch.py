@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups, TopicNames, answer_to
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_to
 from millstream.groups.answers import CommittedOffset, Offsets
 from millstream.groups.commands import FetchOffsets
 from millstream.model.errors import ErrorCode
@@ -34,11 +34,11 @@ class _Wanted(NamedTuple):
 
 
 class OffsetFetchHandler:
-    def __init__(self, groups: Groups, topics: TopicNames) -> None:
+    def __init__(self, groups: GroupCoordination, topics: TopicNames) -> None:
         self._groups = groups
         self._topics = topics
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(self._answer(request.version, fields))
 

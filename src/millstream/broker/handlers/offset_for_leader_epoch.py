@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where a leadership ended, so that a client can tell whether its position still holds."""
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.partition_rows import answer_partitions
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request
@@ -14,7 +14,7 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, partitions: PartitionLookup) -> None:
         self._partitions = partitions
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         return Work(answer_partitions(API, request.version, fields["topics"], "topic", self._look_up))
 

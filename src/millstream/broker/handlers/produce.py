@@ -1,24 +1,24 @@
 """Produce: append each partition's batch; answer when all of them are committed (see `millstream.broker.appending`)."""
 
-from millstream.broker.appending import ACKS, Appending, Waiting, check_acks, failed
+from millstream.broker.appending import ACKS, AppendRequest, PendingAppend, check_acks, failed
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result
+from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.produce import ProduceRequest, ProduceResult, parse_produce_request, write_produce_response
 
 
 class ProduceHandler:
-    def __init__(self, partitions: PartitionLookup, appending: Appending) -> None:
+    def __init__(self, partitions: PartitionLookup, appending: AppendRequest) -> None:
         self._partitions = partitions
         self._appending = appending
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         produce = parse_produce_request(request.version, request.frame, request.body)
-        waiting = Waiting(write_produce_response, request.version, self._appending.deadlines)
+        waiting = PendingAppend(write_produce_response, request.version, self._appending.deadlines)
         self._append_all(produce, waiting)
         return waiting.result(produce.acks, produce.timeout_ms)
 
-    def _append_all(self, produce: ProduceRequest, waiting: Waiting) -> None:
+    def _append_all(self, produce: ProduceRequest, waiting: PendingAppend) -> None:
         acks, is_transactional = produce.acks, produce.transactional_id is not None
         for topic, partitions in produce.topics:
             results: list[ProduceResult] = []

@@ -1,9 +1,9 @@
 """Puts: one of Millstream's own keys. As Produce, where the caller may give the hash that decides the partition, and
 ids under which messages are stored once (see `millstream.broker.appending` for what both have in common)."""
 
-from millstream.broker.appending import Appending, Results, Waiting, check_acks, failed
+from millstream.broker.appending import AppendRequest, PendingAppend, Results, check_acks, failed
 from millstream.broker.dispatch.capabilities import TopicPartitions, find_partition
-from millstream.broker.dispatch.request import Request, Result
+from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.model.errors import MillstreamError
 from millstream.partition.partition import Partition
 from millstream.wire.produce import ProduceResult
@@ -11,13 +11,13 @@ from millstream.wire.puts import BY_HASH, PutsEntry, parse_puts_request, write_p
 
 
 class PutsHandler:
-    def __init__(self, partitions: TopicPartitions, appending: Appending) -> None:
+    def __init__(self, partitions: TopicPartitions, appending: AppendRequest) -> None:
         self._partitions = partitions
         self._appending = appending
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         puts = parse_puts_request(request.frame, request.body)
-        waiting = Waiting(_write, request.version, self._appending.deadlines)
+        waiting = PendingAppend(_write, request.version, self._appending.deadlines)
         for topic, entries in puts.topics:
             results: list[ProduceResult] = []
             waiting.results.append((topic, results))

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.catalog.queries import QueryResult
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
@@ -19,7 +19,7 @@ class QueryHandler:
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

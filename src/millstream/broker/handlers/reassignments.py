@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from millstream.broker.answer_rows import Group, encode_groups
-from millstream.broker.dispatch.capabilities import Identity, PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Request, Result, Work
+from millstream.broker.dispatch.capabilities import BrokerIdentity, PartitionLookup, find_partition
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.reader import Fields
@@ -17,17 +17,17 @@ ALTER = "AlterPartitionReassignments"
 LIST = "ListPartitionReassignments"
 
 
-def list_reassignments(request: Request) -> bytes:
+def list_reassignments(request: BrokerRequest) -> bytes:
     read_request(LIST, request.version, request.frame, request.body)
     return write_response(LIST, request.version, {"error_message": None})
 
 
 class AlterReassignmentsHandler:
-    def __init__(self, partitions: PartitionLookup, identity: Identity) -> None:
+    def __init__(self, partitions: PartitionLookup, identity: BrokerIdentity) -> None:
         self._partitions = partitions
         self._identity = identity
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(ALTER, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:

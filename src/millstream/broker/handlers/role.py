@@ -3,7 +3,7 @@
 What that forbids is in `millstream.broker.dispatch.roles`.
 """
 
-from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import PRODUCER_GROUP_MAX, Role
 from millstream.wire.messages import read_request, write_response
@@ -13,7 +13,7 @@ _ROLES = {role.value: role for role in Role}
 
 
 class RoleHandler:
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: BrokerRequest) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
             role, producer_group = _declared(fields["role"], fields["producer_group"])

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from millstream.broker.answer_rows import encode_groups
-from millstream.broker.dispatch.capabilities import Identity, TopicLookup
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.topic_pages import Page, Rows, cursor_of
+from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicLookup
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.topic_pages import TopicListing, TopicRowFormat, cursor_of
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.services import Service
@@ -18,13 +18,13 @@ API = "ServiceMap"
 
 
 class ServiceMapHandler:
-    def __init__(self, topics: TopicLookup, identity: Identity, services: Sequence[Service]) -> None:
+    def __init__(self, topics: TopicLookup, identity: BrokerIdentity, services: Sequence[Service]) -> None:
         """`services` are those besides the brokers' listeners; there may be more of them later."""
         self._topics = topics
         self._identity = identity
         self._services = services
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
@@ -35,12 +35,12 @@ class ServiceMapHandler:
             "controller_id": me.node_id,
             "services": [service._asdict() for service in (kafka, *self._services)],
         }
-        page = Page(self._topics, Rows(topic_row, _partition, missing_row), fields["partitions_max"])
+        page = TopicListing(self._topics, TopicRowFormat(topic_row, _partition, missing_row), fields["partitions_max"])
         return await answer_page(API, version, self._topics, fields, page, answer)
 
 
 async def answer_page(
-    api: str, version: int, topics: TopicLookup, fields: Fields, page: Page, answer: dict[str, Any]
+    api: str, version: int, topics: TopicLookup, fields: Fields, page: TopicListing, answer: dict[str, Any]
 ) -> bytes:
     """The answer with the page that the request asks for."""
     try:

@@ -8,10 +8,10 @@ row and left out; with none left there is no subscription.
 from uuid import UUID
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
-from millstream.broker.dispatch.request import Answer, Request, Result, Work
-from millstream.broker.groups_seen import Groups, answer_to
-from millstream.broker.push.flow import Window
-from millstream.broker.push.subscription import Feed, Place, Subscription
+from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination, answer_to
+from millstream.broker.push.flow import FlowWindow
+from millstream.broker.push.subscription import PartitionFeed, Place, PushSubscription
 from millstream.broker.push.subscriptions import Subscriptions
 from millstream.groups.answers import Offsets
 from millstream.groups.commands import FetchOffsets
@@ -26,12 +26,12 @@ API = "Subscribe"
 
 
 class SubscribeHandler:
-    def __init__(self, partitions: PartitionLookup, groups: Groups, subscriptions: Subscriptions) -> None:
+    def __init__(self, partitions: PartitionLookup, groups: GroupCoordination, subscriptions: Subscriptions) -> None:
         self._partitions = partitions
         self._groups = groups
         self._subscriptions = subscriptions
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = {
             (topic["name"], each["partition"]): {"topic_id": topic["topic_id"], **each}
@@ -49,7 +49,7 @@ class SubscribeHandler:
                 request.line,
                 request.correlation_id,
                 len(wanted),
-                Window(fields["window_messages"], fields["window_bytes"], fields["share_percent"]),
+                FlowWindow(fields["window_messages"], fields["window_bytes"], fields["share_percent"]),
                 group_id=group_id,
                 otherwise=fields["otherwise"],
             )
@@ -59,16 +59,18 @@ class SubscribeHandler:
             return Work(self._at_group(subscription, wanted, FetchOffsets(group_id, at_group)))
         return self._open(subscription, wanted, {})
 
-    async def _at_group(self, subscription: Subscription, wanted: dict[Place, Fields], command: FetchOffsets) -> Answer:
+    async def _at_group(
+        self, subscription: PushSubscription, wanted: dict[Place, Fields], command: FetchOffsets
+    ) -> Answer:
         found = await answer_to(self._groups, command, Offsets)
         if found.error is not ErrorCode.NONE:
             subscription.drop()
             return write_delivery((), found.error.number, f"the offsets of {command.group_id!r} cannot be had")
         return self._open(subscription, wanted, {place: each.offset for place, each in found.offsets.items()})
 
-    def _open(self, subscription: Subscription, wanted: dict[Place, Fields], committed: dict[Place, int]) -> Answer:
+    def _open(self, subscription: PushSubscription, wanted: dict[Place, Fields], committed: dict[Place, int]) -> Answer:
         rows: list[Delivery] = []
-        feeds: list[Feed] = []
+        feeds: list[PartitionFeed] = []
         refusal: MillstreamError | None = None
         for place, each in wanted.items():
             try:
@@ -95,14 +97,14 @@ class SubscribeHandler:
             raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, text)
         return partition
 
-    def _feed(self, place: Place, wanted: Fields, committed: int | None, otherwise: int) -> Feed:
+    def _feed(self, place: Place, wanted: Fields, committed: int | None, otherwise: int) -> PartitionFeed:
         partition = self._partition(*place, wanted["topic_id"])
         partition.check_leader_epoch(wanted["leader_epoch"])
         offset = wanted["offset"]
         if offset == COMMITTED:
             offset = otherwise if committed is None else committed
         if offset in (END, BEGINNING):
-            return Feed(partition, _end_of(partition, offset))
+            return PartitionFeed(partition, _end_of(partition, offset))
         if offset < 0:
             why = "the group has committed nothing" if offset == COMMITTED else f"{offset} is no offset"
             raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.topic}-{partition.number}: {why}")
@@ -112,7 +114,7 @@ class SubscribeHandler:
                 text = f"{partition.topic}-{partition.number} begins at {start}; offset {offset} is gone"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             offset = _end_of(partition, otherwise)
-        return Feed(partition, offset)
+        return PartitionFeed(partition, offset)
 
 
 def _end_of(partition: Partition, which: int) -> int:

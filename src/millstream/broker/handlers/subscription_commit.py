@@ -4,9 +4,9 @@ With a group, offsets are stored as those of OffsetCommit are; they make room, a
 durable. A partition's commit that is refused makes no room.
 """
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later
-from millstream.broker.push.subscription import Feed, Subscription
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later
+from millstream.broker.push.subscription import PartitionFeed, PushSubscription
 from millstream.broker.push.subscriptions import on_line
 from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
@@ -18,10 +18,10 @@ API = "SubscriptionCommit"
 
 
 class SubscriptionCommitHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
             subscription = on_line(request.line, fields["subscription_id"])
@@ -45,12 +45,12 @@ class SubscriptionCommitHandler:
 class _Commit:
     """What is to be committed, and the errors of what cannot be."""
 
-    def __init__(self, version: int, subscription: Subscription, topics: list[Fields]) -> None:
+    def __init__(self, version: int, subscription: PushSubscription, topics: list[Fields]) -> None:
         self.offsets: list[OffsetToCommit] = []
         self._version = version
         self._subscription = subscription
         self._topics = topics
-        self._feeds: list[tuple[Feed, int]] = []
+        self._feeds: list[tuple[PartitionFeed, int]] = []
         self._errors: dict[tuple[str, int], ErrorCode] = {}
         for topic in topics:
             for each in topic["partitions"]:

@@ -1,7 +1,7 @@
 """SyncGroup: the leader says who gets what, everybody else asks for their part."""
 
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.groups_seen import Groups, answer_later
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.groups_seen import GroupCoordination, answer_later
 from millstream.groups.answers import Synced
 from millstream.groups.commands import AssignedBytes, Sync
 from millstream.model.errors import ErrorCode
@@ -12,10 +12,10 @@ _PROTOCOL_FROM = 5
 
 
 class SyncGroupHandler:
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordination) -> None:
         self._groups = groups
 
-    def __call__(self, request: Request) -> Result:
+    def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = Sync(

@@ -1,6 +1,6 @@
 """Unsubscribe: one of Millstream's own keys. Nothing of the subscription is sent after the answer."""
 
-from millstream.broker.dispatch.request import Request
+from millstream.broker.dispatch.request import BrokerRequest
 from millstream.broker.push.subscriptions import on_line
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
@@ -9,7 +9,7 @@ API = "Unsubscribe"
 
 
 class UnsubscribeHandler:
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: BrokerRequest) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
             on_line(request.line, fields["subscription_id"]).drop()

@@ -2,7 +2,7 @@
 
 Nothing is awaited where nothing must be waited for: a request whose handler answers at once is answered within the
 read that brought it. While earlier requests wait (for a flush, for data), later ones are dispatched already; only
-their answers are held back. Those who stand (see `Standing`) send further frames between answers.
+their answers are held back. Those who stand (see `OpenRequest`) send further frames between answers.
 
 Bounds, all per connection: requests under way (`PENDING_MAX`, `PENDING_BYTES_MAX`), then reading stops; unsent answers
 (the transport's high-water mark), then dispatch stops; a peer that begins a frame and falls silent, or takes no byte
@@ -18,17 +18,17 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
-from millstream.broker.dispatch.request import Answer, HangUpError, Later, Request, Result, Work
+from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, HangUpError, Result, Work
 from millstream.broker.dispatch.roles import refuse
-from millstream.broker.net.line import Standing
+from millstream.broker.net.line import OpenRequest
 from millstream.broker.net.outbox import READER_SILENCE_S, Outbox, memory_of
-from millstream.broker.net.peer import Peer
-from millstream.broker.net.progress import Progress
+from millstream.broker.net.peer import ClientInfo
+from millstream.broker.net.progress import FrameProgress
 from millstream.broker.net.receiver import Receiver
-from millstream.broker.net.shared import Shared
+from millstream.broker.net.shared import ListenerState
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.framing import read_request_header
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 
 PENDING_MAX = 64
 PENDING_BYTES_MAX = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ class _Pending:
 
     __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
 
-    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: Later) -> None:
+    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredAnswer) -> None:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self.frame_bytes = frame_bytes
@@ -53,22 +53,22 @@ class _Pending:
         self.held_bytes = 0
 
 
-class Connection(asyncio.BufferedProtocol):
-    def __init__(self, shared: Shared) -> None:
+class ClientConnection(asyncio.BufferedProtocol):
+    def __init__(self, shared: ListenerState) -> None:
         self._shared = shared
         self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
         self._outbox = Outbox(shared.memory, shared.workers, self)
         self._transport: asyncio.Transport | None = None
-        self._peer = Peer()
+        self._peer = ClientInfo()
         self._reading = True
         self._draining = False
         self._is_over = False
         self._dispatching = False
-        self._progress = Progress()
-        self.standing: dict[int, Standing] = {}
-        self._held: dict[Standing, None] = {}
+        self._progress = FrameProgress()
+        self.standing: dict[int, OpenRequest] = {}
+        self._held: dict[OpenRequest, None] = {}
 
     # What the event loop calls
 
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         receiver = self._receiver
         try:
             receiver.received(nbytes)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             self._cut("connection cut off: bad frame", error.detail)
             return
         if receiver.frames:
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
     def is_paused(self) -> bool:
         return self._outbox.is_paused
 
-    def hold(self, standing: Standing) -> None:
+    def hold(self, standing: OpenRequest) -> None:
         self._held[standing] = None
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
@@ -223,14 +223,14 @@ class Connection(asyncio.BufferedProtocol):
         size = len(frame)
         try:
             if size < _START.size:
-                raise MalformedError(f"a frame of {size} bytes has no room for a request")
+                raise MalformedMessageError(f"a frame of {size} bytes has no room for a request")
             key, version, correlation_id, client_bytes = _START.unpack_from(frame)
             route = self._shared.table.route(key, version)
             if route is None:
                 self._refuse(key, version, correlation_id, size)
                 return
             if size > route.bytes_max:
-                raise MalformedError(f"a {route.api} request of {size} bytes, {route.bytes_max} are allowed")
+                raise MalformedMessageError(f"a {route.api} request of {size} bytes, {route.bytes_max} are allowed")
             view = memoryview(frame)
             body = _START.size + client_bytes
             if client_bytes < 0 or body >= size:
@@ -241,12 +241,12 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     _, body = read_request_header(view, flexible=True)
             peer = self._peer
-            request = Request(version, correlation_id, view, body, peer, self)
+            request = BrokerRequest(version, correlation_id, view, body, peer, self)
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
             else:
                 result = refuse(key, route.api, request)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             self._shared.memory.give_back(size)
             self._cut("connection cut off: bad request", error.detail)
             return
@@ -281,9 +281,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._shared.memory.give_back(size)
                 self._put(correlation_id, flexible, result)
                 return
-            later = Later.done(result)
+            later = DeferredAnswer.done(result)
         else:
-            later = result if isinstance(result, Later) else Later(result.hurry)
+            later = result if isinstance(result, DeferredAnswer) else DeferredAnswer(result.hurry)
         pending = _Pending(correlation_id, flexible, size, later)
         self._pending.append(pending)
         self._pending_bytes += size
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, Work):
             self.start(result, later)
 
-    def start(self, work: Work, later: Later) -> None:
+    def start(self, work: Work, later: DeferredAnswer) -> None:
         task = asyncio.get_running_loop().create_task(work.run)
         tasks = self._shared.tasks
         tasks[task] = None
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
                 return
             error = task.exception()
-            if isinstance(error, MalformedError):
+            if isinstance(error, MalformedMessageError):
                 self._cut("connection cut off: bad request", error.detail)
             elif isinstance(error, HangUpError):
                 self._cut(_NO_ANSWER_FAILED, error.detail)

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from millstream.broker.dispatch.request import Answer, Later, Work
+from millstream.broker.dispatch.request import Answer, DeferredAnswer, Work
 from millstream.model.errors import MillstreamError
 
 
-class Standing(Protocol):
+class OpenRequest(Protocol):
     """A request that is not over with its answer: further frames with its correlation id follow.
 
     Between frames everything else is answered as ever, in the order of the requests.
@@ -29,8 +29,8 @@ class Standing(Protocol):
         ...
 
 
-class Line(Protocol):
-    standing: dict[int, Standing]
+class PushChannel(Protocol):
+    standing: dict[int, OpenRequest]
     """By correlation id; each leaves when it is over."""
 
     @property
@@ -38,7 +38,7 @@ class Line(Protocol):
         """Whether the peer has enough for now."""
         ...
 
-    def hold(self, standing: Standing) -> None:
+    def hold(self, standing: OpenRequest) -> None:
         """Tell it to go on when the peer takes data again; others are not told."""
         ...
 
@@ -46,7 +46,7 @@ class Line(Protocol):
         """Send a frame now."""
         ...
 
-    def start(self, work: Work, later: Later) -> None:
+    def start(self, work: Work, later: DeferredAnswer) -> None:
         """Run something to be awaited; a failure that nobody expected ends the connection."""
         ...
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from millstream.broker.dispatch.table import Table
-from millstream.broker.net.connection import Connection
+from millstream.broker.dispatch.table import DispatchTable
+from millstream.broker.net.connection import ClientConnection
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.peer_log import PeerLog
-from millstream.broker.net.shared import Counters, Shared
+from millstream.broker.net.shared import Counters, ListenerState
 from millstream.seams.clock import Clock
 from millstream.seams.network import Listening, Network
 from millstream.seams.workers import Workers
@@ -15,8 +15,8 @@ MEMORY_PERIOD_S = 1.0
 
 
 class Listener:
-    def __init__(self, table: Table, clock: Clock, memory: Memory, workers: Workers) -> None:
-        self.shared = Shared(table, memory, PeerLog(clock), workers)
+    def __init__(self, table: DispatchTable, clock: Clock, memory: Memory, workers: Workers) -> None:
+        self.shared = ListenerState(table, memory, PeerLog(clock), workers)
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
@@ -35,7 +35,7 @@ class Listener:
 
     async def start(self, network: Network, host: str, port: int) -> Listening:
         """Listen; OSError when the address cannot be had."""
-        self._listening = await network.listen(lambda: Connection(self.shared), host, port)
+        self._listening = await network.listen(lambda: ClientConnection(self.shared), host, port)
         loop = asyncio.get_running_loop()
         self._looked_at = loop.time()
         self._timer = loop.call_later(MEMORY_PERIOD_S, self._look_after_memory)

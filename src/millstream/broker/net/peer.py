@@ -7,7 +7,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 
 
-class Peer:
+class ClientInfo:
     """One connection's other end. Without a role it may do everything."""
 
     __slots__ = ("address", "producer_group", "role")

@@ -5,7 +5,7 @@ RATE_MIN_BYTES_S = 256 * 1024
 """What a frame must come in at while others wait for memory; otherwise any speed will do."""
 
 
-class Progress:
+class FrameProgress:
     """Of the frame that is under way on one connection. All times are the event loop's."""
 
     __slots__ = ("_bytes", "_frame", "_since", "heard_at")

@@ -20,7 +20,7 @@ from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYT
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.records._decode import room
 from millstream.wire.framing import SIZE, SIZE_BYTES
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 
 STAGING_BYTES = SMALL_FRAME_BYTES_MAX
 LARGE_FROM_BYTES = 32 * 1024
@@ -183,7 +183,7 @@ class Receiver:
     def _checked(self, head: bytes | memoryview) -> int:
         size: int = SIZE.unpack(head)[0]
         if not 0 <= size <= REQUEST_BYTES_MAX:
-            raise MalformedError(f"a frame of {size} bytes was announced, {REQUEST_BYTES_MAX} are allowed")
+            raise MalformedMessageError(f"a frame of {size} bytes was announced, {REQUEST_BYTES_MAX} are allowed")
         return size
 
     def _check_kind(self, frame: bytearray) -> None:
@@ -194,7 +194,9 @@ class Receiver:
         key = int.from_bytes(frame[:_KEY_BYTES], signed=True)
         most = self._bytes_max_of(key)
         if self._size > most:
-            raise MalformedError(f"a request with key {key} of {self._size} bytes was announced, {most} are allowed")
+            raise MalformedMessageError(
+                f"a request with key {key} of {self._size} bytes was announced, {most} are allowed"
+            )
 
     def _complete(self, frame: bytearray) -> None:
         self.frames.append(frame)

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from millstream.broker.dispatch.table import Table
+from millstream.broker.dispatch.table import DispatchTable
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.peer_log import PeerLog
 from millstream.broker.net.receiver import Staging
-from millstream.broker.net.watch import Watch
+from millstream.broker.net.watch import ConnectionTimer
 from millstream.seams.workers import Workers
 
 
@@ -22,7 +22,7 @@ class Counters(Struct):
     connections_cut: int = 0
 
 
-class Peer(Protocol):
+class OpenConnection(Protocol):
     """A connection as the listener sees it."""
 
     def is_slow(self, now: float) -> bool: ...
@@ -34,25 +34,25 @@ class Peer(Protocol):
     def cut_for_memory(self) -> None: ...
 
 
-class Connections:
+class OpenConnections:
     """Those that are open, in the order they came."""
 
     def __init__(self) -> None:
-        self._open: dict[Peer, None] = {}
+        self._open: dict[OpenConnection, None] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[Peer]:
+    def __iter__(self) -> Iterator[OpenConnection]:
         return iter(list(self._open))
 
-    def add(self, peer: Peer) -> None:
+    def add(self, peer: OpenConnection) -> None:
         self._open[peer] = None
         self._emptied.clear()
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, peer: OpenConnection) -> None:
         self._open.pop(peer, None)
         if not self._open:
             self._emptied.set()
@@ -61,14 +61,14 @@ class Connections:
         await self._emptied.wait()
 
 
-class Shared(Struct):
-    table: Table
+class ListenerState(Struct):
+    table: DispatchTable
     memory: Memory
     peers: PeerLog
     workers: Workers
     staging: Staging = field(default_factory=Staging)
-    watch: Watch = field(default_factory=Watch)
+    watch: ConnectionTimer = field(default_factory=ConnectionTimer)
     counters: Counters = field(default_factory=Counters)
-    connections: Connections = field(default_factory=Connections)
+    connections: OpenConnections = field(default_factory=OpenConnections)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     """Work under way; held here because the event loop itself would let it be collected."""

@@ -6,24 +6,24 @@ from typing import Protocol
 PERIOD_S = 1.0
 
 
-class Watched(Protocol):
+class TimedConnection(Protocol):
     def check(self, now: float) -> bool:
         """Look for a peer that has fallen silent, and cut it off; False when there is nothing to watch any more."""
         ...
 
 
-class Watch:
+class ConnectionTimer:
     def __init__(self) -> None:
         # A dictionary for its order: a simulated run must visit connections in the same order every time.
-        self._watched: dict[Watched, None] = {}
+        self._watched: dict[TimedConnection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: TimedConnection) -> None:
         self._watched[watched] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._look)
 
-    def remove(self, watched: Watched) -> None:
+    def remove(self, watched: TimedConnection) -> None:
         self._watched.pop(watched, None)
 
     def _look(self) -> None:

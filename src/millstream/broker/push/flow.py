@@ -19,14 +19,14 @@ from typing import NamedTuple
 MARKS = 8
 
 
-class Window(NamedTuple):
+class FlowWindow(NamedTuple):
     messages: int
     size_bytes: int
     share_percent: int
     """Of what was outstanding when the gate was closed, so much must be committed before more is sent."""
 
 
-class Room(NamedTuple):
+class FlowRoom(NamedTuple):
     messages: int
     size_bytes: int
 
@@ -42,7 +42,7 @@ class _Mark:
         self.size_bytes = size_bytes
 
 
-class Lane:
+class PartitionFlow:
     """One partition's part of a flow. `position` is what comes next; nothing at or beyond it was sent."""
 
     __slots__ = ("_marks", "position")
@@ -60,7 +60,7 @@ class Lane:
             self._marks.append(_Mark(self.position, next_offset, size_bytes))
         self.position = next_offset
 
-    def take_off(self, offset: int) -> Room:
+    def take_off(self, offset: int) -> FlowRoom:
         """Forget what lies before `offset`, and tell how much that is."""
         messages = size_bytes = 0
         while self._marks and self._marks[0].end <= offset:
@@ -70,17 +70,17 @@ class Lane:
         if self._marks and self._marks[0].begin < offset:
             messages += offset - self._marks[0].begin
             self._marks[0].begin = offset
-        return Room(messages, size_bytes)
+        return FlowRoom(messages, size_bytes)
 
     @property
     def marks(self) -> int:
         return len(self._marks)
 
 
-class Flow:
+class SubscriptionFlow:
     __slots__ = ("_needed", "messages", "size_bytes", "window")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: FlowWindow) -> None:
         self.window = window
         self.messages = 0
         """Outstanding, as are the bytes."""
@@ -92,11 +92,11 @@ class Flow:
     def is_open(self) -> bool:
         return self._needed == 0
 
-    def room(self) -> Room | None:
+    def room(self) -> FlowRoom | None:
         """What may be sent now; None while the gate is closed, which it is when nothing fits any more."""
         if self._needed:
             return None
-        room = Room(self.window.messages - self.messages, self.window.size_bytes - self.size_bytes)
+        room = FlowRoom(self.window.messages - self.messages, self.window.size_bytes - self.size_bytes)
         if room.messages <= 0 or room.size_bytes <= 0:
             self._close()
             return None
@@ -114,13 +114,13 @@ class Flow:
             return False
         return True
 
-    def sent(self, lane: Lane, next_offset: int, size_bytes: int) -> None:
+    def sent(self, lane: PartitionFlow, next_offset: int, size_bytes: int) -> None:
         """A portion that was admitted is on its way."""
         self.messages += next_offset - lane.position
         self.size_bytes += size_bytes
         lane.add(next_offset, size_bytes, self.window.size_bytes // MARKS)
 
-    def committed(self, lane: Lane, offset: int) -> None:
+    def committed(self, lane: PartitionFlow, offset: int) -> None:
         """Everything before `offset` is done with, which is nothing new if it was before."""
         assert offset <= lane.position, "who commits has got it"
         freed = lane.take_off(offset)

@@ -12,11 +12,11 @@ finished read) asks for one.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from millstream.broker.dispatch.request import Later, Work
-from millstream.broker.net.line import Line
+from millstream.broker.dispatch.request import DeferredAnswer, Work
+from millstream.broker.net.line import PushChannel
 from millstream.broker.net.memory import Memory
-from millstream.broker.push.flow import Flow, Lane, Room, Window
-from millstream.broker.push.turns import Turns
+from millstream.broker.push.flow import FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
+from millstream.broker.push.turns import RoundRobin
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.partition.partition import Partition
@@ -37,14 +37,14 @@ def _nothing() -> None:
     """What there is to cancel where nothing is waited for."""
 
 
-class Feed:
+class PartitionFeed:
     """One partition of a subscription."""
 
     __slots__ = ("cancel", "lane", "leader_epoch", "partition")
 
     def __init__(self, partition: Partition, position: int) -> None:
         self.partition = partition
-        self.lane = Lane(position)
+        self.lane = PartitionFlow(position)
         self.leader_epoch = partition.leader_epoch
         self.cancel: Cancel = _nothing
 
@@ -52,11 +52,11 @@ class Feed:
     def place(self) -> Place:
         return self.partition.topic, self.partition.number
 
-    def read(self, room: Room) -> Stretch | None:
+    def read(self, room: FlowRoom) -> Stretch | None:
         self.partition.check_leader_epoch(self.leader_epoch)
         return read_stretch(self.partition, self.lane.position, room.size_bytes, room.messages)
 
-    async def read_cold(self, room: Room) -> Stretch:
+    async def read_cold(self, room: FlowRoom) -> Stretch:
         return await read_stretch_cold(self.partition, self.lane.position, room.size_bytes, room.messages)
 
     def row(self, error: MillstreamError | None = None) -> Delivery:
@@ -74,7 +74,7 @@ class Feed:
         )
 
 
-class Subscription:
+class PushSubscription:
     __slots__ = (
         "_correlation_id",
         "_is_begun",
@@ -93,22 +93,22 @@ class Subscription:
 
     def __init__(
         self,
-        line: Line,
+        line: PushChannel,
         correlation_id: int,
-        window: Window,
+        window: FlowWindow,
         *,
         group_id: str | None,
         otherwise: int,
-        turns: Turns,
+        turns: RoundRobin,
         memory: Memory,
-        when_over: Callable[["Subscription"], None],
+        when_over: Callable[["PushSubscription"], None],
     ) -> None:
         """`otherwise` is where to go on when a position is gone: END, BEGINNING or NOWHERE."""
         self.group_id = group_id
         self.otherwise = otherwise
-        self.flow = Flow(window)
-        self.feeds: dict[Place, Feed] = {}
-        self._ready: list[Feed] = []
+        self.flow = SubscriptionFlow(window)
+        self.feeds: dict[Place, PartitionFeed] = {}
+        self._ready: list[PartitionFeed] = []
         self._line = line
         self._correlation_id = correlation_id
         self._turns = turns
@@ -123,7 +123,7 @@ class Subscription:
             f"<Subscription {self._correlation_id} of {len(self.feeds)} partitions, {self.flow.messages} outstanding>"
         )
 
-    def add(self, feeds: Iterable[Feed]) -> None:
+    def add(self, feeds: Iterable[PartitionFeed]) -> None:
         """What is to be sent; before it begins."""
         self.feeds = {feed.place: feed for feed in feeds}
         self._ready = list(self.feeds.values())
@@ -158,7 +158,7 @@ class Subscription:
 
     # What the reader has done with.
 
-    def commit(self, offsets: Iterable[tuple[Feed, int]]) -> None:
+    def commit(self, offsets: Iterable[tuple[PartitionFeed, int]]) -> None:
         """Make room; a partition that is gone makes room for all that was sent of it."""
         for feed, offset in offsets:
             if self.feeds.get(feed.place) is feed:
@@ -191,7 +191,7 @@ class Subscription:
             room = self.flow.room()
             if room is None or left <= 0:
                 break
-            feed, room = self._ready[0], Room(room.messages, min(left, room.size_bytes))
+            feed, room = self._ready[0], FlowRoom(room.messages, min(left, room.size_bytes))
             try:
                 found = feed.read(room)
             except MillstreamError as refusal:
@@ -218,7 +218,7 @@ class Subscription:
     def fail(self, error: BaseException) -> None:
         self._line.fail(error)
 
-    def _sent(self, feed: Feed, stretch: Stretch) -> Delivery:
+    def _sent(self, feed: PartitionFeed, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
         row = feed.row()._replace(next_offset=next_offset, records=data)
         self.flow.sent(feed.lane, next_offset, len(data))
@@ -237,15 +237,15 @@ class Subscription:
         if self._line.is_paused:
             self._line.hold(self)
 
-    def _wait(self, feed: Feed) -> None:
+    def _wait(self, feed: PartitionFeed) -> None:
         feed.cancel = feed.partition.wait(feed.lane.position, partial(self._woken, feed))
 
-    def _woken(self, feed: Feed) -> None:
+    def _woken(self, feed: PartitionFeed) -> None:
         """There is news. It is looked at when its turn comes: whoever brings it has something else to finish."""
         self._ready.append(feed)
         self.go_on()
 
-    def _refused(self, feed: Feed, error: MillstreamError, rows: list[Delivery]) -> MillstreamError:
+    def _refused(self, feed: PartitionFeed, error: MillstreamError, rows: list[Delivery]) -> MillstreamError:
         """A position that is not reached yet is waited for, one that is gone is left, and anything else ends a feed."""
         partition, lane = feed.partition, feed.lane
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and lane.position > partition.log.end_offset:
@@ -259,11 +259,11 @@ class Subscription:
             self.flow.committed(lane, lane.position)
         return error
 
-    def _read_from_disk(self, feed: Feed, room: Room) -> None:
+    def _read_from_disk(self, feed: PartitionFeed, room: FlowRoom) -> None:
         self._is_reading = True
-        self._line.start(Work(self._read(feed, room)), Later())
+        self._line.start(Work(self._read(feed, room)), DeferredAnswer())
 
-    async def _read(self, feed: Feed, room: Room) -> None:
+    async def _read(self, feed: PartitionFeed, room: FlowRoom) -> None:
         rows: list[Delivery] = []
         error: MillstreamError | None = None
         try:

@@ -1,10 +1,10 @@
 """All subscriptions of a broker: how many there may be, and whose turn it is."""
 
-from millstream.broker.net.line import Line
+from millstream.broker.net.line import PushChannel
 from millstream.broker.net.memory import Memory
-from millstream.broker.push.flow import Window
-from millstream.broker.push.subscription import Subscription
-from millstream.broker.push.turns import Turns
+from millstream.broker.push.flow import FlowWindow
+from millstream.broker.push.subscription import PushSubscription
+from millstream.broker.push.turns import RoundRobin
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.subscribe import END, NOWHERE
 
@@ -25,8 +25,8 @@ class Subscriptions:
     def __init__(self, memory: Memory, *, all_partitions_max: int = ALL_PARTITIONS_MAX) -> None:
         self._memory = memory
         self._all_partitions_max = all_partitions_max
-        self._turns = Turns()
-        self._open: dict[Subscription, int] = {}
+        self._turns = RoundRobin()
+        self._open: dict[PushSubscription, int] = {}
         self.partitions = 0
         """Those that are subscribed to, each as often as it is."""
 
@@ -34,8 +34,15 @@ class Subscriptions:
         return len(self._open)
 
     def open(
-        self, line: Line, correlation_id: int, partitions: int, window: Window, *, group_id: str | None, otherwise: int
-    ) -> Subscription:
+        self,
+        line: PushChannel,
+        correlation_id: int,
+        partitions: int,
+        window: FlowWindow,
+        *,
+        group_id: str | None,
+        otherwise: int,
+    ) -> PushSubscription:
         """A subscription that holds its place on the line and has nothing to send yet.
 
         INVALID_REQUEST names what is wrong with the request; POLICY_VIOLATION says which bound it would break.
@@ -58,7 +65,7 @@ class Subscriptions:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self.partitions} partitions are subscribed to; this broker allows {self._all_partitions_max}",
             )
-        subscription = Subscription(
+        subscription = PushSubscription(
             line,
             correlation_id,
             window,
@@ -73,19 +80,19 @@ class Subscriptions:
         self.partitions += partitions
         return subscription
 
-    def _over(self, subscription: Subscription) -> None:
+    def _over(self, subscription: PushSubscription) -> None:
         self.partitions -= self._open.pop(subscription)
 
 
-def on_line(line: Line, correlation_id: int) -> Subscription:
+def on_line(line: PushChannel, correlation_id: int) -> PushSubscription:
     """The subscription that a request names; RESOURCE_NOT_FOUND when its connection has none of that number."""
     found = line.standing.get(correlation_id)
-    if not isinstance(found, Subscription):
+    if not isinstance(found, PushSubscription):
         raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"this connection has no subscription {correlation_id}")
     return found
 
 
-def _check(window: Window, otherwise: int) -> None:
+def _check(window: FlowWindow, otherwise: int) -> None:
     bounds = (
         ("WindowMessages", window.messages, 1, MESSAGES_MAX),
         ("WindowBytes", window.size_bytes, BYTES_MIN, BYTES_MAX),

@@ -15,7 +15,7 @@ TURNS_MAX = 32
 ROUND_BYTES = 1024 * 1024
 
 
-class Taker(Protocol):
+class TurnTaker(Protocol):
     @property
     def wants_turn(self) -> bool: ...
 
@@ -28,20 +28,20 @@ class Taker(Protocol):
         ...
 
 
-class Turns:
+class RoundRobin:
     def __init__(self) -> None:
-        self._queue: OrderedDict[Taker, None] = OrderedDict()
-        self._hungry: OrderedDict[Taker, None] = OrderedDict()
+        self._queue: OrderedDict[TurnTaker, None] = OrderedDict()
+        self._hungry: OrderedDict[TurnTaker, None] = OrderedDict()
         self._is_due = False
 
-    def add(self, taker: Taker) -> None:
+    def add(self, taker: TurnTaker) -> None:
         """A turn as soon as it can be."""
         self._queue[taker] = None
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def add_later(self, taker: Taker) -> None:
+    def add_later(self, taker: TurnTaker) -> None:
         """A turn after some time, for who found no memory."""
         if not self._hungry:
             asyncio.get_running_loop().call_later(HUNGRY_S, self._feed)

@@ -26,7 +26,7 @@ from millstream.model.units import read_size_bytes
 
 if TYPE_CHECKING:
     from millstream.cli.messages.loads import Load, Measured
-    from millstream.cli.session import Session
+    from millstream.cli.session import CommandSession
     from millstream.sdk.aio.producer import AsyncProducer
 
 app = typer.Typer(
@@ -157,7 +157,7 @@ def _asked(
 class _Bench:
     """A session, and the topic that the load is for."""
 
-    def __init__(self, session: "Session", load: "Load") -> None:
+    def __init__(self, session: "CommandSession", load: "Load") -> None:
         self.session = session
         self.load = load
 
@@ -165,10 +165,10 @@ class _Bench:
     def producers(self) -> "Iterator[list[AsyncProducer]]":
         """As many as the load has, each with connections of its own."""
         from millstream.cli.session import producing
-        from millstream.sdk.producing.options import Options
+        from millstream.sdk.producing.options import ProducerOptions
 
         load = self.load
-        options = Options(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
+        options = ProducerOptions(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
         with ExitStack() as stack:
             yield [stack.enter_context(producing(self.session, options)) for _ in range(load.producers)]
 

@@ -13,13 +13,13 @@ from millstream.cli.output import print_json, print_line, print_table
 from millstream.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
-    from millstream.cli.session import Session
-    from millstream.sdk.admin.admin_answers import ResourceKind, Setting
+    from millstream.cli.session import CommandSession
+    from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind
 
 app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
 
 
-class Owner(StrEnum):
+class ConfigOwner(StrEnum):
     """What has settings."""
 
     topic = "topic"
@@ -27,7 +27,9 @@ class Owner(StrEnum):
     group = "group"
 
 
-Kind = Annotated[Owner, typer.Argument(metavar="topic|broker|group", help="What has the settings.", show_default=False)]
+Kind = Annotated[
+    ConfigOwner, typer.Argument(metavar="topic|broker|group", help="What has the settings.", show_default=False)
+]
 Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Its name, or the broker's number; `all` for all brokers.", show_default=False),
@@ -132,20 +134,20 @@ def unset(
                 print_line(f"{'Would unset' if dry_run else 'Unset'} {key} for {kind.value} {name}.")
 
 
-def _known(kind: Owner) -> "list[Setting]":
+def _known(kind: ConfigOwner) -> "list[ConfigSetting]":
     """What a topic can have, whichever it is."""
-    if kind is not Owner.topic:
+    if kind is not ConfigOwner.topic:
         raise usage_error(f"which {kind.value}? give its name, or a broker's number")
-    from millstream.sdk.admin.admin_answers import Setting
+    from millstream.sdk.admin.admin_answers import ConfigSetting
     from millstream.topics.setting_table import TABLE
 
     return sorted(
-        Setting(row.name, row.default, row.kind.value, "default", False, False, False, row.doc)
+        ConfigSetting(row.name, row.default, row.kind.value, "default", False, False, False, row.doc)
         for row in TABLE.values()
     )
 
 
-def _check_known(kind: Owner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
+def _check_known(kind: ConfigOwner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
     from millstream.cli.nearest import did_you_mean
     from millstream.model.errors import ErrorCode
 
@@ -157,19 +159,19 @@ def _check_known(kind: Owner, name: str | None, settings: Sequence[str], known: 
 
 
 @contextmanager
-def _asked(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "Iterator[Session]":
+def _asked(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "Iterator[CommandSession]":
     """A session to ask about this; for a topic that is not there, the error tells the nearest names."""
     from millstream.cli.nearest import topic_expected
     from millstream.cli.session import connected
 
     with (
         connected(bootstrap, timeout_s) as session,
-        topic_expected(session, name) if kind is Owner.topic else nullcontext(),
+        topic_expected(session, name) if kind is ConfigOwner.topic else nullcontext(),
     ):
         yield session
 
 
-def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "list[Setting]":
+def _described(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "list[ConfigSetting]":
     resource = _resource(kind, name)
     with _asked(bootstrap, timeout_s, kind, name) as session:
         return session.run(session.client.admin.describe_settings(*resource, timeout_s=timeout_s))
@@ -178,7 +180,7 @@ def _described(bootstrap: str, timeout_s: float, kind: Owner, name: str) -> "lis
 def _alter(
     bootstrap: str,
     timeout_s: float,
-    kind: Owner,
+    kind: ConfigOwner,
     name: str,
     chosen: dict[str, str],
     unset: Sequence[str],
@@ -193,18 +195,18 @@ def _alter(
         )
 
 
-def _resource(kind: Owner, name: str) -> "tuple[ResourceKind, str]":
+def _resource(kind: ConfigOwner, name: str) -> "tuple[ResourceKind, str]":
     """As the protocol names it: what holds for all brokers has no name."""
     from millstream.sdk.admin.admin_answers import ResourceKind
 
-    if kind is Owner.broker:
+    if kind is ConfigOwner.broker:
         if name != "all" and not (name.isascii() and name.isdigit()):
             raise usage_error(f"{name!r} is no broker; give its number, or all")
         return ResourceKind.BROKER, "" if name == "all" else name
     return ResourceKind[kind.name.upper()], name
 
 
-def _documents(rows: "Sequence[Setting]") -> list[dict[str, Any]]:
+def _documents(rows: "Sequence[ConfigSetting]") -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,
@@ -220,7 +222,7 @@ def _documents(rows: "Sequence[Setting]") -> list[dict[str, Any]]:
     ]
 
 
-def _value(row: "Setting") -> str:
+def _value(row: "ConfigSetting") -> str:
     if row.value is None:
         return "(secret)" if row.is_secret else "(unset)"
     return row.value or "(empty)"

@@ -14,7 +14,7 @@ from millstream.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Posi
 from millstream.seams.clock import SystemClock
 
 if TYPE_CHECKING:
-    from millstream.cli.dump.account import Account, Printer, Problem
+    from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem
 
 
 def dump(
@@ -55,11 +55,11 @@ def dump(
         now_ms = SystemClock().wall_ms()
         first = parse_position(start, "--from", now_ms)
         last = parse_position(end, "--to", now_ms) if end is not None else Latest()
-        from millstream.cli.dump.account import Printer
+        from millstream.cli.dump.account import BatchPrinter
         from millstream.cli.dump.lines import format_for
 
         prints = batches or not verify
-        printer = Printer(format_for(batches=batches, as_json=as_json) if prints else None, count)
+        printer = BatchPrinter(format_for(batches=batches, as_json=as_json) if prints else None, count)
         asked = _Asked(topic, partitions or [], first, last, verify)
         if offline is not None:
             accounts = _from_files(offline, asked, printer)
@@ -80,27 +80,27 @@ class _Asked(NamedTuple):
     verify: bool
 
 
-def _from_broker(asked: _Asked, printer: "Printer", bootstrap: str, timeout_s: float) -> "Iterator[Account]":
-    from millstream.cli.dump.wire import Wire
+def _from_broker(asked: _Asked, printer: "BatchPrinter", bootstrap: str, timeout_s: float) -> "Iterator[DumpAccount]":
+    from millstream.cli.dump.wire import WireDump
     from millstream.cli.nearest import topic_expected
     from millstream.cli.session import connected
 
     assert asked.topic is not None
     with connected(bootstrap, timeout_s) as session, topic_expected(session, asked.topic):
-        wire = Wire(session.client, asked.topic, timeout_s, printer, verify=asked.verify)
+        wire = WireDump(session.client, asked.topic, timeout_s, printer, verify=asked.verify)
         for span in session.run(wire.spans(asked.partitions, asked.first, asked.last)):
             yield session.run(wire.examine(span))
             if printer.is_done:
                 return
 
 
-def _from_files(path: Path, asked: _Asked, printer: "Printer") -> "Iterator[Account]":
+def _from_files(path: Path, asked: _Asked, printer: "BatchPrinter") -> "Iterator[DumpAccount]":
     from millstream.cli.dump import offline
-    from millstream.cli.dump.account import Account, Wanted
+    from millstream.cli.dump.account import DumpAccount, PrintRange
     from millstream.cli.dump.lines import Where
     from millstream.cli.progress import ProgressBar
 
-    wanted = Wanted(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
+    wanted = PrintRange(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
     logs = offline.find_logs(path, asked.topic, asked.partitions)
     total = sum(log.size_bytes for log in logs)
     with ProgressBar("checking", total, in_bytes=True, wanted=asked.verify and not printer.prints) as bar:
@@ -111,7 +111,7 @@ def _from_files(path: Path, asked: _Asked, printer: "Printer") -> "Iterator[Acco
     if asked.verify and path.is_dir():
         lost = offline.lost_bytes(path, asked.topic, asked.partitions)
         if lost:
-            yield Account(Where(str(path), -1), problems=lost)
+            yield DumpAccount(Where(str(path), -1), problems=lost)
 
 
 def _offset(position: Position, flag: str) -> int:
@@ -124,18 +124,18 @@ def _offset(position: Position, flag: str) -> int:
     raise usage_error(f"with --offline, {flag} takes an offset: only a broker looks times up")
 
 
-def _report(accounts: "Iterator[Account]", *, as_json: bool, verify: bool) -> bool:
+def _report(accounts: "Iterator[DumpAccount]", *, as_json: bool, verify: bool) -> bool:
     """Tell what was found; whether anything is wrong. What belongs to no partition is in an account without one."""
     from millstream.cli.dump.account import tell
 
-    seen: list[Account] = []
+    seen: list[DumpAccount] = []
     for account in accounts:
         seen.append(account)
         if not as_json or not verify:
             tell(account.problems)
         if verify and not as_json and account.where.partition >= 0:
             print_line(account.line())
-    problems: Sequence[Problem] = [problem for account in seen for problem in account.problems]
+    problems: Sequence[LogProblem] = [problem for account in seen for problem in account.problems]
     if verify and as_json:
         print_json(
             {

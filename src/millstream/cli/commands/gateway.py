@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.process_flags import ProcessFlags
-from millstream.gateway.settings import TABLE, Settings
+from millstream.gateway.settings import TABLE, GatewaySettings
 from millstream.process.exits import EXIT_NOT_INSTALLED
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _NEEDED = ("grpc", "httptools", "starlette", "uvicorn")
 _FLAGS = ProcessFlags(TABLE)
 
 
-def run(settings: Settings) -> int:
+def run(settings: GatewaySettings) -> int:
     """Run a gateway until a signal ends it, and tell the exit code."""
     from importlib.util import find_spec
 
@@ -37,7 +37,7 @@ def run(settings: Settings) -> int:
     return run(settings)
 
 
-def plain_settings(arguments: Sequence[str]) -> Settings | None:
+def plain_settings(arguments: Sequence[str]) -> GatewaySettings | None:
     """The settings that flags with their values give; None where there is anything else to see, or to complain of."""
     return _FLAGS.plain_settings(arguments)
 

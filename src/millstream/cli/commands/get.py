@@ -62,13 +62,13 @@ def get(
             raise usage_error("with --follow, --to takes an offset: where a time ends is only known once it is over")
         if as_json + verbose + raw > 1:
             raise usage_error("--json, --verbose and --raw exclude each other")
-        from millstream.cli.messages.reading import Reading
+        from millstream.cli.messages.reading import TopicRead
         from millstream.cli.nearest import topic_expected
         from millstream.cli.session import connected
 
-        printer = Printer(topic, as_json=as_json, verbose=verbose, raw=raw)
+        printer = MessagePrinter(topic, as_json=as_json, verbose=verbose, raw=raw)
         with connected(bootstrap, timeout) as session, topic_expected(session, topic):
-            reading = Reading(session.client, topic, timeout, follow=follow)
+            reading = TopicRead(session.client, topic, timeout, follow=follow)
             select = selection(key, headers or ())
             session.run(reading.run(partitions or (), first, last, count, printer.write, select))
 
@@ -89,7 +89,7 @@ def selection(key: str | None, headers: Sequence[str]) -> "Callable[[Record], bo
     return is_asked_for
 
 
-class Printer:
+class MessagePrinter:
     """Writes messages as they are asked for; bytes go out as they came in."""
 
     def __init__(self, topic: str, *, as_json: bool = False, verbose: bool = False, raw: bool = False) -> None:

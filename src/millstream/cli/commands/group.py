@@ -14,8 +14,8 @@ from millstream.cli.positions import TARGETS
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.session import Session
-    from millstream.cli.views.group_progress import Move, Progress
+    from millstream.cli.session import CommandSession
+    from millstream.cli.views.group_progress import GroupProgress, OffsetMove
     from millstream.sdk.admin.group_answers import GroupDescription, GroupMember
 
 app = typer.Typer(help="Look after groups: who reads what, and how far they are.", no_args_is_help=True)
@@ -78,7 +78,7 @@ def describe(
             _print_group(group, rows)
 
 
-def _document(group: "GroupDescription", rows: "Sequence[Progress]") -> dict[str, Any]:
+def _document(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> dict[str, Any]:
     from millstream.cli.views.group_progress import total_lag
 
     return {
@@ -117,7 +117,7 @@ def _document(group: "GroupDescription", rows: "Sequence[Progress]") -> dict[str
     }
 
 
-def _print_group(group: "GroupDescription", rows: "Sequence[Progress]") -> None:
+def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> None:
     from millstream.cli.views.group_progress import total_lag
 
     print_line(f"{shortened(group.group_id)}: {group.state.lower()}, {counted(len(group.members), 'member')}")
@@ -211,7 +211,7 @@ def reset(
             print_line(f"Reset group {name} in {counted(len(rows), 'partition')}.")
 
 
-def _members(session: "Session", name: str, timeout_s: float) -> "tuple[GroupMember, ...]":
+def _members(session: "CommandSession", name: str, timeout_s: float) -> "tuple[GroupMember, ...]":
     """Who is in the group; nobody where there is no such group yet."""
     try:
         return session.run(session.client.groups.describe(name, timeout_s=timeout_s)).members
@@ -229,8 +229,8 @@ def _still_read(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
 
 
 async def _moves(
-    session: "Session", name: str, topics: Sequence[str], partitions: Sequence[int], to: Any, timeout_s: float
-) -> "list[Move]":
+    session: "CommandSession", name: str, topics: Sequence[str], partitions: Sequence[int], to: Any, timeout_s: float
+) -> "list[OffsetMove]":
     from millstream.cli.views.group_moves import choose_places, moves
 
     client = session.client
@@ -242,7 +242,7 @@ async def _moves(
     return await moves(client, committed, places, to, timeout_s)
 
 
-def _print_moves(name: str, rows: "Sequence[Move]", members: "Sequence[GroupMember]") -> None:
+def _print_moves(name: str, rows: "Sequence[OffsetMove]", members: "Sequence[GroupMember]") -> None:
     if members:
         print_line(f"Now it would be refused: group {name} has {counted(len(members), 'active member')}.")
     columns = ("topic", "partition", "from", "to", "effect")
@@ -256,7 +256,7 @@ def _print_moves(name: str, rows: "Sequence[Move]", members: "Sequence[GroupMemb
     print_line(f"{counted(again, 'message')} will be read again, {skipped} skipped.")
 
 
-def _moves_document(name: str, rows: "Sequence[Move]", *, done: bool) -> dict[str, Any]:
+def _moves_document(name: str, rows: "Sequence[OffsetMove]", *, done: bool) -> dict[str, Any]:
     return {
         "group": name,
         "reset": done,

@@ -13,7 +13,7 @@ from millstream.cli.output import print_json, print_line
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.session import Session
+    from millstream.cli.session import CommandSession
 
 
 def info(
@@ -68,7 +68,7 @@ def _has_uvloop() -> bool:
     return importlib.util.find_spec("uvloop") is not None
 
 
-def _broker_facts(session: "Session", timeout_s: float) -> dict[str, Any]:
+def _broker_facts(session: "CommandSession", timeout_s: float) -> dict[str, Any]:
     view = session.run(session.client.metadata([], timeout_s=timeout_s))
     facts: dict[str, Any] = {
         "cluster_id": view.cluster_id,

@@ -13,7 +13,7 @@ from millstream.cli.output import counted, print_json, print_line, print_table
 from millstream.model.units import read_duration_ms, read_size_bytes
 
 if TYPE_CHECKING:
-    from millstream.process.control import BrokerFacts, ClusterFacts, Request
+    from millstream.process.control import BrokerFacts, ClusterFacts, ControlRequest
 
 ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)]
 
@@ -52,7 +52,7 @@ def create(
 ) -> None:
     """Make a cluster of brokers on this machine, run by the `millstream serve` there."""
     with failures_explained(as_json):
-        from millstream.process.control import NewCluster, Request
+        from millstream.process.control import ControlRequest, NewCluster
 
         new = NewCluster(
             name,
@@ -62,16 +62,16 @@ def create(
             _read(retention, "--retention", read_duration_ms),
             _read(retention_size, "--retention-size", read_size_bytes),
         )
-        (made,) = _ask(data, Request("create", cluster=new))
+        (made,) = _ask(data, ControlRequest("create", cluster=new))
         _tell(made, f"Made cluster {name} with {counted(brokers, 'broker')}: {_bootstrap(made)}", as_json)
 
 
 def list_clusters(data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
     """List the clusters that were made on this machine, and their brokers."""
     with failures_explained(as_json):
-        from millstream.process.control import Request
+        from millstream.process.control import ControlRequest
 
-        found = _ask(data, Request("list"))
+        found = _ask(data, ControlRequest("list"))
         if as_json:
             print_json([_document(each) for each in found])
             return
@@ -86,29 +86,29 @@ def list_clusters(data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
 def start(name: ClusterName, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
     """Start a cluster that was stopped."""
     with failures_explained(as_json):
-        from millstream.process.control import Request
+        from millstream.process.control import ControlRequest
 
-        (started,) = _ask(data, Request("start", name))
+        (started,) = _ask(data, ControlRequest("start", name))
         _tell(started, f"Started cluster {name}: {_bootstrap(started)}", as_json)
 
 
 def stop(name: ClusterName, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
     """Stop a cluster's brokers, until it is started by name."""
     with failures_explained(as_json):
-        from millstream.process.control import Request
+        from millstream.process.control import ControlRequest
 
-        (stopped,) = _ask(data, Request("stop", name))
+        (stopped,) = _ask(data, ControlRequest("stop", name))
         _tell(stopped, f"Stopped cluster {name}.", as_json)
 
 
 def delete(name: ClusterName, yes: Yes = False, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
     """Delete a cluster with all its data."""
     with failures_explained(as_json):
-        from millstream.process.control import Request
+        from millstream.process.control import ControlRequest
 
         if not yes:
             ask(f"delete cluster {name}", f"Delete cluster {name} with all its messages?", as_json=as_json)
-        (deleted,) = _ask(data, Request("delete", name))
+        (deleted,) = _ask(data, ControlRequest("delete", name))
         _tell(deleted, f"Deleted cluster {name}.", as_json)
 
 
@@ -121,7 +121,7 @@ def register(app: typer.Typer) -> None:
     app.command()(delete)
 
 
-def _ask(data: Path, request: "Request") -> "tuple[ClusterFacts, ...]":
+def _ask(data: Path, request: "ControlRequest") -> "tuple[ClusterFacts, ...]":
     import asyncio
 
     from millstream.process.control import SOCKET_NAME, Control

@@ -26,7 +26,7 @@ from millstream.cli.views.pipeline_view import View
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.spark.archive import Progress, Verdict
+    from millstream.spark.archive import ArchiveProgress, ArchiveVerdict
     from millstream.spark.pipelines.watching import QueryState
 
 _PROGRESS_S = 10.0
@@ -45,7 +45,7 @@ class ArchiveView(View):
         super().__init__(as_json=as_json, every_s=_PROGRESS_S)
         self._told: Sequence[QueryState] = ()
 
-    def tell(self, what: str, progress: "Progress") -> None:
+    def tell(self, what: str, progress: "ArchiveProgress") -> None:
         from millstream.spark.pipelines.watching import QueryState
 
         self._told = [QueryState(what, progress.rows, progress.batches, progress.behind)]
@@ -114,7 +114,7 @@ def archive(
         _tell_end(done, as_json)
 
 
-def _tell_end(done: "Progress", as_json: bool) -> None:
+def _tell_end(done: "ArchiveProgress", as_json: bool) -> None:
     if as_json:
         print_json(asdict(done))
     else:
@@ -150,7 +150,7 @@ def verify(
         archives_in(path, topic)
         view = ArchiveView(as_json=as_json)
 
-        def tell(topic: str, progress: "Progress") -> None:
+        def tell(topic: str, progress: "ArchiveProgress") -> None:
             view.tell(f"verify of {topic}", progress)
 
         with pipeline_started("verify", view, chosen) as pipeline:
@@ -161,7 +161,7 @@ def verify(
             raise typer.Exit(EXIT_DAMAGED)
 
 
-def _tell_verdict(verdict: "Verdict", as_json: bool) -> None:
+def _tell_verdict(verdict: "ArchiveVerdict", as_json: bool) -> None:
     if as_json:
         print_json(asdict(verdict))
         return

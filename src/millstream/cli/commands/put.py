@@ -26,7 +26,7 @@ from millstream.cli.positions import parse_time
 from millstream.seams.clock import SystemClock
 
 if TYPE_CHECKING:
-    from millstream.cli.messages.messages import Header, Message, Parse, Portion
+    from millstream.cli.messages.messages import Header, MessageChunk, MessageToPut, Parse
 
 HASH_MAX = 2**63 - 1
 
@@ -100,12 +100,12 @@ def put(
         sources = [] if values or tombstone else files or ["-"]
         if "-" in sources and sys.stdin is None:
             raise usage_error("there are no messages: neither arguments nor a standard input")
-        from millstream.cli.messages.messages import Message
+        from millstream.cli.messages.messages import MessageToPut
         from millstream.cli.messages.writing import How, write
-        from millstream.sdk.producing.options import Options
+        from millstream.sdk.producing.options import ProducerOptions
 
         now_ms = SystemClock().wall_ms()
-        common = Message(
+        common = MessageToPut(
             None,
             None if key is None else os.fsencode(key),
             tuple(_header(text) for text in headers or ()),
@@ -114,17 +114,23 @@ def put(
         )
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
         portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
-        options = Options(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
+        options = ProducerOptions(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
         write(portions, How(topic, options, by_hash), bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
 def _portions(
-    values: list[str] | None, sources: list[str], common: "Message", parse: "Parse", *, whole: bool, tombstone: bool
-) -> "Iterator[Portion]":
-    from millstream.cli.messages.messages import Portion, given_messages, messages_of
+    values: list[str] | None,
+    sources: list[str],
+    common: "MessageToPut",
+    parse: "Parse",
+    *,
+    whole: bool,
+    tombstone: bool,
+) -> "Iterator[MessageChunk]":
+    from millstream.cli.messages.messages import MessageChunk, given_messages, messages_of
 
     if tombstone:
-        return iter([Portion([common], [(0, "the tombstone", 1)])])
+        return iter([MessageChunk([common], [(0, "the tombstone", 1)])])
     if values:
         return given_messages([os.fsencode(value) for value in values], parse)
     return messages_of(sources, parse, whole=whole)
@@ -141,7 +147,7 @@ def _check_key(key: str | None, key_separator: str | None, *, json_lines: bool, 
         raise usage_error("--tombstone needs a --key: it says that the key's last message counts no more")
 
 
-def _parser(common: "Message", separator: str | None, null_value: str | None, *, json_lines: bool) -> "Parse":
+def _parser(common: "MessageToPut", separator: str | None, null_value: str | None, *, json_lines: bool) -> "Parse":
     """What makes a message of a line, with what the flags say of all of them."""
     null = None if null_value is None else os.fsencode(null_value)
     if json_lines:
@@ -151,11 +157,11 @@ def _parser(common: "Message", separator: str | None, null_value: str | None, *,
     return partial(_parse_with_key, common, null, os.fsencode(separator))
 
 
-def _parse_plain(common: "Message", null: bytes | None, line: bytes) -> "Message":
+def _parse_plain(common: "MessageToPut", null: bytes | None, line: bytes) -> "MessageToPut":
     return common._replace(value=None if line == null else line)
 
 
-def _parse_with_key(common: "Message", null: bytes | None, separator: bytes, line: bytes) -> "Message":
+def _parse_with_key(common: "MessageToPut", null: bytes | None, separator: bytes, line: bytes) -> "MessageToPut":
     key, found, rest = line.partition(separator)
     if not found:
         text = os.fsdecode(separator)
@@ -163,12 +169,12 @@ def _parse_with_key(common: "Message", null: bytes | None, separator: bytes, lin
     return common._replace(value=None if rest == null else rest, key=key)
 
 
-def _parse_json(common: "Message", line: bytes) -> "Message":
+def _parse_json(common: "MessageToPut", line: bytes) -> "MessageToPut":
     from millstream.cli.messages.json_lines import parse_line
-    from millstream.cli.messages.messages import Message
+    from millstream.cli.messages.messages import MessageToPut
 
     own = parse_line(line)
-    return Message(
+    return MessageToPut(
         own.value,
         common.key if own.key is None else own.key,
         (*common.headers, *own.headers),

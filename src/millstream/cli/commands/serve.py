@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.process_flags import ProcessFlags
-from millstream.node.settings import TABLE, Settings
+from millstream.node.settings import TABLE, BrokerSettings
 
 if TYPE_CHECKING:
     import typer
@@ -17,14 +17,14 @@ file (kafka_port = 9092), else it has its default.
 _FLAGS = ProcessFlags(TABLE)
 
 
-def run(settings: Settings) -> int:
+def run(settings: BrokerSettings) -> int:
     """Run a broker until a signal ends it, and tell the exit code."""
     from millstream.supervisor.serve import run
 
     return run(settings)
 
 
-def plain_settings(arguments: Sequence[str]) -> Settings | None:
+def plain_settings(arguments: Sequence[str]) -> BrokerSettings | None:
     """The settings that flags with their values give; None where there is anything else to see, or to complain of."""
     return _FLAGS.plain_settings(arguments)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from millstream.cli.commands.completion import complete_topic
-from millstream.cli.commands.get import Printer
+from millstream.cli.commands.get import MessagePrinter
 from millstream.cli.failures import failures_explained, usage_error
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
 from millstream.cli.positions import EXPECTED, Offset, parse_position
@@ -54,7 +54,7 @@ def tail(
         from millstream.cli.session import connected
 
         names = list(dict.fromkeys(topics))
-        writers = {name: Printer(name, as_json=as_json, verbose=verbose).write for name in names}
+        writers = {name: MessagePrinter(name, as_json=as_json, verbose=verbose).write for name in names}
         with connected(bootstrap, timeout) as session, topic_expected(session, names[0]):
             if group is None:
                 session.run(follow(session.client, writers, partitions or (), first, Limit(limit), timeout))

@@ -11,7 +11,7 @@ from millstream.records.header import BatchHeader, Bytes, check
 from millstream.records.record import Record
 
 
-class Problem(NamedTuple):
+class LogProblem(NamedTuple):
     """Something that is not as it must be: where it is, and what."""
 
     place: str
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
         return f"{self.place}: {self.text}"
 
 
-class Wanted(NamedTuple):
+class PrintRange(NamedTuple):
     """Which part is printed: offsets from `start` up to `end`, which is not printed itself."""
 
     start: int
@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class DumpAccount:
     """One partition, as far as it was looked at."""
 
     where: Where
@@ -40,7 +40,7 @@ class Account:
     size_bytes: int = 0
     first_offset: int | None = None
     next_offset: int | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
 
     def saw(self, header: BatchHeader) -> None:
         self.batches += 1
@@ -75,7 +75,7 @@ class Account:
         return f"{self.where.topic}-{self.where.partition}: {', '.join(parts)}: {verdict}"
 
 
-class Printer:
+class BatchPrinter:
     """Prints batches as they come, until it has printed as much as was asked for."""
 
     def __init__(self, format_: Format | None, count: int | None) -> None:
@@ -94,7 +94,7 @@ class Printer:
     def wants_records(self) -> bool:
         return self._format is not None and self._format.record is not None
 
-    def take(self, where: Where, header: BatchHeader, records: Sequence[Record], wanted: Wanted) -> None:
+    def take(self, where: Where, header: BatchHeader, records: Sequence[Record], wanted: PrintRange) -> None:
         if self._format is None:
             return
         if self._format.record is None:
@@ -118,7 +118,7 @@ def opened(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:
     return decode_batch(buffer, position, verify=False)
 
 
-def tell(problems: Iterable[Problem]) -> None:
+def tell(problems: Iterable[LogProblem]) -> None:
     """What is wrong, on standard error, each on a line of its own."""
     for problem in problems:
         print_note(f"millstream: {problem}")

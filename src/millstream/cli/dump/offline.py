@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.cli.dump.account import Account, Printer, Problem, Wanted, opened
+from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
 from millstream.cli.dump.lines import Where
 from millstream.cli.dump.names import topic_names
 from millstream.cli.dump.read_only_disk import ReadOnlyDisk, ReadOnlyFile
@@ -40,7 +40,7 @@ SETTLE_S = 0.2
 _CHUNK_BYTES = 1024 * 1024
 
 
-class Log(NamedTuple):
+class LogFiles(NamedTuple):
     """Files of one partition, and whose they are."""
 
     where: Where
@@ -53,13 +53,13 @@ class Log(NamedTuple):
         return sum(path.stat().st_size for path in self.segments if path.exists())
 
 
-class Batch(NamedTuple):
+class FoundBatch(NamedTuple):
     position: int
     header: BatchHeader
     records: list[Record]
 
 
-def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]:
+def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[LogFiles]:
     """What lies at `path`, of this topic and these partitions, or of all: a segment file, the directory of a
     partition, or a data directory with many. UNKNOWN_TOPIC_OR_PARTITION for what neither the files nor the catalog and
     the checkpoint beside them know of."""
@@ -67,13 +67,13 @@ def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]
         if path.suffix != SEGMENT_SUFFIX or not path.stem.isdecimal():
             raise usage_error(f"{path} is no segment file: their names are an offset and {SEGMENT_SUFFIX}")
         directory = path.absolute().parent
-        logs = [Log(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
+        logs = [LogFiles(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
         names: dict[str, str] = {}
     elif not path.is_dir():
         raise usage_error(f"{path} is neither a segment file nor a directory")
     elif _segments(path):
         whole = path.absolute()
-        logs = [Log(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
+        logs = [LogFiles(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
         names = {}
     else:
         names = topic_names(path)
@@ -83,9 +83,9 @@ def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[Log]
     return sorted(log for log in logs if _is_asked_for(log.where, topic, partitions))
 
 
-def _logs_in(path: Path, names: dict[str, str]) -> list[Log]:
+def _logs_in(path: Path, names: dict[str, str]) -> list[LogFiles]:
     logs = [
-        Log(_where(each.name, names), _segments(each), is_whole=True)
+        LogFiles(_where(each.name, names), _segments(each), is_whole=True)
         for each in path.iterdir()
         if key_of(each.name) is not None
     ]
@@ -153,27 +153,29 @@ def _nobody(size_bytes: int) -> None:
 class Examination:
     """One walk along a log's files. Every batch of format 2 is counted; the printer gets those it can use."""
 
-    log: Log
-    printer: Printer
-    wanted: Wanted
+    log: LogFiles
+    printer: BatchPrinter
+    wanted: PrintRange
     checks: bool
     """Whether all is checked that can be; otherwise batches are opened only where their records are printed."""
     advance: Callable[[int], None] = _nobody
     """Told of every file, once it has been gone through."""
 
-    def run(self) -> Account:
-        account = Account(self.log.where, segments=0)
+    def run(self) -> DumpAccount:
+        account = DumpAccount(self.log.where, segments=0)
         due: int | None = None
         for path in self.log.segments:
             base = _base(path)
             if due is not None and base != due:
                 kind = "are missing" if base > due else "are there twice"
                 span = f"{min(due, base)} to {max(due, base) - 1}"
-                account.problems.append(Problem(str(path), f"it begins at offset {base}, {due} is due: {span} {kind}"))
+                account.problems.append(
+                    LogProblem(str(path), f"it begins at offset {base}, {due} is due: {span} {kind}")
+                )
             try:
                 file = ReadOnlyFile(str(path))
             except FileNotFoundError:
-                account.problems.append(Problem(str(path), "it was removed while its log was being looked at"))
+                account.problems.append(LogProblem(str(path), "it was removed while its log was being looked at"))
                 due = None
                 continue
             account.segments = (account.segments or 0) + 1
@@ -183,19 +185,19 @@ class Examination:
                 break
         return account
 
-    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: Account) -> int | None:
+    def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: DumpAccount) -> int | None:
         """Walk along one file; which offset must follow, or None where nobody can tell."""
         index = _Index(path, account.problems) if self.checks else None
         due: int | None = base
         for found in _walk(file, base, opens=self.checks or self.printer.wants_records):
-            if isinstance(found, Problem):
+            if isinstance(found, LogProblem):
                 account.problems.append(found)
                 due = None  # What is missing is told already.
                 continue
             header = found.header
             if due is not None and header.base_offset != due:
                 text = f"offset {header.base_offset} where {due} is due: {_gap(due, header.base_offset)}"
-                account.problems.append(Problem(f"{path}, byte {found.position}", text))
+                account.problems.append(LogProblem(f"{path}, byte {found.position}", text))
             due = header.next_offset
             account.saw(header)
             if index is not None:
@@ -213,13 +215,13 @@ def _gap(due: int, found: int) -> str:
 
 
 def examine(
-    log: Log,
-    printer: Printer,
-    wanted: Wanted,
+    log: LogFiles,
+    printer: BatchPrinter,
+    wanted: PrintRange,
     *,
     checks: bool,
     advance: Callable[[int], None] = _nobody,
-) -> Account:
+) -> DumpAccount:
     """Walk along the log; when something seems wrong and the files change meanwhile, look again.
 
     What is printed is printed once, from the first look.
@@ -235,11 +237,11 @@ def examine(
             break
         again = log._replace(segments=_segments(log.segments[0].parent)) if log.is_whole else log
         before = after
-        account = Examination(again, Printer(None, None), wanted, checks).run()
+        account = Examination(again, BatchPrinter(None, None), wanted, checks).run()
     return account
 
 
-def _state(log: Log) -> list[tuple[str, int, int, int]]:
+def _state(log: LogFiles) -> list[tuple[str, int, int, int]]:
     """What changes when a log's files do."""
     directory = log.segments[0].parent if log.segments else None
     if directory is None:
@@ -254,21 +256,21 @@ def _state(log: Log) -> list[tuple[str, int, int, int]]:
     return rows
 
 
-def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[Batch | Problem]:
+def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[FoundBatch | LogProblem]:
     """Each batch, and each place where there should be one and is none."""
     position, end, due = 0, file.size(), base
     chunk, chunk_at = b"", 0
     while position < end:
         place = f"{file.path}, byte {position}"
         if end - position < HEADER_BYTES:
-            yield Problem(place, f"the file ends in {end - position} bytes that are no whole batch{_TORN}")
+            yield LogProblem(place, f"the file ends in {end - position} bytes that are no whole batch{_TORN}")
             return
         if len(chunk) - (position - chunk_at) < HEADER_BYTES:
             chunk, chunk_at = file.read(min(_CHUNK_BYTES, end - position), position), position
         header = read_header(chunk, position - chunk_at)
         if not _is_possible(header) or header.size_bytes > end - position:
             later = find_later(file, position + 1, end, due - 1)
-            yield Problem(place, _no_batch(header, position, due, later, end))
+            yield LogProblem(place, _no_batch(header, position, due, later, end))
             position = end if later is None else later
             continue
         if opens and len(chunk) - (position - chunk_at) < header.size_bytes:
@@ -276,9 +278,11 @@ def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[Batch | Pro
             chunk_at = position
         following: int | None = position + header.size_bytes
         try:
-            yield Batch(position, header, opened(chunk, position - chunk_at, header) if opens else [])
+            yield FoundBatch(position, header, opened(chunk, position - chunk_at, header) if opens else [])
         except CorruptBatch as error:
-            yield Problem(place, f"the batch of offsets {header.base_offset} to {header.last_offset}: {error.detail}")
+            yield LogProblem(
+                place, f"the batch of offsets {header.base_offset} to {header.last_offset}: {error.detail}"
+            )
             if not _is_followed(file, position, end, header):  # What it says of its length may be wrong, too.
                 following = find_later(file, position + 1, end, due - 1)
         due = header.next_offset
@@ -311,7 +315,7 @@ _TORN = "; a broker's start cuts such an end off, or completes it from its journ
 class _Index:
     """A segment's index file, held against the batches as they are passed."""
 
-    def __init__(self, segment: Path, problems: list[Problem]) -> None:
+    def __init__(self, segment: Path, problems: list[LogProblem]) -> None:
         self._path = str(segment.with_suffix(INDEX_SUFFIX))
         self._problems = problems
         self._due: dict[int, tuple[int, int]] = {}
@@ -346,12 +350,12 @@ class _Index:
             self._complain(f"it speaks of {self._covered} bytes, the segment has {size_bytes}")
 
     def _complain(self, text: str) -> None:
-        self._problems.append(Problem(self._path, text))
+        self._problems.append(LogProblem(self._path, text))
 
 
-def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[LogProblem]:
     """Segments that are shorter than the data directory's checkpoint knows to have been flushed, or gone."""
-    found: list[Problem] = []
+    found: list[LogProblem] = []
     for _ in range(LOOKS):
         before, found = found, _shorter_than_flushed(directory, topic, partitions)
         if not found or found == before:
@@ -370,11 +374,11 @@ def _flushed(directory: Path) -> Mapping[PartitionKey, checkpoint.LogState] | No
     return None if known is None else known.logs
 
 
-def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[Problem]:
+def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[int]) -> list[LogProblem]:
     disk = ReadOnlyDisk()
     logs = _flushed(directory)
     if logs is None:
-        return [Problem(f"{directory}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
+        return [LogProblem(f"{directory}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
     names = topic_names(directory)
     found = []
     for key, state in logs.items():
@@ -387,5 +391,5 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
             file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
             size = file.stat().st_size if file.exists() else 0
             if size < segment.size_bytes:
-                found.append(Problem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))
+                found.append(LogProblem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))
     return found

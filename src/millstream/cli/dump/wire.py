@@ -1,47 +1,49 @@
 """The log of a partition as a broker hands it out, batch by batch."""
 
-from millstream.cli.dump.account import Account, Printer, Problem, Wanted, opened
+from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
 from millstream.cli.dump.lines import Where
-from millstream.cli.messages.reading import END_WAIT_MS, Span, find_spans
+from millstream.cli.messages.reading import END_WAIT_MS, ReadSpan, find_spans
 from millstream.cli.positions import Position
 from millstream.records.header import BatchHeader, CorruptBatch, each_batch
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.client import WireClient
 
 
-class Wire:
+class WireDump:
     """Fetches the asked-for part of a topic and hands its batches to the printer."""
 
-    def __init__(self, client: WireClient, topic: str, timeout_s: float, printer: Printer, *, verify: bool) -> None:
+    def __init__(
+        self, client: WireClient, topic: str, timeout_s: float, printer: BatchPrinter, *, verify: bool
+    ) -> None:
         self._client = client
         self._topic = topic
         self._timeout_s = timeout_s
         self._printer = printer
         self._opens = verify or printer.wants_records
 
-    async def spans(self, partitions: list[int], first: Position, last: Position) -> list[Span]:
+    async def spans(self, partitions: list[int], first: Position, last: Position) -> list[ReadSpan]:
         return await find_spans(self._client, self._topic, partitions, first, last, self._timeout_s)
 
-    async def examine(self, span: Span) -> Account:
+    async def examine(self, span: ReadSpan) -> DumpAccount:
         """Walk along one partition; what was seen, and what was wrong with it."""
         where = Where(self._topic, span.partition)
-        account = Account(where)
+        account = DumpAccount(where)
         offset = span.start
         while offset < span.end and not self._printer.is_done:
             answer = await self._client.fetch_batches(
                 self._topic, span.partition, offset, max_wait_ms=END_WAIT_MS, timeout_s=self._timeout_s
             )
-            following = self._portion(answer, account, offset, Wanted(span.start, span.end))
+            following = self._portion(answer, account, offset, PrintRange(span.start, span.end))
             if following == offset:
                 if offset >= answer.high_watermark:
                     break  # The log is shorter than it was when the reading began.
                 text = "the broker gives no whole batch for this offset; what follows is not looked at"
-                account.problems.append(Problem(f"{self._topic}-{span.partition}, offset {offset}", text))
+                account.problems.append(LogProblem(f"{self._topic}-{span.partition}, offset {offset}", text))
                 break
             offset = following
         return account
 
-    def _portion(self, answer: FetchedBatches, account: Account, offset: int, wanted: Wanted) -> int:
+    def _portion(self, answer: FetchedBatches, account: DumpAccount, offset: int, wanted: PrintRange) -> int:
         """Go through what one answer brought; which offset comes next."""
         try:
             for position, header in each_batch(answer.batches):
@@ -52,16 +54,18 @@ class Wire:
                 if offset >= wanted.end or self._printer.is_done:
                     break
         except CorruptBatch as error:
-            account.problems.append(Problem(f"{account.where.topic}-{account.where.partition}", error.detail))
+            account.problems.append(LogProblem(f"{account.where.topic}-{account.where.partition}", error.detail))
         return offset
 
-    def _batch(self, batches: memoryview, position: int, header: BatchHeader, account: Account, wanted: Wanted) -> None:
+    def _batch(
+        self, batches: memoryview, position: int, header: BatchHeader, account: DumpAccount, wanted: PrintRange
+    ) -> None:
         where = account.where
         try:
             records = opened(batches, position, header) if self._opens else []
         except CorruptBatch as error:
             span = f"offsets {header.base_offset} to {header.last_offset}"
-            account.problems.append(Problem(f"{where.topic}-{where.partition}, {span}", error.detail))
+            account.problems.append(LogProblem(f"{where.topic}-{where.partition}, {span}", error.detail))
             return
         account.saw(header)
         self._printer.take(where, header, records, wanted)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from millstream.cli.messages.messages import Header, Message
+from millstream.cli.messages.messages import Header, MessageToPut
 
 _Text = str | None | UnsetType
 _Base64 = str | UnsetType
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def parse_line(line: bytes) -> Message:
+def parse_line(line: bytes) -> MessageToPut:
     """The message of one line; ValueError says what is wrong with it and what would be right."""
     try:
         row = _decoder.decode(line)
@@ -47,7 +47,7 @@ def parse_line(line: bytes) -> Message:
         raise ValueError(f"a record with the action {row.action!r} is no message")
     if row.value is UNSET and row.value_base64 is UNSET:
         raise ValueError('it has no "value"; null makes a tombstone, and bytes go into "value_base64"')
-    return Message(
+    return MessageToPut(
         _bytes("value", row.value, row.value_base64),
         _bytes("key", row.key, row.key_base64),
         _headers(row.headers),

@@ -23,7 +23,7 @@ STANDARD_INPUT = "-"
 Header = tuple[str, bytes | None]
 
 
-class Message(NamedTuple):
+class MessageToPut(NamedTuple):
     """One message; what is None of it is left to the flags, the broker or the clock."""
 
     value: bytes | None
@@ -34,16 +34,16 @@ class Message(NamedTuple):
 
 
 @dataclass(slots=True)
-class Portion:
+class MessageChunk:
     """Messages that were there at the same time, and where they came from."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[MessageToPut] = field(default_factory=list)
     runs: list[tuple[int, str, int]] = field(default_factory=list)
     """From which index on they are of which source, and that message's number in it, from 1."""
     size_bytes: int = 0
     """Of the source, so that it can be told how much of it is left."""
 
-    def add(self, other: "Portion") -> None:
+    def add(self, other: "MessageChunk") -> None:
         self.runs += [(len(self.messages) + index, source, number) for index, source, number in other.runs]
         self.messages += other.messages
         self.size_bytes += other.size_bytes
@@ -61,16 +61,16 @@ class BadMessageError(MillstreamError):
         super().__init__(ErrorCode.INVALID_SETTING, f"{source}, line {number}: {problem}")
 
 
-Parse = Callable[[bytes], Message]
+Parse = Callable[[bytes], MessageToPut]
 """From one line; ValueError says what is wrong with it."""
 
 
-def given_messages(values: Sequence[bytes], parse: Parse) -> Iterator[Portion]:
+def given_messages(values: Sequence[bytes], parse: Parse) -> Iterator[MessageChunk]:
     """The arguments, which are messages as lines would be."""
     yield _parsed("the arguments", 1, values, sum(map(len, values)), parse)
 
 
-def messages_of(paths: Sequence[str], parse: Parse, *, whole: bool) -> Iterator[Portion]:
+def messages_of(paths: Sequence[str], parse: Parse, *, whole: bool) -> Iterator[MessageChunk]:
     """The lines of these files, one after the other; with `whole`, each file is one message."""
     for path in paths:
         with _opened(path) as (name, read):
@@ -84,8 +84,8 @@ def messages_of(paths: Sequence[str], parse: Parse, *, whole: bool) -> Iterator[
                 number += len(lines)
 
 
-def _parsed(source: str, number: int, lines: Sequence[bytes], size_bytes: int, parse: Parse) -> Portion:
-    portion = Portion(runs=[(0, source, number)], size_bytes=size_bytes)
+def _parsed(source: str, number: int, lines: Sequence[bytes], size_bytes: int, parse: Parse) -> MessageChunk:
+    portion = MessageChunk(runs=[(0, source, number)], size_bytes=size_bytes)
     for line in lines:
         try:
             portion.messages.append(parse(line))
@@ -96,7 +96,7 @@ def _parsed(source: str, number: int, lines: Sequence[bytes], size_bytes: int, p
 
 
 class _Interrupted(Exception):  # noqa: N818 - it carries an error, and what is still good before it
-    def __init__(self, portion: Portion, error: MillstreamError) -> None:
+    def __init__(self, portion: MessageChunk, error: MillstreamError) -> None:
         super().__init__(error.detail)
         self.portion = portion
         self.error = error
@@ -157,7 +157,7 @@ def _opened(path: str) -> Iterator[tuple[str, Callable[[int], bytes]]]:
         os.close(descriptor)
 
 
-_Item = Portion | BaseException | None
+_Item = MessageChunk | BaseException | None
 """A portion, what ended the reading, or None at its end."""
 
 
@@ -167,18 +167,18 @@ class ReadAhead:
     What has come meanwhile comes as one portion. An error comes after everything that was good before it.
     """
 
-    def __init__(self, portions: Iterator[Portion]) -> None:
+    def __init__(self, portions: Iterator[MessageChunk]) -> None:
         self._queue: Queue[_Item] = Queue(AHEAD)
         self._is_closed = False
         # A daemon, since a read from a terminal ends only with the next line.
         Thread(target=self._run, args=(portions,), daemon=True).start()
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[MessageChunk]:
         ended = False
         while not ended:
             item: _Item | _Later = self._queue.get()
-            portion = Portion()
-            while isinstance(item, Portion):
+            portion = MessageChunk()
+            while isinstance(item, MessageChunk):
                 portion.add(item)
                 item = self._next(portion)
             if portion.messages or portion.size_bytes:
@@ -196,7 +196,7 @@ class ReadAhead:
         except Empty:
             pass
 
-    def _next(self, portion: Portion) -> "_Item | _Later":
+    def _next(self, portion: MessageChunk) -> "_Item | _Later":
         if portion.size_bytes >= SEND_BYTES:
             return _LATER
         try:
@@ -204,7 +204,7 @@ class ReadAhead:
         except Empty:
             return _LATER
 
-    def _run(self, portions: Iterator[Portion]) -> None:
+    def _run(self, portions: Iterator[MessageChunk]) -> None:
         try:
             for portion in portions:
                 self._queue.put(portion)

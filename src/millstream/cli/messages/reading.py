@@ -18,7 +18,7 @@ Write = Callable[[int, Sequence[Record]], None]
 Select = Callable[[Record], bool]
 
 
-class Span(NamedTuple):
+class ReadSpan(NamedTuple):
     """What is read of one partition: from `start` up to `end`, which is not read itself."""
 
     partition: int
@@ -26,12 +26,12 @@ class Span(NamedTuple):
     end: int
 
 
-class Portion(NamedTuple):
+class PrintedChunk(NamedTuple):
     partition: int
     records: Sequence[Record]
 
 
-class Reading:
+class TopicRead:
     """One reading of a topic."""
 
     def __init__(self, client: WireClient, topic: str, timeout_s: float, *, follow: bool) -> None:
@@ -67,13 +67,13 @@ class Reading:
                 if left <= 0:
                     return
 
-    async def _in_turn(self, spans: Sequence[Span]) -> AsyncGenerator[Portion, None]:
+    async def _in_turn(self, spans: Sequence[ReadSpan]) -> AsyncGenerator[PrintedChunk, None]:
         for span in spans:
             async with aclosing(self._portions(span)) as portions:
                 async for portion in portions:
                     yield portion
 
-    async def _side_by_side(self, spans: Sequence[Span]) -> AsyncGenerator[Portion, None]:
+    async def _side_by_side(self, spans: Sequence[ReadSpan]) -> AsyncGenerator[PrintedChunk, None]:
         """Whichever has something comes next; the first that fails ends all."""
         pending = {asyncio.create_task(_next(source)): source for source in map(self._portions, spans)}
         try:
@@ -90,7 +90,7 @@ class Reading:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _portions(self, span: Span) -> AsyncGenerator[Portion, None]:
+    async def _portions(self, span: ReadSpan) -> AsyncGenerator[PrintedChunk, None]:
         offset = span.start
         while offset < span.end:
             wait_ms = FOLLOW_WAIT_MS if self._follow else END_WAIT_MS
@@ -101,7 +101,7 @@ class Reading:
             if records and records[-1].offset >= span.end:
                 records = [record for record in records if record.offset < span.end]
             if records:
-                yield Portion(span.partition, records)
+                yield PrintedChunk(span.partition, records)
             if not self._follow and fetched.next_offset == offset >= fetched.high_watermark:
                 return  # The log is shorter than it was when the reading began.
             offset = fetched.next_offset
@@ -116,7 +116,7 @@ async def find_spans(
     timeout_s: float,
     *,
     follow: bool = False,
-) -> list[Span]:
+) -> list[ReadSpan]:
     """What two places mean in these partitions, or all; unless it follows, never past the end as it is now."""
     view = await client.describe_topic(topic, timeout_s=timeout_s)
     numbers = list(dict.fromkeys(partitions)) or [row.number for row in view.partitions]
@@ -127,7 +127,7 @@ async def find_spans(
     if not follow:
         latest = await _offsets(client, topic, numbers, Latest(), timeout_s)
         ends = {number: min(end, latest[number]) for number, end in ends.items()}
-    return [Span(number, starts[number], ends[number]) for number in numbers]
+    return [ReadSpan(number, starts[number], ends[number]) for number in numbers]
 
 
 async def _offsets(
@@ -149,5 +149,5 @@ async def _offsets(
     return offsets
 
 
-async def _next(portions: AsyncGenerator[Portion, None]) -> Portion | None:
+async def _next(portions: AsyncGenerator[PrintedChunk, None]) -> PrintedChunk | None:
     return await anext(portions, None)

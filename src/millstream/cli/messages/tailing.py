@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from millstream.cli.messages.reading import Reading, Write
+from millstream.cli.messages.reading import TopicRead, Write
 from millstream.cli.positions import Beginning, Latest, Position, Time
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.record import Record
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.client import WireClient
-from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.group.member_core import OUTSIDE
 
 COMMIT_EVERY_S = 1.0
@@ -57,7 +57,7 @@ async def follow(
 
     tasks = [asyncio.create_task(until_enough())]
     for topic, write in writers.items():
-        reading = Reading(client, topic, timeout_s, follow=True)
+        reading = TopicRead(client, topic, timeout_s, follow=True)
         tasks.append(asyncio.create_task(reading.run(partitions, first, None, None, limited(write))))
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +131,7 @@ async def _commit(consumer: AsyncConsumer, printed: Mapping[TopicPartition, int]
     await consumer.commit({where: offset for where, offset in printed.items() if where in held})
 
 
-def _behind(batch: Batch, printed: Sequence[Record]) -> int:
+def _behind(batch: MessageBatch, printed: Sequence[Record]) -> int:
     """Where to go on after what was printed of a batch."""
     return batch.next_offset if len(printed) == len(batch.messages) else printed[-1].offset + 1
 

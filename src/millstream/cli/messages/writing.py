@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from millstream.cli.messages.messages import BadMessageError, Header, Message, Portion, ReadAhead
+from millstream.cli.messages.messages import BadMessageError, Header, MessageChunk, MessageToPut, ReadAhead
 from millstream.cli.nearest import topic_expected
 from millstream.cli.output import counted, print_json, print_line
 from millstream.cli.progress import ProgressBar
@@ -13,16 +13,16 @@ from millstream.cli.session import connected, producing
 from millstream.model.errors import MillstreamError
 from millstream.model.message_id import ID_HEADER
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.producing._chunk import Place, Receipt
+from millstream.sdk.producing._chunk import PutResult, Receipt
 from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.seams.clock import SystemClock
 
 _PARTITIONS_TOLD = 4
 
 T = TypeVar("T")
 
-Outcome = Place | MillstreamError
+Outcome = PutResult | MillstreamError
 """Where a message was stored, or why it was not, or may not have been."""
 
 
@@ -30,14 +30,16 @@ class How(NamedTuple):
     """How messages are to be written."""
 
     topic: str
-    options: Options
+    options: ProducerOptions
     hash: int | None = None
     """Decides the partition of all of them."""
 
 
-def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes: int | None, as_json: bool) -> None:
+def write(
+    portions: Iterator[MessageChunk], how: How, bootstrap: str, *, total_bytes: int | None, as_json: bool
+) -> None:
     """Send everything and tell what became of it; an error tells how much had been stored before it."""
-    stored = Stored(how.topic, as_json=as_json, answered=how.options.acks != 0)
+    stored = StoredSummary(how.topic, as_json=as_json, answered=how.options.acks != 0)
     typed = sys.stdin is not None and sys.stdin.isatty() and total_bytes is None
     bar = ProgressBar(how.topic, total_bytes, in_bytes=True, wanted=not as_json and not typed)
     with connected(bootstrap, how.options.timeout_s) as session, topic_expected(session, how.topic), bar:
@@ -60,7 +62,7 @@ def write(portions: Iterator[Portion], how: How, bootstrap: str, *, total_bytes:
 
 
 async def send(
-    producer: AsyncProducer, messages: Sequence[Message], topic: str, by_hash: int | None = None
+    producer: AsyncProducer, messages: Sequence[MessageToPut], topic: str, by_hash: int | None = None
 ) -> list[Outcome]:
     """Store the messages; what became of each. A header with an id is what makes the message stored once under it."""
     receipts = producer.put_many(
@@ -83,15 +85,15 @@ def _column(cells: list[T | None]) -> list[T | None] | None:
     return cells if any(cell is not None for cell in cells) else None
 
 
-def _headers(message: Message) -> list[Header] | None:
+def _headers(message: MessageToPut) -> list[Header] | None:
     return [each for each in message.headers if each[0] != ID_HEADER] or None
 
 
-def _message_id(message: Message) -> bytes | None:
+def _message_id(message: MessageToPut) -> bytes | None:
     return next((value or b"" for name, value in message.headers if name == ID_HEADER), None)
 
 
-def _times(messages: Sequence[Message]) -> list[float] | None:
+def _times(messages: Sequence[MessageToPut]) -> list[float] | None:
     if all(message.timestamp_ms is None for message in messages):
         return None
     now_ms = SystemClock().wall_ms()
@@ -105,9 +107,9 @@ def _outcome(receipt: Receipt) -> Outcome:
         return error
 
 
-def take_account(outcomes: Sequence[Outcome], portion: Portion, stored: "Stored") -> None:
+def take_account(outcomes: Sequence[Outcome], portion: MessageChunk, stored: "StoredSummary") -> None:
     """Add to the account what was stored; raise the error of the rest, with the first message it concerns."""
-    stored.add([each for each in outcomes if isinstance(each, Place)])
+    stored.add([each for each in outcomes if isinstance(each, PutResult)])
     failures = [(index, each) for index, each in enumerate(outcomes) if isinstance(each, MillstreamError)]
     if not failures:
         return
@@ -128,7 +130,7 @@ class _Share:
     last: int
 
 
-class Stored:
+class StoredSummary:
     """What was stored, or only sent where nobody answers for it, for the line at the end."""
 
     def __init__(self, topic: str, *, as_json: bool, answered: bool) -> None:
@@ -146,7 +148,7 @@ class Stored:
         verb = "stored" if self._answered else "sent"
         return f"{counted(self.count, 'message')} {'was' if self.count == 1 else 'were'} {verb}"
 
-    def add(self, places: Sequence[Place]) -> None:
+    def add(self, places: Sequence[PutResult]) -> None:
         self.count += len(places)
         for place in places:
             share = self._shares.get(place.partition)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.failures import usage_error
 from millstream.cli.positions import TARGETS, Beginning, Latest, Offset, Position, parse_position
-from millstream.cli.views.group_progress import Bounds, Move, clamped
+from millstream.cli.views.group_progress import OffsetBounds, OffsetMove, clamped
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset
@@ -38,7 +38,7 @@ def parse_target(text: str, now_ms: int) -> Target:
 
 async def bounds_of(
     client: "WireClient", places: Sequence[TopicPartition], timeout_s: float
-) -> dict[TopicPartition, Bounds | None]:
+) -> dict[TopicPartition, OffsetBounds | None]:
     """Beginning and end of those partitions that are there; None where one is quarantined."""
     names = list(dict.fromkeys(where.topic for where in places))
     if not names:
@@ -50,7 +50,9 @@ async def bounds_of(
         for topic in view.topics.values()
     ]
     spans = await extents(client, topics, timeout_s)
-    return {where: None if (span := spans[where]) is None else Bounds(*span) for where in places if where in spans}
+    return {
+        where: None if (span := spans[where]) is None else OffsetBounds(*span) for where in places if where in spans
+    }
 
 
 async def choose_places(
@@ -82,12 +84,12 @@ async def moves(
     places: Sequence[TopicPartition],
     target: Target,
     timeout_s: float,
-) -> list[Move]:
+) -> list[OffsetMove]:
     """Where each partition is taken, never beyond what is there; partitions that are gone are left out.
 
     PARTITION_QUARANTINED where one is damaged: nobody knows what there is to go on from.
     """
-    bounds: dict[TopicPartition, Bounds] = {}
+    bounds: dict[TopicPartition, OffsetBounds] = {}
     for where, found_bounds in (await bounds_of(client, places, timeout_s)).items():
         if found_bounds is None:
             raise MillstreamError(
@@ -102,11 +104,11 @@ async def moves(
     rows = []
     for where, span in bounds.items():
         before = committed[where].offset if where in committed else None
-        rows.append(Move(where, before, times.get(where, _place(target, where, before, span)), span))
+        rows.append(OffsetMove(where, before, times.get(where, _place(target, where, before, span)), span))
     return rows
 
 
-def _place(target: Target, where: TopicPartition, before: int | None, bounds: Bounds) -> int:
+def _place(target: Target, where: TopicPartition, before: int | None, bounds: OffsetBounds) -> int:
     if isinstance(target, Beginning):
         return bounds.beginning
     if isinstance(target, Offset):

@@ -8,7 +8,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Where a partition's messages begin, and where the next one will be."""
 
     beginning: int
@@ -16,12 +16,12 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """One partition of a group. `bounds` is None for one that is gone or damaged, `committed` where nothing is."""
 
     where: TopicPartition
     committed: CommittedOffset | None
-    bounds: Bounds | None
+    bounds: OffsetBounds | None
     member: GroupMember | None
     is_damaged: bool = False
 
@@ -36,13 +36,13 @@ class Progress:
 def progress(
     committed: Mapping[TopicPartition, CommittedOffset],
     members: Iterable[GroupMember],
-    bounds: Mapping[TopicPartition, Bounds | None],
-) -> list[Progress]:
+    bounds: Mapping[TopicPartition, OffsetBounds | None],
+) -> list[GroupProgress]:
     """A row for each partition that is committed or owned, in order; bounds are None of one that is damaged."""
     owners = {where: member for member in members for where in member.partitions}
     places = sorted(committed.keys() | owners.keys())
     return [
-        Progress(
+        GroupProgress(
             where,
             committed.get(where),
             bounds.get(where),
@@ -53,18 +53,18 @@ def progress(
     ]
 
 
-def total_lag(rows: Iterable[Progress]) -> int:
+def total_lag(rows: Iterable[GroupProgress]) -> int:
     return sum(row.lag or 0 for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetMove:
     """What a reset does to one partition; `before` is None where nothing was committed."""
 
     where: TopicPartition
     before: int | None
     after: int
-    bounds: Bounds
+    bounds: OffsetBounds
 
     @property
     def again(self) -> int:
@@ -89,6 +89,6 @@ class Move:
         return f"{self.skipped} skipped" if self.skipped else "stays"
 
 
-def clamped(offset: int, bounds: Bounds) -> int:
+def clamped(offset: int, bounds: OffsetBounds) -> int:
     """The nearest place there is."""
     return max(bounds.beginning, min(offset, bounds.end))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from millstream.cli.output import counted, print_line, print_table, shown_size
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.admin_answers import ResourceKind, Setting
+from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind
 from millstream.sdk.admin.topic_sizes import PartitionSize, partition_sizes
 from millstream.sdk.answers import TopicView
 from millstream.sdk.client import WireClient
@@ -13,7 +13,7 @@ from millstream.sdk.client import WireClient
 class Description(NamedTuple):
     view: TopicView
     partitions: list[PartitionSize]
-    settings: list[Setting] | None
+    settings: list[ConfigSetting] | None
     """None where the broker tells no settings."""
 
     def document(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ async def describe_topic(client: WireClient, name: str, timeout_s: float, *, all
     return Description(view, rows, await _settings(client, name, timeout_s, all_settings))
 
 
-async def _settings(client: WireClient, name: str, timeout_s: float, all_settings: bool) -> list[Setting] | None:
+async def _settings(client: WireClient, name: str, timeout_s: float, all_settings: bool) -> list[ConfigSetting] | None:
     try:
         settings = await client.admin.describe_settings(ResourceKind.TOPIC, name, timeout_s=timeout_s)
     except MillstreamError as error:

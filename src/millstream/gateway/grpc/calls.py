@@ -26,8 +26,8 @@ from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from millstream.gateway.grpc.telling import messages_told
 from millstream.gateway.grpc.v1 import events_pb2
-from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters
-from millstream.gateway.rights import READING, Caller, Guard, Right, check_all
+from millstream.gateway.operations.clusters import DEFAULT, ServedCluster, ServedClusters
+from millstream.gateway.rights import READING, Caller, Right, RightsGuard, check_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.message import Message as StoredMessage
 
@@ -50,7 +50,7 @@ class Needs(NamedTuple):
     field: str
     within: str
 
-    def check(self, guard: Guard, caller: Caller, request: Any) -> None:
+    def check(self, guard: RightsGuard, caller: Caller, request: Any) -> None:
         """Raise what the guard does."""
         owner = getattr(request, self.within) if self.within else request
         cluster = getattr(owner, "cluster", "") or DEFAULT
@@ -76,8 +76,8 @@ def needs(right: Right, field: str = "", *, within: str = "") -> Callable[[F], F
 class Grounds(NamedTuple):
     """What calls stand on."""
 
-    clusters: Clusters
-    guard: Guard
+    clusters: ServedClusters
+    guard: RightsGuard
     draining: Draining
     budget: Budget
     traffic: Traffic
@@ -93,14 +93,14 @@ class Call:
         self._context = context
 
     @property
-    def clusters(self) -> Clusters:
+    def clusters(self) -> ServedClusters:
         return self._grounds.clusters
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> ServedCluster:
         """The cluster that a request names; UNKNOWN_CLUSTER when this gateway does not serve it."""
         return self._grounds.clusters.get(name or DEFAULT)
 
-    def timeout_s(self, cluster: Cluster) -> float:
+    def timeout_s(self, cluster: ServedCluster) -> float:
         """How long an operation may take: as long as any may, but no longer than the caller waits."""
         left_s = self._context.time_remaining()
         return cluster.timeout_s if left_s is None else max(0.001, min(cluster.timeout_s, left_s))

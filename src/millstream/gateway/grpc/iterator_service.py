@@ -10,7 +10,7 @@ from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import Address
 from millstream.sdk.iterating.options import MAX_MESSAGES
-from millstream.sdk.iterating.requests import GroupIterator, ListedIterator, Membership
+from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
 
 
 class IteratorService:
@@ -143,7 +143,7 @@ def _listed(row: ListedIterator) -> pb.ListedIterator:
     )
 
 
-def _membership(found: Membership) -> pb.Membership:
+def _membership(found: IteratorMembership) -> pb.Membership:
     return pb.Membership(
         generation=found.generation,
         settled=found.is_settled,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.reading import Limits
+from millstream.gateway.operations.reading import ReadLimits
 
 
 class GrpcLimits(NamedTuple):
@@ -24,7 +24,7 @@ class GrpcLimits(NamedTuple):
     calls_per_connection: int = 10_000
 
 
-_UNLESS_SAID = Limits()
+_UNLESS_SAID = ReadLimits()
 
 
 class ReadingLimits:
@@ -35,7 +35,7 @@ class ReadingLimits:
         self._messages = limits.messages
         self._bytes = limits.answer_bytes
 
-    def of(self, max_messages: int, max_bytes: int, wait_s: float) -> Limits:
+    def of(self, max_messages: int, max_bytes: int, wait_s: float) -> ReadLimits:
         """INVALID_REQUEST, naming the field, for more than an answer may bring; 0 leaves it to the gateway."""
         for name, asked, most in (
             ("max_messages", max_messages, self._messages),
@@ -43,7 +43,7 @@ class ReadingLimits:
         ):
             if not 0 <= asked <= most:
                 raise invalid(name, f"{asked} is not between 0 and {most}")
-        return Limits(max_messages or _UNLESS_SAID.max_messages, max_bytes or _UNLESS_SAID.max_bytes, wait_s)
+        return ReadLimits(max_messages or _UNLESS_SAID.max_messages, max_bytes or _UNLESS_SAID.max_bytes, wait_s)
 
     def wait_of(self, wait_ms: int | None) -> float:
         """How long a request wants to wait, in seconds; INVALID_REQUEST for longer than any may."""

@@ -6,12 +6,12 @@ from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, Write, needs, shutting_down
 from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from millstream.gateway.grpc.putting import PutStream, failures_told
-from millstream.gateway.grpc.subscribing import Subscribing
+from millstream.gateway.grpc.subscribing import SubscriptionCall
 from millstream.gateway.grpc.telling import begin, columns_of, edge_of, offsets_of, positions_told
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import PartitionOffset
 from millstream.gateway.operations import topics
-from millstream.gateway.operations.reading import BEGINNING, LATEST, Reading, TopicReader
+from millstream.gateway.operations.reading import BEGINNING, LATEST, ReadMessages, TopicReader
 from millstream.gateway.operations.writing import write, write_one
 from millstream.gateway.rights import Right
 
@@ -65,7 +65,7 @@ class MessageService:
         positions = await begin(reader, request.start, partition, BEGINNING)
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
         limits = self._reading.of(request.max_messages, request.max_bytes, call.wait_s(wait_s))
-        found = await call.waiting(reader.read(positions, limits)) or Reading([], positions)
+        found = await call.waiting(reader.read(positions, limits)) or ReadMessages([], positions)
         return pb.GetResponse(messages=call.read(found.messages), next=positions_told(found.positions))
 
     @needs(Right.MESSAGES_READ, "topic")
@@ -87,7 +87,7 @@ class MessageService:
 
     @needs(Right.MESSAGES_READ, "topics", within="start")
     async def subscribe(self, requests: AsyncIterator[pb.SubscribeRequest], call: Call, answer: Write) -> None:
-        await Subscribing(call, answer).run(requests)
+        await SubscriptionCall(call, answer).run(requests)
 
     # Places.
 

@@ -14,8 +14,8 @@ from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.statuses import error_of
 from millstream.gateway.grpc.telling import columns_of
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
-from millstream.gateway.operations.clusters import Member
-from millstream.gateway.operations.writing import Columns, put, written
+from millstream.gateway.operations.clusters import ClusterMember
+from millstream.gateway.operations.writing import EventColumns, put, written
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing.lots import Receipts
 
@@ -96,7 +96,7 @@ class PutStream:
         )
 
 
-async def _put_with_room(member: Member, columns: Columns) -> Receipts:
+async def _put_with_room(member: ClusterMember, columns: EventColumns) -> Receipts:
     """As `put`, once there is room: for the values, or if that was not enough, since there is more to a batch, all."""
     room_bytes = sum(len(value) for value in columns.values if value is not None)
     while True:

@@ -20,9 +20,9 @@ from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from millstream.gateway.grpc.message_service import MessageService
 from millstream.gateway.grpc.topic_service import TopicService
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
-from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.operations.making import ClusterMaker, NoMaker
-from millstream.gateway.rights import ANYBODY, Guard
+from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.process.addresses import listening
 
 _HEADERS_BYTES = 16 * 1024
@@ -63,12 +63,12 @@ class GrpcServer:
 
 
 async def start_grpc(
-    clusters: Clusters,
+    clusters: ServedClusters,
     *,
     host: str,
     port: int,
     maker: ClusterMaker | None = None,
-    guard: Guard = ANYBODY,
+    guard: RightsGuard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
     budget: Budget | None = None,

@@ -12,7 +12,7 @@ from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.calls import Call, Write, shutting_down, together, until_first
 from millstream.gateway.grpc.telling import edge_of, offsets_of, places_told
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
-from millstream.gateway.operations.clusters import Member
+from millstream.gateway.operations.clusters import ClusterMember
 from millstream.gateway.operations.reading import LATEST
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.subscription import AsyncSubscription
@@ -27,7 +27,7 @@ _WHEN_GONE = {
 }
 
 
-class Subscribing:
+class SubscriptionCall:
     """One stream."""
 
     def __init__(self, call: Call, answer: Write) -> None:
@@ -56,7 +56,7 @@ class Subscribing:
                 together(self._take_commits(requests), self._commit(by_topic)),
             )
 
-    async def _homes(self, start: pb.SubscribeStart) -> dict[Member, list[str]]:
+    async def _homes(self, start: pb.SubscribeStart) -> dict[ClusterMember, list[str]]:
         if not start.topics:
             raise invalid("start.topics", "there must be at least one")
         return await self._call.cluster(start.cluster).homes(dict.fromkeys(start.topics))

@@ -7,11 +7,11 @@ from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.v1 import events_pb2 as pb
 from millstream.gateway.grpc.v1 import topics_pb2
 from millstream.gateway.operations.reading import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
-from millstream.gateway.operations.writing import Columns
+from millstream.gateway.operations.writing import EventColumns
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.admin.admin_answers import Setting
+from millstream.sdk.admin.admin_answers import ConfigSetting
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 
@@ -96,7 +96,7 @@ async def begin(reader: TopicReader, start: pb.Start, partition: int | None, oth
     return await reader.begin(edge_of(start.edge, "start", otherwise), partition)
 
 
-def columns_of(topic: str, events: Sequence[pb.Event], columns: pb.EventColumns, events_max: int) -> Columns:
+def columns_of(topic: str, events: Sequence[pb.Event], columns: pb.EventColumns, events_max: int) -> EventColumns:
     """What is to be written, however it was said; INVALID_REQUEST for both ways at once, and for too much."""
     if events and columns.values:
         raise invalid("columns", "give events or columns, not both")
@@ -106,10 +106,10 @@ def columns_of(topic: str, events: Sequence[pb.Event], columns: pb.EventColumns,
     return _from_events(topic, events) if events else _from_columns(topic, columns)
 
 
-def _from_events(topic: str, events: Sequence[pb.Event]) -> Columns:
+def _from_events(topic: str, events: Sequence[pb.Event]) -> EventColumns:
     """One question to each event for each attribute, however many events have it: these questions are what it costs."""
     rows = list(events)
-    made = Columns(topic, [event.value or _null(event, "value") for event in rows])
+    made = EventColumns(topic, [event.value or _null(event, "value") for event in rows])
     keys = [event.key or _null(event, "key") for event in rows]
     if keys.count(None) < len(rows):
         made.keys = keys
@@ -137,10 +137,10 @@ def _given(events: Sequence[pb.Event], name: Any) -> list[int | None] | None:
     return [getattr(event, name) if is_there else None for event, is_there in zip(events, there, strict=True)]
 
 
-def _from_columns(topic: str, columns: pb.EventColumns) -> Columns:
+def _from_columns(topic: str, columns: pb.EventColumns) -> EventColumns:
     values: list[bytes | None] = list(columns.values)
     count = len(values)
-    made = Columns(topic, values)
+    made = EventColumns(topic, values)
     for name in ("keys", "timestamps_ms", "partitions", "hashes", "message_ids"):
         column = list(getattr(columns, name))
         if column:
@@ -162,7 +162,7 @@ def _set_null(column: list[bytes | None], numbers: Iterable[int], name: str) -> 
         column[number] = None
 
 
-def setting_told(row: Setting) -> topics_pb2.Setting:
+def setting_told(row: ConfigSetting) -> topics_pb2.Setting:
     """A setting of a topic, a group or a broker."""
     return topics_pb2.Setting(
         name=row.name,

@@ -25,7 +25,7 @@ _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
 
-class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What went wrong, as RFC 9457 has it; `code` and `number` are the same on every interface."""
 
     type: str
@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What became of each event, where some were not stored."""
 
 
-class Answer:
+class WebResponse:
     """A whole answer."""
 
     __slots__ = ("body", "content_type", "headers", "status")
@@ -58,7 +58,7 @@ class Answer:
         self.headers = headers
 
 
-class Stream:
+class StreamedResponse:
     """An answer that comes bit by bit."""
 
     def __init__(self, parts: AsyncIterator[bytes], content_type: bytes) -> None:
@@ -66,10 +66,10 @@ class Stream:
         self.content_type = content_type
 
 
-def problem_of(error: MillstreamError, status: int | None = None, **more: Any) -> Problem:
+def problem_of(error: MillstreamError, status: int | None = None, **more: Any) -> ProblemDetails:
     code = error.code
     field = field_of(error)
-    return Problem(
+    return ProblemDetails(
         type=f"/docs/errors#{code.name}",
         title=code.meaning,
         status=status_of(error).http if status is None else status,
@@ -82,9 +82,9 @@ def problem_of(error: MillstreamError, status: int | None = None, **more: Any) -
     )
 
 
-def problem_answer(problem: Problem, headers: Mapping[bytes, bytes] | None = None) -> Answer:
+def problem_answer(problem: ProblemDetails, headers: Mapping[bytes, bytes] | None = None) -> WebResponse:
     more = _BESIDE.get(problem.status, {})
-    return Answer(encode(problem), PROBLEM, problem.status, {**more, **(headers or {})})
+    return WebResponse(encode(problem), PROBLEM, problem.status, {**more, **(headers or {})})
 
 
 _LATER = {b"retry-after": b"1"}

@@ -10,11 +10,11 @@ from millstream.gateway.http.docs import Documentation
 from millstream.gateway.http.endpoint import Endpoint, no_such_path
 from millstream.gateway.http.openapi import document
 from millstream.gateway.http.routes import OPERATIONS, documentation_of
-from millstream.gateway.http.site import Site
-from millstream.gateway.http.table import Operation
+from millstream.gateway.http.site import WebContext
+from millstream.gateway.http.table import WebOperation
 
 
-def make_app(site: Site) -> ASGIApp:
+def make_app(site: WebContext) -> ASGIApp:
     """Everything that can be asked of this site; what is not there is a problem too."""
     documentation = Documentation(document(OPERATIONS))
     routes = _routes(site, [*OPERATIONS, *documentation_of(documentation)])
@@ -41,9 +41,9 @@ class _AsSent:
         await self._app(scope, receive, send)
 
 
-def _routes(site: Site, operations: Sequence[Operation]) -> list[Route]:
+def _routes(site: WebContext, operations: Sequence[WebOperation]) -> list[Route]:
     """One for each path, in the order of the table: what is asked most comes first there."""
-    by_path: dict[str, list[Operation]] = {}
+    by_path: dict[str, list[WebOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
     return [Route(path, Endpoint(site, rows)) for path, rows in by_path.items()]

@@ -12,17 +12,19 @@ from millstream.gateway.rights import Caller
 from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from millstream.gateway.http.site import Site
+    from millstream.gateway.http.site import WebContext
 
 PARAMETERS_MAX = 100
 
 
-class Asked:
+class WebRequest:
     """`parameters` and `body` are what the operation's row says they are."""
 
     __slots__ = ("body", "caller", "head", "headers", "is_head", "parameters", "share", "site")
 
-    def __init__(self, site: "Site", caller: Caller, head: Sequence[tuple[bytes, bytes]], *, is_head: bool) -> None:
+    def __init__(
+        self, site: "WebContext", caller: Caller, head: Sequence[tuple[bytes, bytes]], *, is_head: bool
+    ) -> None:
         self.site = site
         self.is_head = is_head
         """Whether only the head of the answer is wanted: what it would bring must not be handed out to nobody."""
@@ -74,12 +76,12 @@ def read_json(data: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedError(f"the body is no JSON: {error}") from None
+        raise MalformedBodyError(f"the body is no JSON: {error}") from None
     except RecursionError:
-        raise MalformedError("the body is nested too deeply") from None
+        raise MalformedBodyError("the body is nested too deeply") from None
 
 
-class MalformedError(FieldError):
+class MalformedBodyError(FieldError):
     """A body that cannot be read at all."""
 
     def __init__(self, detail: str) -> None:

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from millstream.gateway.failures import STATUSES
-from millstream.gateway.http.answers import Answer, encode
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.answers import WebResponse, encode
+from millstream.gateway.http.asked import WebRequest
 from millstream.model.errors import ErrorCode, MillstreamError
 
 HTML = b"text/html; charset=utf-8"
@@ -51,26 +51,26 @@ class Documentation:
     def __init__(self, document: dict[str, object]) -> None:
         self._document = encode(document)
 
-    async def page(self, asked: Asked) -> Answer:
-        return Answer(_PAGE, HTML, headers=_SAFE)
+    async def page(self, asked: WebRequest) -> WebResponse:
+        return WebResponse(_PAGE, HTML, headers=_SAFE)
 
-    async def document(self, asked: Asked) -> Answer:
-        return Answer(self._document)
+    async def document(self, asked: WebRequest) -> WebResponse:
+        return WebResponse(self._document)
 
-    async def errors(self, asked: Asked) -> Answer:
-        return Answer(_ERRORS, HTML, headers=_SAFE)
+    async def errors(self, asked: WebRequest) -> WebResponse:
+        return WebResponse(_ERRORS, HTML, headers=_SAFE)
 
-    async def asset(self, asked: Asked) -> Answer:
+    async def asset(self, asked: WebRequest) -> WebResponse:
         """A file of the page, which browsers may keep; RESOURCE_NOT_FOUND for what is none."""
         name: str = asked.parameters.name
         if name == "start.js":
-            return Answer(_START, ASSETS["swagger-ui-bundle.js"])
+            return WebResponse(_START, ASSETS["swagger-ui-bundle.js"])
         kind = ASSETS.get(name)
         spec = find_spec("swagger_ui")
         if kind is None or spec is None or not spec.submodule_search_locations:
             raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no file {name[:100]!r}")
         path = Path(spec.submodule_search_locations[0]) / "static" / name
-        return Answer(await asyncio.to_thread(path.read_bytes), kind, headers=_KEPT)
+        return WebResponse(await asyncio.to_thread(path.read_bytes), kind, headers=_KEPT)
 
 
 def _errors() -> str:

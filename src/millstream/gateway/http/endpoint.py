@@ -14,8 +14,8 @@ import msgspec
 from millstream.gateway.failures import FieldError
 from millstream.gateway.http.answers import (
     COMPRESS_BYTES_MIN,
-    Answer,
-    Stream,
+    StreamedResponse,
+    WebResponse,
     compressed,
     encode,
     field_error,
@@ -23,10 +23,10 @@ from millstream.gateway.http.answers import (
     problem_answer,
     problem_of,
 )
-from millstream.gateway.http.asked import Asked, MalformedError, read_json, read_path, read_query
+from millstream.gateway.http.asked import MalformedBodyError, WebRequest, read_json, read_path, read_query
 from millstream.gateway.http.receiving import Body, GoneError, Receive
-from millstream.gateway.http.site import Site
-from millstream.gateway.http.table import Operation
+from millstream.gateway.http.site import WebContext
+from millstream.gateway.http.table import WebOperation
 from millstream.gateway.rights import READING, Caller, Right, check_all
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -55,7 +55,7 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 class Endpoint:
     """What can be done with one path, by method."""
 
-    def __init__(self, site: Site, operations: Iterable[Operation]) -> None:
+    def __init__(self, site: WebContext, operations: Iterable[WebOperation]) -> None:
         self._site = site
         self._operations = {operation.method: operation for operation in operations}
         if "GET" in self._operations:
@@ -74,7 +74,7 @@ class Endpoint:
             await send_answer(self._other_method(method), dict(scope["headers"]), send)
             return
         client = scope.get("client")
-        asked = Asked(self._site, Caller(client[0] if client else ""), scope["headers"], is_head=method == "HEAD")
+        asked = WebRequest(self._site, Caller(client[0] if client else ""), scope["headers"], is_head=method == "HEAD")
         body = Body(asked.share, self._site.limits.body_bytes)
         connection = scope.get(CONNECTION)
         if connection is not None and operation.method == "GET":
@@ -82,7 +82,7 @@ class Endpoint:
         try:
             answer = await self._answer(operation, asked, scope, receive, body)
             self._count(operation, answer, body)
-            if isinstance(answer, Stream):
+            if isinstance(answer, StreamedResponse):
                 await self._send_stream(answer, send, connection)
             else:
                 await send_answer(answer, asked.headers, send, with_body=not asked.is_head)
@@ -98,16 +98,16 @@ class Endpoint:
                 connection.task = None
             asked.share.give_back()
 
-    def _count(self, operation: Operation, answer: Answer | Stream, body: Body) -> None:
+    def _count(self, operation: WebOperation, answer: WebResponse | StreamedResponse, body: Body) -> None:
         traffic = self._site.traffic
         traffic.received_bytes += body.size_bytes
-        if isinstance(answer, Stream):
+        if isinstance(answer, StreamedResponse):
             traffic.answered(operation.right, "200")
         else:
             traffic.answered(operation.right, str(answer.status))
             traffic.sent_bytes += len(answer.body)
 
-    async def _send_stream(self, stream: Stream, send: Send, connection: Any) -> None:
+    async def _send_stream(self, stream: StreamedResponse, send: Send, connection: Any) -> None:
         """Bit by bit, each when the one before is taken."""
         fields = [
             (b"content-type", stream.content_type),
@@ -122,23 +122,23 @@ class Endpoint:
                 await connection.taken()
         await send({"type": "http.response.body", "body": b""})
 
-    def _other_method(self, method: str) -> Answer:
+    def _other_method(self, method: str) -> WebResponse:
         headers = {b"allow": self._allow}
         if method == "OPTIONS":
-            return Answer(b"", status=204, headers=headers)
+            return WebResponse(b"", status=204, headers=headers)
         error = MillstreamError(ErrorCode.INVALID_REQUEST, f"{method} is not for this path; {self._allow.decode()} are")
         return problem_answer(problem_of(error, 405), headers)
 
     async def _answer(
-        self, operation: Operation, asked: Asked, scope: Scope, receive: Receive, body: Body
-    ) -> Answer | Stream:
+        self, operation: WebOperation, asked: WebRequest, scope: Scope, receive: Receive, body: Body
+    ) -> WebResponse | StreamedResponse:
         try:
             self._check_origin(operation, asked.headers)
             await self._read(operation, asked, scope, receive, body)
             self._check_right(operation, asked)
             return self._made(operation, asked, await operation.handler(asked))
         except MillstreamError as error:
-            return problem_answer(problem_of(error, 400 if isinstance(error, MalformedError) else None))
+            return problem_answer(problem_of(error, 400 if isinstance(error, MalformedBodyError) else None))
         except msgspec.ValidationError as error:
             return problem_answer(problem_of(_named(operation, error)))
         except GoneError:
@@ -148,14 +148,14 @@ class Endpoint:
             text = "the gateway met something unexpected; its log says what"
             return problem_answer(problem_of(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, text)))
 
-    def _made(self, operation: Operation, asked: Asked, found: Any) -> Answer | Stream:
+    def _made(self, operation: WebOperation, asked: WebRequest, found: Any) -> WebResponse | StreamedResponse:
         """The answer, which counts as held. GATEWAY_FULL where that is too much, and it can be asked for again."""
-        if isinstance(found, Stream):
+        if isinstance(found, StreamedResponse):
             return found
         answer = (
             found
-            if isinstance(found, Answer)
-            else Answer(b"" if found is None else encode(found), status=operation.status)
+            if isinstance(found, WebResponse)
+            else WebResponse(b"" if found is None else encode(found), status=operation.status)
         )
         is_repeatable = operation.right in READING and not getattr(asked.parameters, "auto_commit", False)
         asked.share.take(len(answer.body), is_refusable=is_repeatable)
@@ -163,7 +163,9 @@ class Endpoint:
 
     # What is asked.
 
-    async def _read(self, operation: Operation, asked: Asked, scope: Scope, receive: Receive, body: Body) -> None:
+    async def _read(
+        self, operation: WebOperation, asked: WebRequest, scope: Scope, receive: Receive, body: Body
+    ) -> None:
         given: dict[str, Any] = read_query(scope["query_string"])
         headers = asked.headers
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
@@ -180,10 +182,10 @@ class Endpoint:
             asked.body = operation.read_body(asked, data)
         elif operation.body is not None:
             if not data:
-                raise MalformedError("the body is empty; JSON is expected")
+                raise MalformedBodyError("the body is empty; JSON is expected")
             asked.body = read_json(data, self._decoders[operation.method])
 
-    def _check_origin(self, operation: Operation, headers: Mapping[bytes, bytes]) -> None:
+    def _check_origin(self, operation: WebOperation, headers: Mapping[bytes, bytes]) -> None:
         """Refuse what a browser sends for the page of another web site, unless that is allowed: pages may not use what
         the machine of whoever reads them can reach. Documentation may be linked to."""
         origin = headers.get(b"origin")
@@ -197,7 +199,7 @@ class Endpoint:
         detail = f"pages of {text} may not use this gateway; the setting cors_origins names those that may"
         raise FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, "Origin" if origin else "Sec-Fetch-Site")
 
-    def _check_right(self, operation: Operation, asked: Asked) -> None:
+    def _check_right(self, operation: WebOperation, asked: WebRequest) -> None:
         cluster = getattr(asked.body, "cluster", None) or getattr(asked.parameters, "cluster", None) or ""
         concerned: str | Sequence[str] = ""
         if operation.concerns:
@@ -208,7 +210,7 @@ class Endpoint:
         check_all(self._site.guard, asked.caller, operation.right, cluster, resources, group)
 
 
-def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:
+def _named(operation: WebOperation, error: msgspec.ValidationError) -> FieldError:
     """What is wrong with a field, by the name that the same failure has elsewhere."""
     found = field_error(error)
     code = operation.bounds.get(found.field) or _BOUNDS.get(found.field.rpartition(".")[2])
@@ -218,7 +220,9 @@ def _named(operation: Operation, error: msgspec.ValidationError) -> FieldError:
 # What is answered.
 
 
-async def send_answer(answer: Answer, headers: Mapping[bytes, bytes], send: Send, *, with_body: bool = True) -> None:
+async def send_answer(
+    answer: WebResponse, headers: Mapping[bytes, bytes], send: Send, *, with_body: bool = True
+) -> None:
     """How long a body is that was not made, for who wants none, is not said."""
     body = answer.body
     fields = [(b"content-type", answer.content_type)] if body or not with_body else []

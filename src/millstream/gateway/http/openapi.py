@@ -9,8 +9,8 @@ import msgspec
 
 from millstream import __version__
 from millstream.gateway.failures import STATUSES
-from millstream.gateway.http.answers import Problem
-from millstream.gateway.http.table import Operation
+from millstream.gateway.http.answers import ProblemDetails
+from millstream.gateway.http.table import WebOperation
 from millstream.model.errors import ErrorCode
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -23,11 +23,11 @@ Everything that Millstream does, for any language that speaks HTTP. A failure is
 the same on every interface; [all of them](/docs/errors). Parameters of a GET may also be given as a JSON body."""
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
+def document(operations: Sequence[WebOperation]) -> dict[str, Any]:
     """The whole document; the same for the same table."""
     structs = [
         *{struct: None for each in operations for struct in _structs(each) if struct},
-        Problem,
+        ProblemDetails,
     ]
     schemas, components = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
     by_struct = dict(zip(structs, schemas, strict=True))
@@ -44,11 +44,11 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _structs(operation: Operation) -> Iterable[type[msgspec.Struct] | None]:
+def _structs(operation: WebOperation) -> Iterable[type[msgspec.Struct] | None]:
     return operation.parameters, operation.body, operation.answer, operation.other_answer
 
 
-def _described(operation: Operation, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _described(operation: WebOperation, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -71,7 +71,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
     return found
 
 
-def _parameters(operation: Operation, schema: dict[str, Any]) -> list[dict[str, Any]]:
+def _parameters(operation: WebOperation, schema: dict[str, Any]) -> list[dict[str, Any]]:
     in_path = _PATH_NAME.findall(operation.path)
     required = schema.get("required", [])
     given = _given(operation)
@@ -88,7 +88,7 @@ def _parameters(operation: Operation, schema: dict[str, Any]) -> list[dict[str, 
     return rows
 
 
-def _given(operation: Operation) -> dict[str, str]:
+def _given(operation: WebOperation) -> dict[str, str]:
     """The parameters of the first example."""
     if not operation.examples:
         return {}
@@ -99,7 +99,7 @@ def _given(operation: Operation) -> dict[str, str]:
     return {**match.groupdict(), **dict(parse_qsl(query))}
 
 
-def _contents(operation: Operation, schema: dict[str, Any]) -> dict[str, Any]:
+def _contents(operation: WebOperation, schema: dict[str, Any]) -> dict[str, Any]:
     """The body's media types, with what can be sent as it stands."""
     contents: dict[str, Any] = {"application/json": {"schema": schema}}
     for kind in operation.bodies:
@@ -112,7 +112,7 @@ def _contents(operation: Operation, schema: dict[str, Any]) -> dict[str, Any]:
     return contents
 
 
-def _responses(operation: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
+def _responses(operation: WebOperation, schemas: dict[Any, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
         shapes = [schemas[each] for each in (operation.answer, operation.other_answer) if each]
@@ -125,11 +125,11 @@ def _responses(operation: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
     for status, text in _BESIDES.items():
         by_status.setdefault(status, []).append(text)
     for status, texts in sorted(by_status.items()):
-        content = {"application/problem+json": {"schema": schemas[Problem]}}
+        content = {"application/problem+json": {"schema": schemas[ProblemDetails]}}
         found[str(status)] = {"description": " ".join(texts), "content": content}
     found["default"] = {
         "description": "Any other failure.",
-        "content": {"application/problem+json": {"schema": schemas[Problem]}},
+        "content": {"application/problem+json": {"schema": schemas[ProblemDetails]}},
     }
     return found
 

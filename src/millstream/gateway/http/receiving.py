@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.gateway.budget import Share
 from millstream.gateway.failures import FieldError
-from millstream.gateway.http.asked import MalformedError
+from millstream.gateway.http.asked import MalformedBodyError
 from millstream.model.errors import ErrorCode, MillstreamError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -74,11 +74,11 @@ class Body:
         try:
             unpacked = unpacker.decompress(data, self._most_bytes + 1)
         except zlib.error as error:
-            raise MalformedError(f"the body is no gzip: {error}") from None
+            raise MalformedBodyError(f"the body is no gzip: {error}") from None
         if len(unpacked) > self._most_bytes:
             raise self._too_large("a body that is unpacked")
         if not unpacker.eof:
-            raise MalformedError("the body is no whole gzip: it ends too early")
+            raise MalformedBodyError("the body is no whole gzip: it ends too early")
         return unpacked
 
     def _too_large(self, what: str) -> MillstreamError:

@@ -9,15 +9,23 @@ from millstream.gateway.http.resources.consumers import POST_OFFSET
 from millstream.gateway.http.resources.events_in import POST_EVENTS
 from millstream.gateway.http.resources.events_out import GET_EVENTS
 from millstream.gateway.http.resources.making import POST_CLUSTER
-from millstream.gateway.http.resources.named import InCluster, Name, Nothing, OfBroker, OfTopic, OfTopics, Page
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.resources.named import (
+    InCluster,
+    Name,
+    Nothing,
+    OfBroker,
+    OfTopic,
+    OfTopics,
+    PageParameters,
+)
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 
 _TOPIC_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _CLUSTER_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.UNSUPPORTED_VERSION)
 
-POST_TOPIC = Operation(
+POST_TOPIC = WebOperation(
     "POST",
     "/topic",
     "postTopic",
@@ -48,14 +56,14 @@ POST_TOPIC = Operation(
 _FIRST = (POST_TOPIC, POST_EVENTS, GET_EVENTS)
 
 _TOPICS = (
-    Operation(
+    WebOperation(
         "GET",
         "/v1/topics",
         "listTopics",
         "List topics",
         Right.TOPICS_READ,
         topics.list_topics,
-        parameters=Page,
+        parameters=PageParameters,
         answer=topics.ListedTopics,
         group="Topics",
         errors=(ErrorCode.UNKNOWN_CLUSTER,),
@@ -69,7 +77,7 @@ _TOPICS = (
             Example("With settings", "/v1/topics", {"name": "invoices", "settings": {"retention.ms": "86400000"}}),
         ),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/topics/{topic}",
         "describeTopic",
@@ -83,7 +91,7 @@ _TOPICS = (
         errors=_TOPIC_ERRORS,
         examples=(Example("A topic", "/v1/topics/orders"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/topics/{topic}/partitions",
         "addPartitions",
@@ -99,7 +107,7 @@ _TOPICS = (
         examples=(Example("One more", "/v1/topics/orders/partitions", {"total": 4}),),
         bounds={"total": ErrorCode.INVALID_PARTITIONS},
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/topics/{topic}/settings",
         "getTopicSettings",
@@ -113,7 +121,7 @@ _TOPICS = (
         errors=_TOPIC_ERRORS,
         examples=(Example("A topic's", "/v1/topics/orders/settings"),),
     ),
-    Operation(
+    WebOperation(
         "PATCH",
         "/v1/topics/{topic}/settings",
         "changeTopicSettings",
@@ -130,7 +138,7 @@ _TOPICS = (
             Example("Keep a week", "/v1/topics/orders/settings", {"set": {"retention.ms": "604800000"}, "unset": []}),
         ),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/topics/{topic}/offsets",
         "getOffsets",
@@ -156,7 +164,7 @@ _TOPICS = (
         name="postMessages",
         examples=(Example("An event", "/v1/topics/orders/messages", {"value": "hello"}),),
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         "/v1/topics/{topic}/messages",
         "deleteMessages",
@@ -171,7 +179,7 @@ _TOPICS = (
         errors=(*_TOPIC_ERRORS, ErrorCode.OFFSET_OUT_OF_RANGE),
         examples=(Example("All of a partition", "/v1/topics/orders/messages", {"before": {"0": -1}}),),
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         "/v1/topics/{topic}",
         "deleteTopic",
@@ -188,7 +196,7 @@ _TOPICS = (
 )
 
 _CLUSTER = (
-    Operation(
+    WebOperation(
         "GET",
         "/v1/info",
         "getInfo",
@@ -201,7 +209,7 @@ _CLUSTER = (
         errors=_CLUSTER_ERRORS,
         examples=(Example("All", "/v1/info"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/cluster",
         "describeCluster",
@@ -214,7 +222,7 @@ _CLUSTER = (
         errors=_CLUSTER_ERRORS,
         examples=(Example("The default cluster", "/v1/cluster"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/service-map",
         "getServiceMap",
@@ -227,7 +235,7 @@ _CLUSTER = (
         errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         examples=(Example("For a topic", "/v1/service-map?topics=orders"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/backup-map",
         "getBackupMap",
@@ -240,7 +248,7 @@ _CLUSTER = (
         errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         examples=(Example("For a topic", "/v1/backup-map?topics=orders"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/brokers/{broker}/settings",
         "getBrokerSettings",
@@ -253,7 +261,7 @@ _CLUSTER = (
         errors=(*_CLUSTER_ERRORS, ErrorCode.RESOURCE_NOT_FOUND),
         examples=(Example("Broker 1", "/v1/brokers/1/settings"),),
     ),
-    Operation(
+    WebOperation(
         "PATCH",
         "/v1/brokers/{broker}/settings",
         "changeBrokerSettings",
@@ -267,7 +275,7 @@ _CLUSTER = (
         errors=(*_CLUSTER_ERRORS, ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.INVALID_CONFIG),
         examples=(Example("Nothing", "/v1/brokers/1/settings", {"unset": []}),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/query",
         "runQuery",
@@ -276,14 +284,14 @@ _CLUSTER = (
         maps.run_query,
         parameters=InCluster,
         body=maps.Query,
-        answer=maps.Rows,
+        answer=maps.QueryRows,
         group="Cluster",
         errors=_CLUSTER_ERRORS,
         examples=(Example("The topics", "/v1/query", {"sql": "SELECT name FROM topics"}),),
     ),
 )
 
-OPERATIONS: Sequence[Operation] = (
+OPERATIONS: Sequence[WebOperation] = (
     *_FIRST,
     POST_OFFSET,
     POST_CLUSTER,
@@ -296,10 +304,10 @@ OPERATIONS: Sequence[Operation] = (
 )
 
 
-def documentation_of(pages: Documentation) -> Sequence[Operation]:
+def documentation_of(pages: Documentation) -> Sequence[WebOperation]:
     """The pages of the documentation, which are not in the document themselves."""
     return [
-        Operation("GET", path, name, name, Right.NOTHING, handler, parameters=parameters)
+        WebOperation("GET", path, name, name, Right.NOTHING, handler, parameters=parameters)
         for path, name, handler, parameters in (
             ("/docs", "The documentation", pages.page, Nothing),
             ("/docs/errors", "The failures", pages.errors, Nothing),

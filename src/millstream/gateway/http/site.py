@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
 from millstream.gateway.figures import Traffic
-from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.operations.making import ClusterMaker, NoMaker
-from millstream.gateway.rights import ANYBODY, Guard
+from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.seams.clock import Clock, SystemClock
 
 
@@ -23,15 +23,15 @@ class WebLimits:
     """Web sites whose pages may ask, beside the gateway's own; `*` for all."""
 
 
-class Site:
+class WebContext:
     """One gateway's web API."""
 
     def __init__(
         self,
-        clusters: Clusters,
+        clusters: ServedClusters,
         *,
         limits: WebLimits | None = None,
-        guard: Guard = ANYBODY,
+        guard: RightsGuard = ANYBODY,
         maker: ClusterMaker | None = None,
         draining: Draining | None = None,
         clock: Clock | None = None,

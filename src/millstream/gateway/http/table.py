@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 
@@ -28,7 +28,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class WebOperation:
     """One thing that can be done over HTTP.
 
     `parameters` are those of path and query, which a GET may also have in a JSON body; `body` is what the body is
@@ -41,10 +41,10 @@ class Operation:
     name: str
     summary: str
     right: Right
-    handler: "Callable[[Asked], Awaitable[Any]]"
+    handler: "Callable[[WebRequest], Awaitable[Any]]"
     parameters: type[msgspec.Struct]
     body: type[msgspec.Struct] | None = None
-    read_body: Callable[[Asked, bytes], Any] | None = None
+    read_body: Callable[[WebRequest, bytes], Any] | None = None
     answer: type[msgspec.Struct] | None = None
     other_answer: type[msgspec.Struct] | None = None
     """What is answered instead where the request is of another shape."""

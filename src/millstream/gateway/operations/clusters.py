@@ -21,7 +21,7 @@ from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork
@@ -38,7 +38,7 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 @dataclass(frozen=True, slots=True)
-class Connecting:
+class ClientFactory:
     """How clients are made; the seams are for tests."""
 
     timeout_s: float = 10.0
@@ -52,7 +52,7 @@ class Connecting:
 
     def client(self, bootstrap: str) -> AsyncClient:
         """A client that connects when it is first asked for something."""
-        home = Home(
+        home = ClientContext(
             parse_bootstrap(bootstrap),
             network=self.network or TcpNetwork(),
             clock=self.clock or SystemClock(),
@@ -62,10 +62,10 @@ class Connecting:
         return AsyncClient(AsyncPortal(), home)
 
 
-class Member:
+class ClusterMember:
     """One client, and what all requests through it share: a producer, and calls for consumers of groups."""
 
-    def __init__(self, bootstrap: str, connecting: Connecting) -> None:
+    def __init__(self, bootstrap: str, connecting: ClientFactory) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = connecting.timeout_s
         self.client = connecting.client(bootstrap)
@@ -96,21 +96,21 @@ class Member:
             log.info("a client of %s was closed: %s", self.bootstrap, error)
 
 
-class Cluster:
+class ServedCluster:
     """Where the topics of one cluster are."""
 
-    def __init__(self, name: str, seeds: Sequence[str], connecting: Connecting) -> None:
+    def __init__(self, name: str, seeds: Sequence[str], connecting: ClientFactory) -> None:
         self.name = name
         self.seeds = tuple(seeds)
-        self.members = tuple(Member(each, connecting) for each in self.seeds)
-        self._homes: dict[str, Member] = {}
+        self.members = tuple(ClusterMember(each, connecting) for each in self.seeds)
+        self._homes: dict[str, ClusterMember] = {}
 
     @property
     def timeout_s(self) -> float:
         """By when an operation is done, or has failed."""
         return self.members[0].timeout_s
 
-    async def home(self, topic: str) -> Member:
+    async def home(self, topic: str) -> ClusterMember:
         """The member that has this topic; where none has, the one that would make it. INVALID_TOPIC for no name."""
         if len(self.members) == 1:
             return self.members[0]
@@ -120,21 +120,21 @@ class Cluster:
             found = await self._find(topic)
         return found
 
-    async def homes(self, topics: Iterable[str]) -> dict[Member, list[str]]:
+    async def homes(self, topics: Iterable[str]) -> dict[ClusterMember, list[str]]:
         """Who has which of these topics."""
-        found: dict[Member, list[str]] = {}
+        found: dict[ClusterMember, list[str]] = {}
         for topic in topics:
             found.setdefault(await self.home(topic), []).append(topic)
         return found
 
-    async def shares(self, topics: Sequence[str] | None) -> dict[Member, list[str] | None]:
+    async def shares(self, topics: Sequence[str] | None) -> dict[ClusterMember, list[str] | None]:
         """What to ask each member about: those of the topics that it has, perhaps none; None: all that it has."""
         if topics is None:
             return dict.fromkeys(self.members)
         homes = await self.homes(topics)
         return {member: homes.get(member, []) for member in self.members}
 
-    async def _find(self, topic: str) -> Member:
+    async def _find(self, topic: str) -> ClusterMember:
         asked = (member.client.metadata([topic], timeout=self.timeout_s) for member in self.members)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         failure: BaseException | None = None
@@ -154,17 +154,17 @@ class Cluster:
         """Where this topic is has proved wrong, or it is gone."""
         self._homes.pop(topic, None)
 
-    async def all(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
+    async def all(self, ask: Callable[[ClusterMember], Awaitable[T]]) -> list[T]:
         """The answers of all members; the first failure is raised."""
         if len(self.members) == 1:
             return [await ask(self.members[0])]
         return list(await asyncio.gather(*map(ask, self.members)))
 
-    async def wherever_known(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
+    async def wherever_known(self, ask: Callable[[ClusterMember], Awaitable[T]]) -> list[T]:
         """The answers of the members that know the group or the client asked about; when none does, what the first one
         says: GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID."""
 
-        async def asked(member: Member) -> T | MillstreamError:
+        async def asked(member: ClusterMember) -> T | MillstreamError:
             try:
                 return await ask(member)
             except MillstreamError as error:
@@ -182,13 +182,13 @@ class Cluster:
         await asyncio.gather(*(member.close() for member in self.members))
 
 
-class Clusters:
+class ServedClusters:
     """All of them. Made anywhere, used on one event loop."""
 
-    def __init__(self, seeds: Mapping[str, Sequence[str]], connecting: Connecting | None = None) -> None:
+    def __init__(self, seeds: Mapping[str, Sequence[str]], connecting: ClientFactory | None = None) -> None:
         """For each name one or more seed lists, each for a client of its own; nothing is connected yet."""
-        self._connecting = connecting or Connecting()
-        self._clusters: dict[str, Cluster] = {}
+        self._connecting = connecting or ClientFactory()
+        self._clusters: dict[str, ServedCluster] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.tell(seeds)
 
@@ -196,7 +196,7 @@ class Clusters:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._clusters))
 
-    def get(self, name: str = DEFAULT) -> Cluster:
+    def get(self, name: str = DEFAULT) -> ServedCluster:
         """The cluster of this name; UNKNOWN_CLUSTER, naming those there are, when there is none."""
         found = self._clusters.get(name)
         if found is None:
@@ -215,7 +215,7 @@ class Clusters:
                 closing.add_done_callback(self._closing.discard)
         for name, texts in seeds.items():
             if name not in self._clusters:
-                self._clusters[name] = Cluster(name, texts, self._connecting)
+                self._clusters[name] = ServedCluster(name, texts, self._connecting)
 
     async def close(self) -> None:
         """End all clients, after what is on its way."""

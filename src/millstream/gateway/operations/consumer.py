@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Collection, Iterable
 from typing import TypeVar
 
-from millstream.gateway.operations.clusters import Member
+from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.iterating.engine import GONE, OVER
-from millstream.sdk.iterating.requests import Commit, GroupIterator, ListedIterator, Membership
+from millstream.sdk.iterating.requests import GroupIterator, IteratorCommit, IteratorMembership, ListedIterator
 
 T = TypeVar("T")
 
@@ -25,17 +25,17 @@ _OVER = OVER | GONE
 class Consumer:
     """For one request."""
 
-    def __init__(self, member: Member, group: str, name: str) -> None:
+    def __init__(self, member: ClusterMember, group: str, name: str) -> None:
         self.client = member.client
         self.group = group
         self.timeout_s = member.timeout_s
         self._calls = member.calls
         self._names = group, name
 
-    async def join(self) -> Membership:
+    async def join(self) -> IteratorMembership:
         return await self._calls.join(*self._names, timeout=self.timeout_s)
 
-    async def beat(self) -> Membership:
+    async def beat(self) -> IteratorMembership:
         return await self._calls.beat(*self._names, timeout=self.timeout_s)
 
     async def in_flight(self) -> list[ListedIterator]:
@@ -67,11 +67,11 @@ class Consumer:
         handed = self._calls.hand(*self._names, iterator, count, timeout=self.timeout_s)
         return await _unless(_OVER, handed) is not None
 
-    async def commit(self, iterator: GroupIterator, count: int | None = None) -> Commit | None:
+    async def commit(self, iterator: GroupIterator, count: int | None = None) -> IteratorCommit | None:
         """So many places of it, or what was handed out; None if it is over."""
         return await _unless(_OVER, self._calls.commit(*self._names, iterator, count, timeout=self.timeout_s))
 
-    async def commit_handed(self, listed: Iterable[ListedIterator]) -> dict[TopicPartition, Commit]:
+    async def commit_handed(self, listed: Iterable[ListedIterator]) -> dict[TopicPartition, IteratorCommit]:
         """Commit what was handed out, of all of them that are not over."""
         rows = [(each.where, each.iterator) for each in listed if each.iterator is not None]
         done = await asyncio.gather(*(self.commit(iterator) for _, iterator in rows))

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.clusters import Cluster, Member
+from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.gateway.operations.consumer import Consumer
-from millstream.gateway.operations.reading import BEGINNING, LATEST, Limits
+from millstream.gateway.operations.reading import BEGINNING, LATEST, ReadLimits
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.iterating.engine import UNSETTLED_S
-from millstream.sdk.iterating.requests import GroupIterator, ListedIterator, Membership
-from millstream.sdk.watching.portion import Portion, size_of
+from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
+from millstream.sdk.watching.portion import ReadResult, size_of
 
 PARTITIONS_MAX = 16
 """Of so many partitions a consumer is handed something at a time; in turn, where more have something."""
@@ -61,11 +61,11 @@ class _Share(NamedTuple):
 
 
 async def poll(
-    cluster: Cluster,
+    cluster: ServedCluster,
     topics: Sequence[str],
     group: str,
     consumer: str,
-    limits: Limits,
+    limits: ReadLimits,
     *,
     auto_commit: bool = False,
     start: str = BEGINNING,
@@ -86,14 +86,14 @@ async def poll(
     return await _Poll(Consumer(homes.pop(), group, consumer), topics, limits, start).run(auto_commit=auto_commit)
 
 
-async def commit(cluster: Cluster, group: str, consumer: str) -> dict[TopicPartition, int]:
+async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[TopicPartition, int]:
     """Commit what the consumer was handed last: where the group goes on, in these partitions.
 
     Those are left out, of which another consumer has taken over what was handed out; there are none when all was
     committed before. UNKNOWN_MEMBER_ID when the consumer has left, or was not heard of for too long.
     """
 
-    async def done(member: Member) -> dict[TopicPartition, int]:
+    async def done(member: ClusterMember) -> dict[TopicPartition, int]:
         one = Consumer(member, group, consumer)
         _, listed = await asyncio.gather(one.beat(), one.in_flight())
         commits = await one.commit_handed(each for each in listed if each.handed)
@@ -108,7 +108,7 @@ async def commit(cluster: Cluster, group: str, consumer: str) -> dict[TopicParti
 class _Poll:
     """One poll. What it knows of the group it was told a moment ago; what has changed since it is told when it acts."""
 
-    def __init__(self, consumer: Consumer, topics: Sequence[str], limits: Limits, start: str) -> None:
+    def __init__(self, consumer: Consumer, topics: Sequence[str], limits: ReadLimits, start: str) -> None:
         self._consumer = consumer
         self._client = consumer.client
         self._topics = topics
@@ -150,8 +150,8 @@ class _Poll:
         # Its time is over, or it was more than fits into an answer: noted anew.
         return await self._hand(share, handed.offset) if messages else None
 
-    async def _read_there(self, where: TopicPartition, offset: int, count: int, size_bytes: int) -> Portion:
-        async def read(place: int | str) -> Portion:
+    async def _read_there(self, where: TopicPartition, offset: int, count: int, size_bytes: int) -> ReadResult:
+        async def read(place: int | str) -> ReadResult:
             return await self._client.read(
                 *where, place, max_messages=count, max_bytes=size_bytes, timeout=self._consumer.timeout_s
             )
@@ -163,7 +163,7 @@ class _Poll:
                 raise
             return await read(BEGINNING)
 
-    async def _settle(self, membership: Membership, listed: Sequence[ListedIterator]) -> None:
+    async def _settle(self, membership: IteratorMembership, listed: Sequence[ListedIterator]) -> None:
         """Commit what was handed out, and give back what is to be another's; the rest is there to be read."""
         handed = await self._consumer.commit_handed(each for each in listed if each.handed)
         self._iterators = {where: done.following for where, done in handed.items() if done.following is not None}
@@ -174,7 +174,7 @@ class _Poll:
 
     # What is new.
 
-    async def _look(self, membership: Membership) -> Polled:
+    async def _look(self, membership: IteratorMembership) -> Polled:
         """Until there is something, or the wait is over."""
         is_reader = False
         while True:
@@ -212,7 +212,7 @@ class _Poll:
             await asyncio.sleep(_AGAIN_S)  # Partitions are changing hands, or another request was faster.
         return polled
 
-    async def _read_any(self, positions: dict[TopicPartition, int], wait_s: float) -> dict[TopicPartition, Portion]:
+    async def _read_any(self, positions: dict[TopicPartition, int], wait_s: float) -> dict[TopicPartition, ReadResult]:
         """Of partitions that have messages, or get some within the wait. Those that no longer go back so far are read
         from their beginning, and `positions` then says so."""
         while True:
@@ -288,5 +288,5 @@ def _together(shares: Iterable[_Share | None]) -> Polled:
     return Polled([each for share in given for each in share.messages], {share.where: share.end for share in given})
 
 
-def _beat_s(membership: Membership) -> float:
+def _beat_s(membership: IteratorMembership) -> float:
     return membership.heartbeat_s if membership.is_settled else UNSETTLED_S

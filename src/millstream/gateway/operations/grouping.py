@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.clusters import Cluster, Member
+from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.gateway.operations.reading import BEGINNING, LATEST
 from millstream.gateway.operations.topics import PAGE_MAX, find_offsets
 from millstream.model.names import TopicPartition
@@ -25,13 +25,18 @@ class GroupRows(NamedTuple):
 
 
 async def list_groups(
-    cluster: Cluster, limit: int, after: str, timeout_s: float, states: Sequence[str] = (), kinds: Sequence[str] = ()
+    cluster: ServedCluster,
+    limit: int,
+    after: str,
+    timeout_s: float,
+    states: Sequence[str] = (),
+    kinds: Sequence[str] = (),
 ) -> GroupRows:
     """At most `limit` groups behind `after`, of all or of those in these states and of these kinds."""
     if not 1 <= limit <= PAGE_MAX:
         raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
 
-    async def listed(member: Member) -> list[GroupListing]:
+    async def listed(member: ClusterMember) -> list[GroupListing]:
         return await member.client.groups.list(states=states, kinds=kinds, timeout=timeout_s)
 
     found = sorted(row for rows in await cluster.all(listed) for row in rows if row.group_id > after)
@@ -39,10 +44,10 @@ async def list_groups(
     return GroupRows(rows[:limit], rows[limit - 1].group_id if len(rows) > limit else None)
 
 
-async def describe_group(cluster: Cluster, group: str, timeout_s: float) -> GroupDescription:
+async def describe_group(cluster: ServedCluster, group: str, timeout_s: float) -> GroupDescription:
     """The group with all its members; GROUP_ID_NOT_FOUND when there is none."""
 
-    async def described(member: Member) -> GroupDescription:
+    async def described(member: ClusterMember) -> GroupDescription:
         return await member.client.groups.describe(group, timeout=timeout_s)
 
     found = await cluster.wherever_known(described)
@@ -50,17 +55,19 @@ async def describe_group(cluster: Cluster, group: str, timeout_s: float) -> Grou
     return fullest._replace(members=tuple(one for each in found for one in each.members))
 
 
-async def group_offsets(cluster: Cluster, group: str, places: Sequence[TopicPartition], timeout_s: float) -> Offsets:
+async def group_offsets(
+    cluster: ServedCluster, group: str, places: Sequence[TopicPartition], timeout_s: float
+) -> Offsets:
     """What the group has committed, for these partitions or all."""
 
-    async def committed(member: Member) -> Offsets:
+    async def committed(member: ClusterMember) -> Offsets:
         return await member.client.groups.offsets(group, places or None, timeout=timeout_s)
 
     return {where: row for answer in await cluster.all(committed) for where, row in answer.items()}
 
 
 async def commit_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, CommittedOffset], timeout_s: float
+    cluster: ServedCluster, group: str, offsets: Mapping[TopicPartition, CommittedOffset], timeout_s: float
 ) -> None:
     """Say where the group goes on; UNKNOWN_MEMBER_ID while it has members."""
     for member, places in (await _by_home(cluster, offsets)).items():
@@ -68,7 +75,7 @@ async def commit_offsets(
 
 
 async def reset_offsets(
-    cluster: Cluster,
+    cluster: ServedCluster,
     group: str,
     topic: str,
     partitions: Sequence[int],
@@ -101,23 +108,27 @@ async def reset_offsets(
     return places
 
 
-async def delete_offsets(cluster: Cluster, group: str, places: Sequence[TopicPartition], timeout_s: float) -> None:
+async def delete_offsets(
+    cluster: ServedCluster, group: str, places: Sequence[TopicPartition], timeout_s: float
+) -> None:
     """Forget where the group was in these partitions."""
     for member, share in (await _by_home(cluster, places)).items():
         await member.client.groups.delete_offsets(group, share, timeout=timeout_s)
 
 
-async def delete_group(cluster: Cluster, group: str, timeout_s: float) -> None:
+async def delete_group(cluster: ServedCluster, group: str, timeout_s: float) -> None:
     """Delete it with its offsets; GROUP_ID_NOT_FOUND when no member knows it."""
 
-    async def deleted(member: Member) -> None:
+    async def deleted(member: ClusterMember) -> None:
         await member.client.groups.delete(group, timeout=timeout_s)
 
     await cluster.wherever_known(deleted)
 
 
-async def _by_home(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[Member, list[TopicPartition]]:
-    found: dict[Member, list[TopicPartition]] = {}
+async def _by_home(
+    cluster: ServedCluster, places: Iterable[TopicPartition]
+) -> dict[ClusterMember, list[TopicPartition]]:
+    found: dict[ClusterMember, list[TopicPartition]] = {}
     for where in places:
         found.setdefault(await cluster.home(where.topic), []).append(where)
     return found

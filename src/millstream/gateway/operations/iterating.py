@@ -8,11 +8,17 @@ asked: the partition's leader is.
 from collections.abc import Awaitable, Callable, Sequence
 
 from millstream.gateway.draining import Draining
-from millstream.gateway.operations.clusters import Cluster, Member
-from millstream.gateway.operations.reading import Limits
+from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
+from millstream.gateway.operations.reading import ReadLimits
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import Address
-from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.iterating.requests import (
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
 
 _ANYBODY = Address("", 0)
 
@@ -24,32 +30,34 @@ def given(
     return GroupIterator(topic, partition, offset, max_messages, generation, _ANYBODY, token)
 
 
-async def join(cluster: Cluster, group: str, client_id: str, timeout_s: float) -> Membership:
+async def join(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
     """Be a member of the group, whether it was one before or not."""
     return await _membership(cluster, lambda member: member.calls.join(group, client_id, timeout=timeout_s))
 
 
-async def beat(cluster: Cluster, group: str, client_id: str, timeout_s: float) -> Membership:
+async def beat(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
     """Be heard of; UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
     return await _membership(cluster, lambda member: member.calls.beat(group, client_id, timeout=timeout_s))
 
 
-async def leave(cluster: Cluster, group: str, client_id: str, timeout_s: float) -> None:
+async def leave(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> None:
     """What the client has goes to the others at once; UNKNOWN_MEMBER_ID for who is not a member."""
     await cluster.wherever_known(lambda member: member.calls.leave(group, client_id, timeout=timeout_s))
 
 
-async def in_flight(cluster: Cluster, group: str, client_id: str | None, timeout_s: float) -> list[ListedIterator]:
+async def in_flight(
+    cluster: ServedCluster, group: str, client_id: str | None, timeout_s: float
+) -> list[ListedIterator]:
     """What a client has in flight, or all clients of a group (None); GROUP_ID_NOT_FOUND when there is none such."""
 
-    async def listed(member: Member) -> list[ListedIterator]:
+    async def listed(member: ClusterMember) -> list[ListedIterator]:
         return await member.calls.list(group, client_id, timeout=timeout_s)
 
     return [row for rows in await cluster.wherever_known(listed) for row in rows]
 
 
 async def get(
-    cluster: Cluster,
+    cluster: ServedCluster,
     group: str,
     client_id: str,
     where: TopicPartition,
@@ -73,7 +81,7 @@ async def get(
 
 
 async def read(
-    cluster: Cluster, iterator: GroupIterator, limits: Limits, timeout_s: float, draining: Draining
+    cluster: ServedCluster, iterator: GroupIterator, limits: ReadLimits, timeout_s: float, draining: Draining
 ) -> IteratorBatch:
     """Its messages; with none there, it is waited for the first, or until the gateway is drained."""
     member = await cluster.home(iterator.topic)
@@ -85,7 +93,7 @@ async def read(
 
 
 async def hand(
-    cluster: Cluster, group: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
+    cluster: ServedCluster, group: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
 ) -> float:
     """Note that so many places of the log were handed on; how many seconds it is in flight from now on."""
     member = await cluster.home(iterator.topic)
@@ -93,22 +101,24 @@ async def hand(
 
 
 async def commit(
-    cluster: Cluster, group: str, client_id: str, iterator: GroupIterator, count: int | None, timeout_s: float
-) -> Commit:
+    cluster: ServedCluster, group: str, client_id: str, iterator: GroupIterator, count: int | None, timeout_s: float
+) -> IteratorCommit:
     """Commit so many places of the log, or what was handed on (None); with the next iterator, if there is one."""
     member = await cluster.home(iterator.topic)
     return await member.calls.commit(group, client_id, iterator, count, timeout=timeout_s)
 
 
-async def _arrival(member: Member, batch: IteratorBatch, wait_s: float, timeout_s: float) -> None:
+async def _arrival(member: ClusterMember, batch: IteratorBatch, wait_s: float, timeout_s: float) -> None:
     """Wait until there is something behind what was read, for so long."""
     where = batch.iterator.topic, batch.iterator.partition
     await member.client.read(*where, batch.end_offset, max_messages=1, wait=wait_s, timeout=timeout_s)
 
 
-async def _membership(cluster: Cluster, ask: Callable[[Member], Awaitable[Membership]]) -> Membership:
-    found: Sequence[Membership] = await cluster.all(ask)
-    return Membership(
+async def _membership(
+    cluster: ServedCluster, ask: Callable[[ClusterMember], Awaitable[IteratorMembership]]
+) -> IteratorMembership:
+    found: Sequence[IteratorMembership] = await cluster.all(ask)
+    return IteratorMembership(
         max(each.generation for each in found),
         all(each.is_settled for each in found),
         min(each.heartbeat_s for each in found),

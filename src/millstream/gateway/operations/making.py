@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control import ClusterFacts, Control, NewCluster, Request
+from millstream.process.control import ClusterFacts, Control, ControlRequest, NewCluster
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Supervised:
 
     async def create(self, new: NewCluster) -> ClusterFacts:
         """As promised; when it is back, those who follow have been told of the cluster."""
-        made = await self._one(Request("create", cluster=new))
+        made = await self._one(ControlRequest("create", cluster=new))
         try:
             async with asyncio.timeout(TOLD_WITHIN_S):
                 while made.name not in self._known:
@@ -97,18 +97,18 @@ class Supervised:
         return made
 
     async def list(self) -> Sequence[ClusterFacts]:
-        return await self._control.ask(Request("list"))
+        return await self._control.ask(ControlRequest("list"))
 
     async def start(self, name: str) -> ClusterFacts:
-        return await self._one(Request("start", name))
+        return await self._one(ControlRequest("start", name))
 
     async def stop(self, name: str) -> ClusterFacts:
-        return await self._one(Request("stop", name))
+        return await self._one(ControlRequest("stop", name))
 
     async def delete(self, name: str) -> ClusterFacts:
-        return await self._one(Request("delete", name))
+        return await self._one(ControlRequest("delete", name))
 
-    async def _one(self, request: Request) -> ClusterFacts:
+    async def _one(self, request: ControlRequest) -> ClusterFacts:
         (facts,) = await self._control.ask(request)
         return facts
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.clusters import Cluster, Member
+from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.names import TopicPartition
 from millstream.model.units import read_duration_ms
 from millstream.records.message import Message
@@ -31,7 +31,7 @@ Positions = dict[int, int]
 """The next offset to be read of each partition."""
 
 
-class Limits(NamedTuple):
+class ReadLimits(NamedTuple):
     """How much one answer brings, and how long it is waited for the first message."""
 
     max_messages: int = 500
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     wait_s: float = 5.0
 
 
-class Reading(NamedTuple):
+class ReadMessages(NamedTuple):
     """Messages, and where to go on."""
 
     messages: list[Message]
@@ -97,14 +97,14 @@ def parse_places(text: str) -> Positions | int | str:
 class TopicReader:
     """Reads one topic of a cluster, for one caller and one request, or for as long as a stream goes."""
 
-    def __init__(self, member: Member, view: TopicView) -> None:
+    def __init__(self, member: ClusterMember, view: TopicView) -> None:
         self._member = member
         self._client = member.client
         self._view = view
         self._looked_s = member.clock.monotonic_s()
 
     @classmethod
-    async def open(cls, cluster: Cluster, topic: str) -> "TopicReader":
+    async def open(cls, cluster: ServedCluster, topic: str) -> "TopicReader":
         """UNKNOWN_TOPIC_OR_PARTITION when there is no such topic."""
         member = await cluster.home(topic)
         return cls(member, await member.client.describe_topic(topic, timeout=cluster.timeout_s))
@@ -146,7 +146,7 @@ class TopicReader:
         late = [number for number, offset in positions.items() if offset < 0]
         return {**positions, **(await self._marks(late, LATEST) if late else {})}
 
-    async def read(self, positions: Positions, limits: Limits) -> Reading:
+    async def read(self, positions: Positions, limits: ReadLimits) -> ReadMessages:
         """Messages from these positions on; with nothing there, it is waited for the first.
 
         A position beyond the end waits likewise. OFFSET_OUT_OF_RANGE for one whose messages are gone.
@@ -159,9 +159,9 @@ class TopicReader:
             timeout=self._member.timeout_s,
         )
         messages = [message for portion in found.values() for message in portion.messages]
-        return Reading(messages, {portion.partition: portion.next_offset for portion in found.values()})
+        return ReadMessages(messages, {portion.partition: portion.next_offset for portion in found.values()})
 
-    async def follow(self, positions: Positions, limits: Limits) -> Reading:
+    async def follow(self, positions: Positions, limits: ReadLimits) -> ReadMessages:
         """As `read`, for who goes on for ever with all partitions: those that are added meanwhile are read too, from
         their beginning, `LOOK_S` later at most."""
         if self._member.clock.monotonic_s() - self._looked_s >= LOOK_S:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.gateway.failures import FieldError, invalid
-from millstream.gateway.operations.clusters import Cluster, Member
+from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.admin_answers import ResourceKind, Setting, TopicPage
+from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind, TopicPage
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
 from millstream.sdk.answers import ListedOffset, TopicView
 
@@ -23,7 +23,7 @@ BROKERS_CHOICE = -1
 _TOPIC = ResourceKind.TOPIC
 
 
-class TopicRows(NamedTuple):
+class TopicPageRows(NamedTuple):
     """A page of topics in the order of their names; `after` asks for the next one, and is None where there is none."""
 
     rows: list[TopicSize]
@@ -35,12 +35,12 @@ class TopicDescription(NamedTuple):
     partitions: list[PartitionSize]
 
 
-async def list_topics(cluster: Cluster, limit: int, after: str | None, timeout_s: float) -> TopicRows:
+async def list_topics(cluster: ServedCluster, limit: int, after: str | None, timeout_s: float) -> TopicPageRows:
     """At most `limit` topics of all members, those behind `after`, with how much is in each."""
     if not 1 <= limit <= PAGE_MAX:
         raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
 
-    async def page(member: Member) -> TopicPage:
+    async def page(member: ClusterMember) -> TopicPage:
         return await member.client.admin.list_topics(limit=limit, after=after, internal=True, timeout=timeout_s)
 
     pages = await cluster.all(page)
@@ -52,11 +52,11 @@ async def list_topics(cluster: Cluster, limit: int, after: str | None, timeout_s
     for number, (member, part) in enumerate(zip(cluster.members, pages, strict=True)):
         views = [view for view in part.topics if (view.name, number) in kept]
         rows += await member.client.admin.topic_sizes(views, timeout=timeout_s)
-    return TopicRows(sorted(rows, key=lambda row: row.view.name), last)
+    return TopicPageRows(sorted(rows, key=lambda row: row.view.name), last)
 
 
 async def create_topic(
-    cluster: Cluster,
+    cluster: ServedCluster,
     name: str,
     timeout_s: float,
     *,
@@ -82,14 +82,14 @@ async def create_topic(
         raise
 
 
-async def describe_topic(cluster: Cluster, topic: str, timeout_s: float) -> TopicDescription:
+async def describe_topic(cluster: ServedCluster, topic: str, timeout_s: float) -> TopicDescription:
     """One topic, with what is in its partitions."""
     member = await cluster.home(topic)
     view = await member.client.describe_topic(topic, timeout=timeout_s)
     return TopicDescription(view, await member.client.admin.partition_sizes(view, timeout=timeout_s))
 
 
-async def delete_topic(cluster: Cluster, topic: str, timeout_s: float) -> None:
+async def delete_topic(cluster: ServedCluster, topic: str, timeout_s: float) -> None:
     """Delete it with all its messages."""
     member = await cluster.home(topic)
     try:
@@ -98,20 +98,24 @@ async def delete_topic(cluster: Cluster, topic: str, timeout_s: float) -> None:
         cluster.forget(topic)
 
 
-async def add_partitions(cluster: Cluster, topic: str, total: int, timeout_s: float, *, validate_only: bool) -> None:
+async def add_partitions(
+    cluster: ServedCluster, topic: str, total: int, timeout_s: float, *, validate_only: bool
+) -> None:
     """Let it have `total` partitions."""
     admin = (await cluster.home(topic)).client.admin
     await admin.create_partitions(topic, total, validate_only=validate_only, timeout=timeout_s)
 
 
-async def topic_settings(cluster: Cluster, topic: str, names: Sequence[str], timeout_s: float) -> list[Setting]:
+async def topic_settings(
+    cluster: ServedCluster, topic: str, names: Sequence[str], timeout_s: float
+) -> list[ConfigSetting]:
     """These settings, or all."""
     admin = (await cluster.home(topic)).client.admin
     return await admin.describe_settings(_TOPIC, topic, list(names) or None, timeout=timeout_s)
 
 
 async def alter_topic_settings(
-    cluster: Cluster,
+    cluster: ServedCluster,
     topic: str,
     chosen: Mapping[str, str],
     unset: Sequence[str],
@@ -125,7 +129,7 @@ async def alter_topic_settings(
 
 
 async def find_offsets(
-    cluster: Cluster, topic: str, partitions: Sequence[int], place: str | int, timeout_s: float
+    cluster: ServedCluster, topic: str, partitions: Sequence[int], place: str | int, timeout_s: float
 ) -> dict[int, ListedOffset]:
     """Where "beginning", "latest" or a time (ms) is, in these partitions or all; -1 where no message is that late."""
     client = (await cluster.home(topic)).client
@@ -135,7 +139,9 @@ async def find_offsets(
     return {where.partition: listed for where, listed in found.items()}
 
 
-async def delete_messages(cluster: Cluster, topic: str, before: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+async def delete_messages(
+    cluster: ServedCluster, topic: str, before: Mapping[int, int], timeout_s: float
+) -> dict[int, int]:
     """Delete the messages before these offsets, or all (-1), by partition; where each begins then."""
     admin = (await cluster.home(topic)).client.admin
     places = {TopicPartition(topic, partition): offset for partition, offset in before.items()}

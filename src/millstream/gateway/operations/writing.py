@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from millstream.gateway.failures import FieldError
-from millstream.gateway.operations.clusters import Member
+from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.producer import Data
 from millstream.sdk.producing._chunk import Receipt
@@ -24,7 +24,7 @@ Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 
 @dataclass(slots=True)
-class Columns:
+class EventColumns:
     """Events of one topic; a column that no event needs is None, and all others are of the same length."""
 
     topic: str
@@ -59,7 +59,7 @@ class Written:
         return len(self.partitions) - len(self.failures)
 
 
-def put(member: Member, columns: Columns) -> Receipts:
+def put(member: ClusterMember, columns: EventColumns) -> Receipts:
     """Have events written in the background.
 
     What is wrong with the request as such is raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
@@ -90,14 +90,16 @@ async def written(receipts: Receipts, timeout_s: float | None = None, *, with_id
     return Written(places.partitions, places.offsets, places.message_ids if with_ids else ())
 
 
-async def write(member: Member, columns: Columns, timeout_s: float | None = None, *, with_ids: bool = True) -> Written:
+async def write(
+    member: ClusterMember, columns: EventColumns, timeout_s: float | None = None, *, with_ids: bool = True
+) -> Written:
     """Store events; come back when the fate of all of them is known, or the time is over. Raises what `put` does."""
     if not columns.values:
         return Written((), (), ())
     return await written(put(member, columns), timeout_s, with_ids=with_ids)
 
 
-async def write_one(member: Member, columns: Columns, timeout_s: float | None = None) -> Written:
+async def write_one(member: ClusterMember, columns: EventColumns, timeout_s: float | None = None) -> Written:
     """As `write`, for a single event: what comes at the same time is sent together."""
     _check_places(columns)
     try:
@@ -121,7 +123,7 @@ async def write_one(member: Member, columns: Columns, timeout_s: float | None = 
     return _told([receipt])
 
 
-def _check_places(columns: Columns) -> None:
+def _check_places(columns: EventColumns) -> None:
     if columns.partitions is not None and columns.hashes is not None:
         for partition, hash_ in zip(columns.partitions, columns.hashes, strict=False):
             if partition is not None and hash_ is not None:
@@ -132,7 +134,7 @@ def _first(column: Sequence[T] | None) -> T | None:
     return None if column is None else column[0]
 
 
-def _times_s(member: Member, times_ms: Sequence[int | None] | None) -> list[float] | None:
+def _times_s(member: ClusterMember, times_ms: Sequence[int | None] | None) -> list[float] | None:
     if times_ms is None:
         return None
     now_ms = member.clock.wall_ms()

@@ -13,12 +13,12 @@ from millstream.groups.answers import (
     Synced,
 )
 from millstream.groups.classic.joining import check_member, join
-from millstream.groups.classic.members import Member, Members
-from millstream.groups.classic.rebalance import Rebalance, State
+from millstream.groups.classic.members import ClassicMember, ClassicMembers
+from millstream.groups.classic.rebalance import ClassicState, Rebalance
 from millstream.groups.commands import CommitOffsets, FetchOffsets, Heartbeat, Join, Leave, LeavingMember, Sync
 from millstream.groups.context import Context
 from millstream.groups.deadlines import Timer, TimerKind
-from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.group import MemberCommand
 from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
 from millstream.groups.sizes import ASSIGNED_BYTES_MAX
@@ -38,11 +38,11 @@ class ClassicGroup:
         self._subscribed_as_of: tuple[int, str | None] | None = None
 
     @property
-    def members(self) -> Members:
+    def members(self) -> ClassicMembers:
         return self.rebalance.members
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClassicState:
         return self.rebalance.state
 
     @property
@@ -51,7 +51,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY and not self.members.expected
+        return self.state is ClassicState.EMPTY and not self.members.expected
 
     @property
     def _speaks_for_consumers(self) -> bool:
@@ -79,7 +79,7 @@ class ClassicGroup:
             effects.reply(token, Synced(error))
             return
         self.rebalance.synced(member)
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             self.rebalance.heard_of(member, now)
             effects.reply(token, self.rebalance.assigned(member))
             return
@@ -88,7 +88,7 @@ class ClassicGroup:
         if self.members.leader == member.member_id:
             self._assign(member, dict(command.assignments), now, effects)
 
-    def _assign(self, leader: Member, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
+    def _assign(self, leader: ClassicMember, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
         """What is more than the group's record can hold is refused; the others are sent to find another leader."""
         if sum(len(assignment) for assignment in assignments.values()) <= ASSIGNED_BYTES_MAX:
             self.rebalance.assign(assignments, now, effects)
@@ -105,7 +105,7 @@ class ClassicGroup:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if _differ(command.protocol_name, rebalance.protocol_name):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicState.PREPARING else ErrorCode.NONE
 
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         error = check_member(self.rebalance, member_id, instance_id)
@@ -119,7 +119,7 @@ class ClassicGroup:
         if member is None or error is not ErrorCode.NONE:
             return error
         self.rebalance.heard_of(member, now)
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicState.PREPARING else ErrorCode.NONE
 
     def _leave(self, command: Leave, token: Token, now: Now, effects: Effects) -> None:
         members_before = len(self.members)
@@ -127,7 +127,7 @@ class ClassicGroup:
             LeftMember(each.member_id, each.instance_id, self._drop(each, effects)) for each in command.members
         )
         effects.reply(token, Left(members=left))
-        if len(self.members) < members_before or self.state is State.PREPARING:
+        if len(self.members) < members_before or self.state is ClassicState.PREPARING:
             self.rebalance.gather(now, effects)
 
     def _drop(self, leaving: LeavingMember, effects: Effects) -> ErrorCode:
@@ -151,7 +151,7 @@ class ClassicGroup:
             case TimerKind.SESSION:
                 self._session_over(timer.member_id, now, effects)
             case TimerKind.PENDING:
-                if self.rebalance.drop_expected(timer.member_id) and self.state is State.PREPARING:
+                if self.rebalance.drop_expected(timer.member_id) and self.state is ClassicState.PREPARING:
                     self.rebalance.gather(now, effects)
 
     def _session_over(self, member_id: str, now: Now, effects: Effects) -> None:
@@ -171,14 +171,14 @@ class ClassicGroup:
     # Offsets.
 
     def check_commit(self, command: CommitOffsets, now: Now) -> ErrorCode:
-        if command.generation < 0 and self.state is State.EMPTY:
+        if command.generation < 0 and self.state is ClassicState.EMPTY:
             return ErrorCode.NONE
         if command.generation < 0 and not command.member_id and command.instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_generation(command.member_id, command.instance_id, command.generation)
         if error is not ErrorCode.NONE:
             return error
-        if self.state is State.COMPLETING:
+        if self.state is ClassicState.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.members.get(command.member_id)
         if member is not None:
@@ -189,12 +189,12 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def check_delete_offsets(self) -> ErrorCode:
-        known = self.state is State.EMPTY or self._speaks_for_consumers
+        known = self.state is ClassicState.EMPTY or self._speaks_for_consumers
         return ErrorCode.NONE if known else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed(self, topic: str) -> bool:
         """Of consumers that cannot be understood it is assumed that they read everything."""
-        if self.state is State.EMPTY or not self._speaks_for_consumers:
+        if self.state is ClassicState.EMPTY or not self._speaks_for_consumers:
             return False
         as_of = (self.members.changes, self.rebalance.protocol_name)
         if self._subscribed_as_of != as_of:
@@ -214,19 +214,19 @@ class ClassicGroup:
         rebalance = self.rebalance
         if rebalance.protocol_type is None:
             return committed.committed_ms
-        if self.state is State.EMPTY:
+        if self.state is ClassicState.EMPTY:
             return committed.committed_ms if rebalance.since_ms < 0 else rebalance.since_ms
-        return committed.committed_ms if self.state is State.STABLE and self._speaks_for_consumers else None
+        return committed.committed_ms if self.state is ClassicState.STABLE and self._speaks_for_consumers else None
 
     # The group as a whole.
 
     def check_delete(self) -> ErrorCode:
-        return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+        return ErrorCode.NONE if self.state is ClassicState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def remove(self, effects: Effects) -> None:
         """Take back the record, and stop every timer of the group and of those who belong to it."""
         if self.rebalance.stored is not None:
-            effects.records.append(Record(group_key(self.group_id), None))
+            effects.records.append(GroupLogRecord(group_key(self.group_id), None))
         for member_id in list(self.members.expected):
             self.rebalance.drop_expected(member_id)
         deadlines = self._context.deadlines
@@ -241,7 +241,7 @@ class ClassicGroup:
     def describe(self) -> GroupDescription:
         """What members told and got is known while the group is stable."""
         rebalance = self.rebalance
-        protocol = rebalance.protocol_name if self.state is State.STABLE else None
+        protocol = rebalance.protocol_name if self.state is ClassicState.STABLE else None
         members = tuple(
             DescribedMember(
                 member.member_id,
@@ -262,9 +262,9 @@ class ClassicGroup:
             members=members,
         )
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         if self.rebalance.stored is not None:
-            yield Record(group_key(self.group_id), self.rebalance.stored)
+            yield GroupLogRecord(group_key(self.group_id), self.rebalance.stored)
 
 
 def _differ(asked: str | None, known: str | None) -> bool:

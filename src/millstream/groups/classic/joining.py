@@ -1,8 +1,8 @@
 """What a JoinGroup means to a classic group: by who asks, and by what the group is doing."""
 
 from millstream.groups.answers import Joined
-from millstream.groups.classic.members import Member
-from millstream.groups.classic.rebalance import Rebalance, State
+from millstream.groups.classic.members import ClassicMember
+from millstream.groups.classic.rebalance import ClassicState, Rebalance
 from millstream.groups.commands import Join
 from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now, Token
@@ -42,9 +42,9 @@ def _has_room(group: Rebalance, members_max: int, command: Join) -> bool:
     """While members gather, it is counted who has come: so those who come last are the ones to go, should the limit
     have become smaller than the group."""
     member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
-    if group.state is State.EMPTY:
+    if group.state is ClassicState.EMPTY:
         return True
-    if group.state is State.PREPARING:
+    if group.state is ClassicState.PREPARING:
         return (member is not None and member.join_token is not None) or group.members.awaiting_join < members_max
     return member is not None or len(group.members) < members_max
 
@@ -64,12 +64,12 @@ def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> 
     if member is not None:
         group.drop(member, effects)
         group.gather(now, effects)
-    elif group.drop_expected(member_id) and group.state is State.PREPARING:
+    elif group.drop_expected(member_id) and group.state is ClassicState.PREPARING:
         group.gather(now, effects)
 
 
 def _fits(group: Rebalance, command: Join) -> bool:
-    if group.state is State.EMPTY:
+    if group.state is ClassicState.EMPTY:
         return bool(command.protocol_type and command.protocols)
     return command.protocol_type == group.protocol_type and group.members.support(command.protocols)
 
@@ -98,7 +98,7 @@ def _join_first(group: Rebalance, context: Context, command: Join, token: Token,
 
 
 def _add(group: Rebalance, member_id: str, command: Join, token: Token, now: Now, effects: Effects) -> None:
-    member = Member(
+    member = ClassicMember(
         member_id=member_id,
         instance_id=command.instance_id,
         client_id=command.client_id,
@@ -112,12 +112,14 @@ def _add(group: Rebalance, member_id: str, command: Join, token: Token, now: Now
     group.add(member, command.protocol_type, now, effects)
 
 
-def _join_again(group: Rebalance, member: Member, command: Join, token: Token, now: Now, effects: Effects) -> None:
+def _join_again(
+    group: Rebalance, member: ClassicMember, command: Join, token: Token, now: Now, effects: Effects
+) -> None:
     """A member that says nothing new is told of the present generation, which it may have missed; but a leader that
     comes again wants the partitions shared out again."""
     leads = group.members.leader == member.member_id
     says_something_new = member.protocols != command.protocols
-    if group.state is State.PREPARING or says_something_new or (leads and group.state is State.STABLE):
+    if group.state is ClassicState.PREPARING or says_something_new or (leads and group.state is ClassicState.STABLE):
         group.members.update(member, command, token, effects)
         group.gather(now, effects)
     else:
@@ -125,21 +127,21 @@ def _join_again(group: Rebalance, member: Member, command: Join, token: Token, n
 
 
 def _return(
-    group: Rebalance, member: Member, new_id: str, command: Join, token: Token, now: Now, effects: Effects
+    group: Rebalance, member: ClassicMember, new_id: str, command: Join, token: Token, now: Now, effects: Effects
 ) -> None:
     """A static member is back, with a new id in place of its old one. In a stable group that would agree on the same
     protocol as before, nobody else has to notice."""
     leader_before = group.members.leader or ""
     group.replace(member, new_id, now, effects)
     group.members.update(member, command, token, effects)
-    if group.state is not State.STABLE or group.members.choose_protocol() != group.protocol_name:
+    if group.state is not ClassicState.STABLE or group.members.choose_protocol() != group.protocol_name:
         group.gather(now, effects)
         return
     group.store(effects)
     group.members.answer_join(member, _as_before(group, member, leader_before, command.can_skip_assignment), effects)
 
 
-def _as_before(group: Rebalance, member: Member, leader_before: str, can_skip_assignment: bool) -> Joined:
+def _as_before(group: Rebalance, member: ClassicMember, leader_before: str, can_skip_assignment: bool) -> Joined:
     """What a static member is told that has come back to a group which goes on as before. If it leads, and its version
     cannot be told to leave the assignment alone, it is told the leader's old id, so that it takes itself for somebody
     else."""

@@ -16,7 +16,7 @@ from millstream.groups.sizes import protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
 
 
-class Member(Struct):
+class ClassicMember(Struct):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -48,7 +48,7 @@ class Member(Struct):
         return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol_name))
 
 
-class Members:
+class ClassicMembers:
     """The members in the order in which they came, and those who were given an id and are expected."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Members:
     )
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Member] = {}
+        self._by_id: dict[str, ClassicMember] = {}
         self._static: dict[str, str] = {}
         self._support: dict[str, int] = {}
         self.awaiting_join = 0
@@ -83,10 +83,10 @@ class Members:
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._by_id
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         return iter(self._by_id.values())
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicMember | None:
         return self._by_id.get(member_id)
 
     def static_id(self, instance_id: str | None) -> str | None:
@@ -116,7 +116,7 @@ class Members:
         self.told_bytes -= text_bytes(member_id)
         return True
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -126,7 +126,7 @@ class Members:
         self.awaiting_join += member.join_token is not None
         self._count(member, 1)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Take out a member whose tokens have been answered."""
         del self._by_id[member.member_id]
         if member.instance_id is not None:
@@ -136,7 +136,7 @@ class Members:
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), None)
 
-    def rename(self, member: Member, new_id: str) -> None:
+    def rename(self, member: ClassicMember, new_id: str) -> None:
         """Let a static member go on under another id, with its assignment, and as the leader if it was."""
         led = self.leader == member.member_id
         self.remove(member)
@@ -145,7 +145,7 @@ class Members:
         if led:
             self.leader = new_id
 
-    def update(self, member: Member, command: Join, token: Token, effects: Effects) -> None:
+    def update(self, member: ClassicMember, command: Join, token: Token, effects: Effects) -> None:
         """A member joins again: what it says now counts, and an earlier join of it that still waits is answered."""
         self.answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), effects)
         self._count(member, -1)
@@ -156,14 +156,14 @@ class Members:
         member.join_token = token
         self.awaiting_join += 1
 
-    def answer_join(self, member: Member, answer: Joined, effects: Effects) -> None:
+    def answer_join(self, member: ClassicMember, answer: Joined, effects: Effects) -> None:
         """Answer the member's join, if one waits."""
         if member.join_token is not None:
             effects.reply(member.join_token, answer)
             member.join_token = None
             self.awaiting_join -= 1
 
-    def answer_sync(self, member: Member, answer: Synced, effects: Effects) -> bool:
+    def answer_sync(self, member: ClassicMember, answer: Synced, effects: Effects) -> bool:
         """Answer the member's sync, if one waits; whether one did."""
         if member.sync_token is None:
             return False
@@ -197,7 +197,7 @@ class Members:
                     break
         return max(votes, key=lambda name: votes[name], default=None)
 
-    def _count(self, member: Member, by: int) -> None:
+    def _count(self, member: ClassicMember, by: int) -> None:
         self.changes += 1
         self.told_bytes += by * member.told_bytes
         for name in dict.fromkeys(each.name for each in member.protocols):

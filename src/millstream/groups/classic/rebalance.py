@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from enum import Enum
 
 from millstream.groups.answers import Joined, Synced
-from millstream.groups.classic.members import Member, Members
+from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.context import LOOK_EVERY_MS, Context
 from millstream.groups.deadlines import Timer, TimerKind
-from millstream.groups.effects import Effects, Now, Record
+from millstream.groups.effects import Effects, GroupLogRecord, Now
 from millstream.groups.records import StoredGroup, StoredMember, group_key, group_value
 from millstream.model.errors import ErrorCode
 
@@ -28,7 +28,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a join of a new member waits: it has no id yet, so it cannot be heard of in another way."""
 
 
-class State(Enum):
+class ClassicState(Enum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -55,14 +55,14 @@ class Rebalance:
 
     def __init__(self, group_id: str, context: Context) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = ClassicState.EMPTY
         self.since_ms = -1
         """Since when the group has been in this state, by the wall clock; -1 if nobody knows."""
         self.generation = 0
         self.protocol_type: str | None = None
         """None: nobody has ever joined."""
         self.protocol_name: str | None = None
-        self.members = Members()
+        self.members = ClassicMembers()
         self.stored: bytes | None = None
         self._context = context
         self._was_empty = False
@@ -71,11 +71,11 @@ class Rebalance:
 
     # What members do.
 
-    def add(self, member: Member, protocol_type: str, now: Now, effects: Effects) -> None:
+    def add(self, member: ClassicMember, protocol_type: str, now: Now, effects: Effects) -> None:
         """Take in a new member, whose join waits."""
         if not self.members:
             self.protocol_type = protocol_type
-        if self.state is State.PREPARING and self._was_empty:
+        if self.state is ClassicState.PREPARING and self._was_empty:
             self._has_newcomer = True
         self._context.deadlines.cancel(Timer(TimerKind.PENDING, self.group_id, member.member_id))
         self.members.add(member)
@@ -88,7 +88,7 @@ class Rebalance:
         timer = Timer(TimerKind.PENDING, self.group_id, member_id)
         self._context.deadlines.set(timer, now.monotonic_ms + timeout_ms)
 
-    def heard_of(self, member: Member, now: Now) -> None:
+    def heard_of(self, member: ClassicMember, now: Now) -> None:
         """The member is alive."""
         self._wait_for(member, member.session_timeout_ms, now)
 
@@ -99,14 +99,14 @@ class Rebalance:
         self._context.deadlines.cancel(Timer(TimerKind.PENDING, self.group_id, member_id))
         return True
 
-    def drop(self, member: Member, effects: Effects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+    def drop(self, member: ClassicMember, effects: Effects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """The member is no longer one; the caller sees to what that means for the others (`gather`)."""
         self.members.answer_join(member, Joined(error, member_id=member.member_id), effects)
         self.members.answer_sync(member, Synced(error), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.remove(member)
 
-    def replace(self, member: Member, new_id: str, now: Now, effects: Effects) -> None:
+    def replace(self, member: ClassicMember, new_id: str, now: Now, effects: Effects) -> None:
         """A static member has come back: it gets another id, and whoever still uses the old one is told so."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self.members.answer_join(member, Joined(fenced, member_id=member.member_id), effects)
@@ -117,7 +117,7 @@ class Rebalance:
         self.heard_of(member, now)
         self._stop_waiting_for_syncs()
 
-    def _wait_for(self, member: Member, timeout_ms: int, now: Now) -> None:
+    def _wait_for(self, member: ClassicMember, timeout_ms: int, now: Now) -> None:
         timer = Timer(TimerKind.SESSION, self.group_id, member.member_id)
         self._context.deadlines.set(timer, now.monotonic_ms + timeout_ms)
 
@@ -125,18 +125,18 @@ class Rebalance:
 
     def gather(self, now: Now, effects: Effects) -> None:
         """Members have come, gone or changed: begin a rebalance, or see whether the one under way can go on."""
-        if self.state is not State.PREPARING:
+        if self.state is not ClassicState.PREPARING:
             self.prepare(now, effects)
         elif not self._was_empty:
             self._go_on_if_all_joined(now, effects)
 
     def prepare(self, now: Now, effects: Effects) -> None:
         """Begin to gather. A group that was empty waits a little, so that its first members start together."""
-        if self.state is State.COMPLETING:
+        if self.state is ClassicState.COMPLETING:
             self._send_back(now, effects)
         self._context.deadlines.cancel(Timer(TimerKind.SYNC, self.group_id))
-        self._was_empty = self.state is State.EMPTY
-        self._enter(State.PREPARING, now)
+        self._was_empty = self.state is ClassicState.EMPTY
+        self._enter(ClassicState.PREPARING, now)
         if not self._was_empty:
             self._go_on_if_all_joined(now, effects)
             return
@@ -164,7 +164,7 @@ class Rebalance:
 
     def join_time_over(self, now: Now, effects: Effects) -> None:
         """The time to gather is over. While first members come, a group that was empty goes on waiting for more."""
-        if self.state is not State.PREPARING:
+        if self.state is not ClassicState.PREPARING:
             return
         newcomer, self._has_newcomer = self._has_newcomer, False
         if not (self._was_empty and newcomer and self._wait_for_first_members(now)):
@@ -185,13 +185,13 @@ class Rebalance:
             self._begin_to_assign(now, effects)
         else:
             self.protocol_name = None
-            self._enter(State.EMPTY, now)
+            self._enter(ClassicState.EMPTY, now)
             self._context.look_at(self.group_id, now.monotonic_ms + LOOK_EVERY_MS)
             self.store(effects)
 
     def _begin_to_assign(self, now: Now, effects: Effects) -> None:
         self.protocol_name = self.members.choose_protocol()
-        self._enter(State.COMPLETING, now)
+        self._enter(ClassicState.COMPLETING, now)
         for member in self.members:
             self.members.answer_join(member, self.present(member), effects)
             self.heard_of(member, now)
@@ -200,7 +200,7 @@ class Rebalance:
         timer = Timer(TimerKind.SYNC, self.group_id)
         self._context.deadlines.set(timer, now.monotonic_ms + self.members.rebalance_timeout_ms)
 
-    def present(self, member: Member) -> Joined:
+    def present(self, member: ClassicMember) -> Joined:
         """The present generation, as this member is told of it."""
         leads = self.members.leader == member.member_id
         return Joined(
@@ -214,7 +214,7 @@ class Rebalance:
 
     # Sharing out.
 
-    def synced(self, member: Member) -> None:
+    def synced(self, member: ClassicMember) -> None:
         """A member of this generation asks for its assignment."""
         self.members.to_sync.pop(member.member_id, None)
         self._stop_waiting_for_syncs()
@@ -225,14 +225,14 @@ class Rebalance:
 
     def assign(self, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
         """The leader has said who gets what; who is not named gets nothing."""
-        self._enter(State.STABLE, now)
+        self._enter(ClassicState.STABLE, now)
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
             if self.members.answer_sync(member, self.assigned(member), effects):
                 self.heard_of(member, now)
         self.store(effects)
 
-    def assigned(self, member: Member) -> Synced:
+    def assigned(self, member: ClassicMember) -> Synced:
         return Synced(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment)
 
     def _send_back(self, now: Now, effects: Effects) -> None:
@@ -245,7 +245,7 @@ class Rebalance:
     def sync_time_over(self, now: Now, effects: Effects) -> None:
         """Members that were told of the generation and never asked for their part of it are gone."""
         missing = [member for member in self.members if member.member_id in self.members.to_sync]
-        if self.state not in (State.COMPLETING, State.STABLE) or not missing:
+        if self.state not in (ClassicState.COMPLETING, ClassicState.STABLE) or not missing:
             return
         for member in missing:
             self.drop(member, effects)
@@ -253,7 +253,7 @@ class Rebalance:
 
     # The log.
 
-    def _enter(self, state: State, now: Now) -> None:
+    def _enter(self, state: ClassicState, now: Now) -> None:
         self.state = state
         self.since_ms = now.wall_ms
 
@@ -282,19 +282,19 @@ class Rebalance:
                 members=members,
             )
         )
-        effects.records.append(Record(group_key(self.group_id), self.stored))
+        effects.records.append(GroupLogRecord(group_key(self.group_id), self.stored))
 
     def restore(self, stored: StoredGroup, value: bytes) -> None:
         """Be the group that the log has; members are to be heard of before their session is over (`loaded`)."""
         self.stored = value
-        self.state = State.STABLE if stored.members else State.EMPTY
+        self.state = ClassicState.STABLE if stored.members else ClassicState.EMPTY
         self.since_ms = stored.since_ms
         self.generation = stored.generation
         self.protocol_type = stored.protocol_type or None
         self.protocol_name = stored.protocol_name
         for each in stored.members:
             protocols = (OfferedProtocol(stored.protocol_name or "", each.metadata),)
-            member = Member(
+            member = ClassicMember(
                 member_id=each.member_id,
                 instance_id=each.instance_id,
                 client_id=each.client_id,

@@ -9,8 +9,8 @@ epoch.
 from millstream.groups.answers import Done, Joined, LeftMember, Synced
 from millstream.groups.commands import Heartbeat, Join, Leave, LeavingMember, Sync
 from millstream.groups.consumer.embedded_records import EmbeddedSubscription, read_subscription, write_assignment
-from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
-from millstream.groups.consumer.membership import Membership
+from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
+from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.deadlines import TimerKind
 from millstream.groups.effects import Effects, Now
 from millstream.groups.records import CONSUMERS
@@ -18,7 +18,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid
 
 
-def check_join(members: Membership, command: Join) -> EmbeddedSubscription:
+def check_join(members: GroupMembership, command: Join) -> EmbeddedSubscription:
     """What a join says, if it may be made as far as the request and the group as a whole are concerned."""
     holder = members.state.static_ids.get(command.instance_id) if command.instance_id is not None else None
     members.check_room(command.member_id or holder or "")
@@ -32,7 +32,7 @@ def check_join(members: Membership, command: Join) -> EmbeddedSubscription:
     return told
 
 
-def _is_supported(members: Membership, command: Join) -> bool:
+def _is_supported(members: GroupMembership, command: Join) -> bool:
     """Whether all classic members have a protocol in common, so that they could become a classic group."""
     common = {each.name for each in command.protocols}
     for member_id, subscription in members.state.subscriptions.items():
@@ -41,7 +41,7 @@ def _is_supported(members: Membership, command: Join) -> bool:
     return bool(common)
 
 
-def join(members: Membership, command: Join, now: Now, effects: Effects) -> Joined:
+def join(members: GroupMembership, command: Join, now: Now, effects: Effects) -> Joined:
     """Raises before anything has changed."""
     told = check_join(members, command)
     state = members.state
@@ -71,8 +71,8 @@ def join(members: Membership, command: Join, now: Now, effects: Effects) -> Join
     )
 
 
-def _subscription(command: Join, told: EmbeddedSubscription) -> Subscription:
-    return Subscription(
+def _subscription(command: Join, told: EmbeddedSubscription) -> MemberSubscription:
+    return MemberSubscription(
         instance_id=command.instance_id,
         rack_id=told.rack_id,
         client_id=command.client_id,
@@ -83,7 +83,7 @@ def _subscription(command: Join, told: EmbeddedSubscription) -> Subscription:
     )
 
 
-def sync(members: Membership, command: Sync, now: Now, effects: Effects) -> Synced:
+def sync(members: GroupMembership, command: Sync, now: Now, effects: Effects) -> Synced:
     """The member's part of what was shared out."""
     classic, holding = _check(members, command)
     protocol = classic.protocols[0]
@@ -99,7 +99,7 @@ def sync(members: Membership, command: Sync, now: Now, effects: Effects) -> Sync
     return Synced(protocol_type=CONSUMERS, protocol_name=protocol.name, assignment=assignment)
 
 
-def heartbeat(members: Membership, command: Heartbeat, now: Now, effects: Effects) -> Done:
+def heartbeat(members: GroupMembership, command: Heartbeat, now: Now, effects: Effects) -> Done:
     """Sends the member to join again when there is a step that it can take."""
     _, holding = _check(members, command)
     members.heard_of(command.member_id, now)
@@ -115,7 +115,7 @@ def heartbeat(members: Membership, command: Heartbeat, now: Now, effects: Effect
     return Done()
 
 
-def _check(members: Membership, command: Sync | Heartbeat) -> tuple[ClassicTerms, Holding]:
+def _check(members: GroupMembership, command: Sync | Heartbeat) -> tuple[ClassicTerms, MemberAssignment]:
     members.check_instance(command.member_id, command.instance_id)
     classic = members.subscription(command.member_id).classic
     if classic is None:
@@ -128,7 +128,7 @@ def _check(members: Membership, command: Sync | Heartbeat) -> tuple[ClassicTerms
     return classic, holding
 
 
-def _can_get_more(members: Membership, member_id: str, holding: Holding) -> bool:
+def _can_get_more(members: GroupMembership, member_id: str, holding: MemberAssignment) -> bool:
     state = members.state
     return any(
         partition not in holding.assigned.get(topic_id, ()) and state.is_free(topic_id, partition, member_id)
@@ -137,12 +137,12 @@ def _can_get_more(members: Membership, member_id: str, holding: Holding) -> bool
     )
 
 
-def _send_to_join(members: Membership, member_id: str, now: Now) -> None:
+def _send_to_join(members: GroupMembership, member_id: str, now: Now) -> None:
     timeout_ms = members.state.subscriptions[member_id].rebalance_timeout_ms
     members.begin_timer(TimerKind.JOIN, member_id, timeout_ms, now)
 
 
-def leaving(members: Membership, command: Leave) -> tuple[list[str], tuple[LeftMember, ...]]:
+def leaving(members: GroupMembership, command: Leave) -> tuple[list[str], tuple[LeftMember, ...]]:
     """The members that a LeaveGroup takes out, and what is answered to it; nothing has changed yet."""
     gone: dict[str, None] = {}
     answers = []
@@ -156,7 +156,7 @@ def leaving(members: Membership, command: Leave) -> tuple[list[str], tuple[LeftM
     return list(gone), tuple(answers)
 
 
-def _leaver(members: Membership, leaver: LeavingMember) -> str:
+def _leaver(members: GroupMembership, leaver: LeavingMember) -> str:
     """By a static id alone, an operator takes out whoever has it."""
     if leaver.instance_id is not None and not leaver.member_id:
         holder = members.state.static_ids.get(leaver.instance_id, "")

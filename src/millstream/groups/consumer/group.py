@@ -18,14 +18,14 @@ from millstream.groups.consumer.assignors import NOTHING
 from millstream.groups.consumer.checks import LEAVE_EPOCH, check_heartbeat
 from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
 from millstream.groups.consumer.members import AWAY_EPOCH, MemberState
-from millstream.groups.consumer.membership import Membership
+from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.consumer.migration import to_classic, to_consumer
 from millstream.groups.consumer.records import KEYS, read_key
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.consumer.targets import preferred_assignor
 from millstream.groups.context import LOOK_EVERY_MS, Context
 from millstream.groups.deadlines import Timer, TimerKind
-from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
 from millstream.groups.records import CONSUMERS, key_version
@@ -70,7 +70,7 @@ def consumer_group_for(
     return made
 
 
-def replay_consumer(context: Context, record: Record) -> None:
+def replay_consumer(context: Context, record: GroupLogRecord) -> None:
     """Take in a record of the log if it is one of the new protocol's; others are passed over.
 
     A group is one of the new protocol as long as a record says something of it; MalformedError for one that is not laid
@@ -99,7 +99,7 @@ class ConsumerGroup:
         self.group_id = state.group_id
         self.state = state
         self._context = context
-        self.members = Membership(state, context)
+        self.members = GroupMembership(state, context)
 
     # What members say.
 
@@ -284,5 +284,5 @@ class ConsumerGroup:
             is_classic=subscription.classic is not None,
         )
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         return self.state.dump()

@@ -6,15 +6,17 @@ from millstream.groups.answers import AssignedTopic, ConsumerHeartbeatAnswer
 from millstream.groups.commands import ConsumerHeartbeat
 from millstream.groups.consumer.assignors import Assignment, is_within
 from millstream.groups.consumer.checks import JOIN_EPOCH
-from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, Subscription
-from millstream.groups.consumer.membership import Membership
+from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, MemberSubscription
+from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.effects import Effects, Now
 from millstream.groups.topics import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid
 
 
-def heartbeat(members: Membership, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatAnswer:
+def heartbeat(
+    members: GroupMembership, command: ConsumerHeartbeat, now: Now, effects: Effects
+) -> ConsumerHeartbeatAnswer:
     """Of a member that stays. Raises before anything has changed."""
     member_id = command.member_id or str(random_uuid(members.context.entropy))
     members.check_room(member_id)
@@ -53,7 +55,7 @@ def assigned_topics(assignment: Assignment, topics: TopicImage) -> tuple[Assigne
     )
 
 
-def _find(members: Membership, member_id: str, command: ConsumerHeartbeat) -> str | None:
+def _find(members: GroupMembership, member_id: str, command: ConsumerHeartbeat) -> str | None:
     """The id in whose place a static member comes, if it comes under another one."""
     state = members.state
     holder = state.static_ids.get(command.instance_id) if command.instance_id is not None else None
@@ -71,7 +73,7 @@ def _find(members: Membership, member_id: str, command: ConsumerHeartbeat) -> st
     return holder
 
 
-def _check_epoch(members: Membership, member_id: str, command: ConsumerHeartbeat) -> None:
+def _check_epoch(members: GroupMembership, member_id: str, command: ConsumerHeartbeat) -> None:
     """The epoch before is accepted from a member that has nothing it should not have: it may have missed an answer."""
     holding = members.holding(member_id)
     if command.member_epoch == holding.epoch:
@@ -93,7 +95,7 @@ def _check_epoch(members: Membership, member_id: str, command: ConsumerHeartbeat
     )
 
 
-def _updated(known: Subscription, command: ConsumerHeartbeat) -> Subscription:
+def _updated(known: MemberSubscription, command: ConsumerHeartbeat) -> MemberSubscription:
     """What the request does not say is as before."""
     return replace(
         known,

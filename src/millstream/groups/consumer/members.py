@@ -30,7 +30,7 @@ class ClassicTerms(Struct, frozen=True):
     protocols: tuple[OfferedProtocol, ...]
 
 
-class Subscription(Struct, frozen=True):
+class MemberSubscription(Struct, frozen=True):
     """What a member told of itself."""
 
     instance_id: str | None = None
@@ -53,7 +53,7 @@ class Subscription(Struct, frozen=True):
         return names + text_bytes(*self.topics) + (protocols_bytes(self.classic.protocols) if self.classic else 0)
 
 
-class Holding(Struct, frozen=True):
+class MemberAssignment(Struct, frozen=True):
     """What a member has, at which epoch. No partition is `assigned` to or `revoking` from two members at once."""
 
     epoch: int = 0
@@ -72,5 +72,5 @@ class Holding(Struct, frozen=True):
         return {**self.assigned, **numbers}
 
 
-NEW_SUBSCRIPTION = Subscription()
-NO_HOLDING = Holding()
+NEW_SUBSCRIPTION = MemberSubscription()
+NO_HOLDING = MemberAssignment()

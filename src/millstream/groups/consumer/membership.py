@@ -13,9 +13,9 @@ from millstream.groups.consumer.members import (
     AWAY_EPOCH,
     NEW_SUBSCRIPTION,
     NO_HOLDING,
-    Holding,
+    MemberAssignment,
     MemberState,
-    Subscription,
+    MemberSubscription,
 )
 from millstream.groups.consumer.reconcile import Owned, next_holding
 from millstream.groups.consumer.records import GroupEpoch, ResolvedRegex, TargetEpoch
@@ -39,7 +39,7 @@ ASSIGN_ONE_IN = 10
 _MEMBER_TIMERS = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC)
 
 
-class Membership:
+class GroupMembership:
     def __init__(self, state: GroupState, context: Context) -> None:
         self.state = state
         self.context = context
@@ -52,7 +52,7 @@ class Membership:
 
     # Who is meant.
 
-    def subscription(self, member_id: str) -> Subscription:
+    def subscription(self, member_id: str) -> MemberSubscription:
         """Raises UNKNOWN_MEMBER_ID."""
         subscription = self.state.subscriptions.get(member_id)
         if subscription is None:
@@ -61,7 +61,7 @@ class Membership:
             )
         return subscription
 
-    def holding(self, member_id: str) -> Holding:
+    def holding(self, member_id: str) -> MemberAssignment:
         return self.state.holdings.get(member_id, NO_HOLDING)
 
     def check_room(self, member_id: str) -> None:
@@ -72,7 +72,7 @@ class Membership:
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has reached its maximum of {members_max} members."
             )
 
-    def check_told(self, member_id: str, subscription: Subscription) -> None:
+    def check_told(self, member_id: str, subscription: MemberSubscription) -> None:
         """Raises GROUP_MAX_SIZE_REACHED if all members together would tell more of themselves than a group can hold;
         who tells no more than before may."""
         more = self.state.more_told(member_id, subscription)
@@ -97,7 +97,7 @@ class Membership:
 
     # Coming and changing.
 
-    def subscribe(self, member_id: str, subscription: Subscription, now: Now, effects: Effects) -> None:
+    def subscribe(self, member_id: str, subscription: MemberSubscription, now: Now, effects: Effects) -> None:
         """Let this be what the member says of itself; a new one is a member from now on. If it reads other topics than
         before, or these have changed, the partitions are shared out anew."""
         before = self.state.subscriptions.get(member_id)
@@ -172,7 +172,7 @@ class Membership:
         work_us = ASSIGN_US * (len(targets) + sum(map(partition_count, targets)))
         return max(interval_ms, ASSIGN_ONE_IN * work_us // 1000) if interval_ms else 0
 
-    def reconcile(self, member_id: str, owned: Owned | None, now: Now, effects: Effects) -> Holding:
+    def reconcile(self, member_id: str, owned: Owned | None, now: Now, effects: Effects) -> MemberAssignment:
         """Let the member take its next step, and give what it then has."""
         state = self.state
         before = self.holding(member_id)

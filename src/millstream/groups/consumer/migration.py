@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from millstream.groups.answers import Joined, Synced
 from millstream.groups.classic.group import ClassicGroup
-from millstream.groups.classic.members import Member
-from millstream.groups.classic.rebalance import State
+from millstream.groups.classic.members import ClassicMember
+from millstream.groups.classic.rebalance import ClassicState
 from millstream.groups.consumer.assignors import Assignment
 from millstream.groups.consumer.embedded_records import read_assignment, read_subscription, write_assignment
-from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, Holding, Subscription
+from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.context import Context
@@ -41,7 +41,7 @@ def to_consumer(classic: ClassicGroup, context: Context, now: Now, effects: Effe
     generation = classic.rebalance.generation
     state = GroupState(classic.group_id)
     for member_id, subscription in subscriptions.items():
-        holding = Holding(generation, generation, assigned=assigned[member_id])
+        holding = MemberAssignment(generation, generation, assigned=assigned[member_id])
         effects.records += [
             state.write_subscription(member_id, subscription),
             state.write_target(member_id, assigned[member_id]),
@@ -71,12 +71,12 @@ def _cannot_move(classic: ClassicGroup, reason: str) -> MillstreamError:
     )
 
 
-def _subscription(classic: ClassicGroup, member: Member, topics: TopicImage) -> Subscription:
+def _subscription(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) -> MemberSubscription:
     try:
         told = read_subscription(member.protocols, topics)
     except MillstreamError as error:
         raise _cannot_move(classic, f"member {member.member_id} does not say what it reads") from error
-    return Subscription(
+    return MemberSubscription(
         instance_id=member.instance_id,
         rack_id=told.rack_id,
         client_id=member.client_id,
@@ -87,7 +87,7 @@ def _subscription(classic: ClassicGroup, member: Member, topics: TopicImage) -> 
     )
 
 
-def _assignment(classic: ClassicGroup, member: Member, topics: TopicImage) -> Assignment:
+def _assignment(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) -> Assignment:
     try:
         return read_assignment(member.assignment, topics)
     except MillstreamError as error:
@@ -122,7 +122,7 @@ def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) 
         if terms is None:
             raise ValueError(f"{member_id} does not speak the classic protocol")
         assigned = state.holdings.get(member_id, NO_HOLDING).assigned
-        member = Member(
+        member = ClassicMember(
             member_id=member_id,
             instance_id=subscription.instance_id,
             client_id=subscription.client_id,
@@ -138,7 +138,7 @@ def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) 
         # The group gathers at once, so what it was to have is only for the log, which it would not fit into.
         for member in group.members:
             member.assignment = b""
-    rebalance.state = State.STABLE
+    rebalance.state = ClassicState.STABLE
     rebalance.since_ms = now.wall_ms
     rebalance.protocol_type = CONSUMERS
     rebalance.protocol_name = rebalance.members.choose_protocol()

@@ -11,14 +11,16 @@ from msgspec.structs import replace
 
 from millstream.groups.commands import OwnedPartitions
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.consumer.members import Holding, MemberState
+from millstream.groups.consumer.members import MemberAssignment, MemberState
 
 Owned = Collection[OwnedPartitions]
 IsFree = Callable[[bytes, int], bool]
 """Whether no other member has the partition, by topic id and number."""
 
 
-def next_holding(holding: Holding, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree) -> Holding:
+def next_holding(
+    holding: MemberAssignment, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree
+) -> MemberAssignment:
     """What the member has after this step; `holding` itself if nothing changes.
 
     `target` is what it is to have at `epoch`. `owned` is what it says to have; None if it says nothing, which is no
@@ -31,7 +33,9 @@ def next_holding(holding: Holding, epoch: int, target: Assignment, owned: Owned 
     return _towards(holding, epoch, target, owned, is_free)
 
 
-def _towards(holding: Holding, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree) -> Holding:
+def _towards(
+    holding: MemberAssignment, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree
+) -> MemberAssignment:
     kept = _common(holding.assigned, target)
     revoking = _without(holding.assigned, kept)
     if revoking and _has_any(owned, revoking):
@@ -43,10 +47,10 @@ def _towards(holding: Holding, epoch: int, target: Assignment, owned: Owned | No
     if state is holding.state and epoch == holding.epoch and assigned == holding.assigned and not holding.revoking:
         return holding
     previous_epoch = holding.previous_epoch if epoch == holding.epoch else holding.epoch
-    return Holding(epoch, previous_epoch, state, assigned)
+    return MemberAssignment(epoch, previous_epoch, state, assigned)
 
 
-def _take_back(holding: Holding, target: Assignment) -> Holding:
+def _take_back(holding: MemberAssignment, target: Assignment) -> MemberAssignment:
     """What the member is to give back grows when the target shrinks once more meanwhile."""
     kept = _common(holding.assigned, target)
     if kept == holding.assigned:

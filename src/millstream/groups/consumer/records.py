@@ -10,9 +10,9 @@ from uuid import UUID
 
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
-from millstream.groups.effects import Record
-from millstream.wire.malformed import MalformedError
+from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
+from millstream.groups.effects import GroupLogRecord
+from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 from millstream.wire.reader import Fields
 
@@ -53,7 +53,7 @@ class ResolvedRegex(NamedTuple):
     resolved_ms: int
 
 
-Value = GroupEpoch | Subscription | TargetEpoch | Assignment | Holding | ResolvedRegex
+Value = GroupEpoch | MemberSubscription | TargetEpoch | Assignment | MemberAssignment | ResolvedRegex
 
 
 def write_key(key: Key) -> bytes:
@@ -72,33 +72,35 @@ def read_key(key: bytes, version: int) -> Key:
     return Key(version, fields["group_id"], name)
 
 
-def tombstone(version: int, group_id: str, name: str = "") -> Record:
-    return Record(write_key(Key(version, group_id, name)), None)
+def tombstone(version: int, group_id: str, name: str = "") -> GroupLogRecord:
+    return GroupLogRecord(write_key(Key(version, group_id, name)), None)
 
 
-def _record(version: int, group_id: str, name: str, fields: Fields) -> Record:
-    return Record(write_key(Key(version, group_id, name)), write_versioned(f"{_NAMES[version]}Value", 0, fields))
+def _record(version: int, group_id: str, name: str, fields: Fields) -> GroupLogRecord:
+    return GroupLogRecord(
+        write_key(Key(version, group_id, name)), write_versioned(f"{_NAMES[version]}Value", 0, fields)
+    )
 
 
-def group_record(group_id: str, value: GroupEpoch) -> Record:
+def group_record(group_id: str, value: GroupEpoch) -> GroupLogRecord:
     return _record(GROUP, group_id, "", {"epoch": value.epoch, "metadata_hash": value.metadata_hash})
 
 
-def target_epoch_record(group_id: str, value: TargetEpoch) -> Record:
+def target_epoch_record(group_id: str, value: TargetEpoch) -> GroupLogRecord:
     fields = {"assignment_epoch": value.epoch, "assignment_timestamp": value.computed_ms}
     return _record(TARGET_EPOCH, group_id, "", fields)
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> Record:
+def target_record(group_id: str, member_id: str, target: Assignment) -> GroupLogRecord:
     return _record(TARGET, group_id, member_id, {"topic_partitions": _partition_fields(target)})
 
 
-def regex_record(group_id: str, expression: str, value: ResolvedRegex) -> Record:
+def regex_record(group_id: str, expression: str, value: ResolvedRegex) -> GroupLogRecord:
     fields = {"topics": list(value.topics), "version": value.version, "timestamp": value.resolved_ms}
     return _record(REGEX, group_id, expression, fields)
 
 
-def holding_record(group_id: str, member_id: str, holding: Holding) -> Record:
+def holding_record(group_id: str, member_id: str, holding: MemberAssignment) -> GroupLogRecord:
     fields = {
         "member_epoch": holding.epoch,
         "previous_member_epoch": holding.previous_epoch,
@@ -109,7 +111,7 @@ def holding_record(group_id: str, member_id: str, holding: Holding) -> Record:
     return _record(HOLDING, group_id, member_id, fields)
 
 
-def member_record(group_id: str, member_id: str, subscription: Subscription) -> Record:
+def member_record(group_id: str, member_id: str, subscription: MemberSubscription) -> GroupLogRecord:
     classic = subscription.classic
     fields = {
         "instance_id": subscription.instance_id,
@@ -135,9 +137,9 @@ def read_value(version: int, value: bytes) -> Value:
     return _READERS[version](fields)
 
 
-def _subscription(fields: Fields) -> Subscription:
+def _subscription(fields: Fields) -> MemberSubscription:
     classic = fields["classic_member_metadata"]
-    return Subscription(
+    return MemberSubscription(
         instance_id=fields["instance_id"],
         rack_id=fields["rack_id"],
         client_id=fields["client_id"],
@@ -154,10 +156,10 @@ def _subscription(fields: Fields) -> Subscription:
     )
 
 
-def _holding(fields: Fields) -> Holding:
+def _holding(fields: Fields) -> MemberAssignment:
     if fields["state"] not in _STATES:
-        raise MalformedError(f"{fields['state']} is no state of a member")
-    return Holding(
+        raise MalformedMessageError(f"{fields['state']} is no state of a member")
+    return MemberAssignment(
         epoch=fields["member_epoch"],
         previous_epoch=fields["previous_member_epoch"],
         state=MemberState(fields["state"]),

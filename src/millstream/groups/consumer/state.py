@@ -16,9 +16,9 @@ from typing import TypeVar, cast
 
 from millstream.groups.consumer import records
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, Holding, Subscription
+from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.groups.sizes import text_bytes
 from millstream.groups.topics import TopicImage
 
@@ -31,9 +31,9 @@ _Value = TypeVar("_Value")
 class GroupState:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, MemberSubscription] = {}
         self.targets: dict[str, Assignment] = {}
-        self.holdings: dict[str, Holding] = {}
+        self.holdings: dict[str, MemberAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.static_ids: dict[str, str] = {}
         """Member ids by static id."""
@@ -65,7 +65,7 @@ class GroupState:
         parts = (self.subscriptions, self.targets, self.holdings, self.regexes)
         return self._group == _VOID and self._target == _NO_TARGET and not any(parts)
 
-    def more_told(self, member_id: str, new: Subscription | None) -> int:
+    def more_told(self, member_id: str, new: MemberSubscription | None) -> int:
         """How many bytes members would tell more of themselves if this member told this."""
         old = self.subscriptions.get(member_id)
         if old == new:
@@ -80,7 +80,7 @@ class GroupState:
     def is_subscribed(self, topic: str) -> bool:
         return topic in self._readers or any(topic in resolved.topics for resolved in self.regexes.values())
 
-    def topics_of(self, subscription: Subscription) -> frozenset[str]:
+    def topics_of(self, subscription: MemberSubscription) -> frozenset[str]:
         """By name and by expression; one that is not resolved yet stands for nothing."""
         resolved = self.regexes.get(subscription.regex)
         return frozenset(chain(subscription.topics, resolved.topics if resolved else ()))
@@ -97,42 +97,42 @@ class GroupState:
 
     # Changes, each with its record.
 
-    def write_group(self, value: GroupEpoch) -> Record:
+    def write_group(self, value: GroupEpoch) -> GroupLogRecord:
         self._group = value
         return records.group_record(self.group_id, value)
 
-    def write_subscription(self, member_id: str, subscription: Subscription) -> Record:
+    def write_subscription(self, member_id: str, subscription: MemberSubscription) -> GroupLogRecord:
         self._put_subscription(member_id, subscription)
         return records.member_record(self.group_id, member_id, subscription)
 
-    def write_holding(self, member_id: str, holding: Holding) -> Record:
+    def write_holding(self, member_id: str, holding: MemberAssignment) -> GroupLogRecord:
         self._put_holding(member_id, holding)
         return records.holding_record(self.group_id, member_id, holding)
 
-    def write_target(self, member_id: str, target: Assignment) -> Record:
+    def write_target(self, member_id: str, target: Assignment) -> GroupLogRecord:
         self.targets[member_id] = target
         return records.target_record(self.group_id, member_id, target)
 
-    def write_target_epoch(self, value: TargetEpoch) -> Record:
+    def write_target_epoch(self, value: TargetEpoch) -> GroupLogRecord:
         self._target = value
         return records.target_epoch_record(self.group_id, value)
 
-    def write_regex(self, expression: str, resolved: ResolvedRegex) -> Record:
+    def write_regex(self, expression: str, resolved: ResolvedRegex) -> GroupLogRecord:
         self.regexes[expression] = resolved
         return records.regex_record(self.group_id, expression, resolved)
 
-    def drop_regex(self, expression: str) -> Record:
+    def drop_regex(self, expression: str) -> GroupLogRecord:
         self.regexes.pop(expression, None)
         return records.tombstone(records.REGEX, self.group_id, expression)
 
-    def drop_member(self, member_id: str) -> list[Record]:
+    def drop_member(self, member_id: str) -> list[GroupLogRecord]:
         self._put_holding(member_id, None)
         self.targets.pop(member_id, None)
         self._put_subscription(member_id, None)
         kinds = (records.HOLDING, records.TARGET, records.MEMBER)
         return [records.tombstone(kind, self.group_id, member_id) for kind in kinds]
 
-    def drop_all(self) -> list[Record]:
+    def drop_all(self) -> list[GroupLogRecord]:
         gone = [record for member_id in list(self.subscriptions) for record in self.drop_member(member_id)]
         gone += [self.drop_regex(expression) for expression in list(self.regexes)]
         self._group, self._target = _VOID, _NO_TARGET
@@ -151,17 +151,17 @@ class GroupState:
             case records.GROUP:
                 self._group = cast(GroupEpoch | None, read) or _VOID
             case records.MEMBER:
-                self._put_subscription(key.name, cast(Subscription | None, read))
+                self._put_subscription(key.name, cast(MemberSubscription | None, read))
             case records.TARGET_EPOCH:
                 self._target = cast(TargetEpoch | None, read) or _NO_TARGET
             case records.TARGET:
                 _put(self.targets, key.name, cast(Assignment | None, read))
             case records.HOLDING:
-                self._put_holding(key.name, cast(Holding | None, read))
+                self._put_holding(key.name, cast(MemberAssignment | None, read))
             case records.REGEX:
                 _put(self.regexes, key.name, cast(ResolvedRegex | None, read))
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         """The records that say what this is."""
         for member_id, subscription in self.subscriptions.items():
             yield records.member_record(self.group_id, member_id, subscription)
@@ -176,7 +176,7 @@ class GroupState:
         for member_id, holding in self.holdings.items():
             yield records.holding_record(self.group_id, member_id, holding)
 
-    def _put_subscription(self, member_id: str, new: Subscription | None) -> None:
+    def _put_subscription(self, member_id: str, new: MemberSubscription | None) -> None:
         self.told_bytes += self.more_told(member_id, new)
         old = self.subscriptions.get(member_id, NEW_SUBSCRIPTION)
         _put(self.subscriptions, member_id, new)
@@ -191,7 +191,7 @@ class GroupState:
         if old.regex != new.regex:
             _count(self.regex_users, (old.regex,) if old.regex else (), (new.regex,) if new.regex else ())
 
-    def _put_holding(self, member_id: str, new: Holding | None) -> None:
+    def _put_holding(self, member_id: str, new: MemberAssignment | None) -> None:
         old = self.holdings.get(member_id, NO_HOLDING)
         _put(self.holdings, member_id, new)
         for topic_id, partitions in chain(old.assigned.items(), old.revoking.items()):

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from millstream.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, NOTHING, Assignment, Subscriber
-from millstream.groups.consumer.members import Subscription
+from millstream.groups.consumer.members import MemberSubscription
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.topics import TopicImage
 
 
-def preferred_assignor(subscriptions: Iterable[Subscription]) -> str:
+def preferred_assignor(subscriptions: Iterable[MemberSubscription]) -> str:
     """The one that most members ask for; between equals the first by name, and the default if nobody asks."""
     votes = Counter(each.assignor for each in subscriptions if each.assignor is not None)
     return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)

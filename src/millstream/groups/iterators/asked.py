@@ -3,10 +3,10 @@
 from millstream.groups.answers import Answer
 from millstream.groups.commands import (
     CommitIterator,
+    DeliverIterator,
     GetIterator,
-    HandIterator,
-    IteratorBeat,
     IteratorCommand,
+    IteratorHeartbeat,
     IteratorJoin,
     IteratorLeave,
     ListIterators,
@@ -25,7 +25,7 @@ def answer(context: Context, command: IteratorCommand, now: Now, effects: Effect
         match command:
             case IteratorJoin():
                 return clients.join(context, command, now, effects)
-            case IteratorBeat():
+            case IteratorHeartbeat():
                 return clients.beat(context, command, now, effects)
             case IteratorLeave():
                 return clients.leave(context, command, now, effects)
@@ -33,7 +33,7 @@ def answer(context: Context, command: IteratorCommand, now: Now, effects: Effect
                 return issuing.get(context, command, now, effects)
             case CommitIterator():
                 return issuing.commit(context, command, now, effects)
-            case HandIterator():
+            case DeliverIterator():
                 return issuing.hand(context, command, now, effects)
             case ListIterators():
                 return issuing.listed(context, command, now)

@@ -10,11 +10,17 @@ partitions are shared out anew.
 """
 
 from millstream.groups.answers import ClientAnswer
-from millstream.groups.commands import ConsumerHeartbeat, IteratorBeat, IteratorJoin, IteratorLeave, OwnedPartitions
+from millstream.groups.commands import (
+    ConsumerHeartbeat,
+    IteratorHeartbeat,
+    IteratorJoin,
+    IteratorLeave,
+    OwnedPartitions,
+)
 from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.group import ConsumerGroup, consumer_group_for
 from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
-from millstream.groups.consumer.members import Holding, MemberState, Subscription
+from millstream.groups.consumer.members import MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now
 from millstream.groups.iterators.iterator import NAME_BYTES_MAX, member_id
@@ -50,11 +56,11 @@ class Client:
         return cls(context, group, client_id)
 
     @property
-    def subscription(self) -> Subscription:
+    def subscription(self) -> MemberSubscription:
         return self.group.state.subscriptions[self._member_id]
 
     @property
-    def holding(self) -> Holding:
+    def holding(self) -> MemberAssignment:
         return self.group.members.holding(self._member_id)
 
     @property
@@ -139,7 +145,7 @@ def join(context: Context, command: IteratorJoin, now: Now, effects: Effects) ->
     return client.described()
 
 
-def beat(context: Context, command: IteratorBeat, now: Now, effects: Effects) -> ClientAnswer:
+def beat(context: Context, command: IteratorHeartbeat, now: Now, effects: Effects) -> ClientAnswer:
     """Raises UNKNOWN_MEMBER_ID."""
     client = Client.find(context, command.group_id, command.client_id)
     client.step(now, effects)

@@ -10,7 +10,7 @@ record, `0 <= handed <= messages_max` from its offset on, and ends with the iter
 from msgspec.structs import replace
 
 from millstream.groups.answers import CommittedOffset, GivenIterator, IteratorAnswer, IteratorList
-from millstream.groups.commands import CommitIterator, GetIterator, HandIterator, ListIterators
+from millstream.groups.commands import CommitIterator, DeliverIterator, GetIterator, ListIterators
 from millstream.groups.committing import committed, store, stored
 from millstream.groups.consumer.group import ConsumerGroup
 from millstream.groups.context import Context
@@ -155,7 +155,7 @@ def commit(context: Context, command: CommitIterator, now: Now, effects: Effects
     return _settle(context, client, key, issued, position, now, effects)
 
 
-def _check_named(context: Context, command: CommitIterator | HandIterator) -> TopicInfo:
+def _check_named(context: Context, command: CommitIterator | DeliverIterator) -> TopicInfo:
     """The topic of the iterator that a client names as its own; raises what is wrong with the request alone."""
     iterator, count = command.iterator, command.count
     check_names(command.group_id, command.client_id)
@@ -165,7 +165,7 @@ def _check_named(context: Context, command: CommitIterator | HandIterator) -> To
             f"the iterator is that of client {iterator.client_id} in group {iterator.group_id}, "
             f"not of client {command.client_id} in group {command.group_id}",
         )
-    is_handing = isinstance(command, HandIterator)
+    is_handing = isinstance(command, DeliverIterator)
     if not is_handing <= count <= iterator.messages_max and (is_handing or count != HANDED):
         raise _invalid(
             f"Count must be {is_handing:d} to {iterator.messages_max}, which is what the iterator stands for."
@@ -234,7 +234,7 @@ def _settle(
 # What was handed on.
 
 
-def hand(context: Context, command: HandIterator, now: Now, effects: Effects) -> IteratorAnswer:
+def hand(context: Context, command: DeliverIterator, now: Now, effects: Effects) -> IteratorAnswer:
     """Note that the client has handed on so many messages of the iterator, in place of what was noted before.
 
     The iterator begins where they do from then on, and its time anew, unless the partition is to be another's. Raises

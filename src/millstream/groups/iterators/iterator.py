@@ -46,7 +46,7 @@ class Iterator(Struct, frozen=True):
     """When it is no longer in flight, on the wall clock of whoever issued it."""
 
 
-class Told(NamedTuple):
+class IteratorNotice(NamedTuple):
     """What a coordinator tells the server of a partition, and expects no answer to. It is only ever told forward."""
 
     group_id: str
@@ -61,9 +61,9 @@ class Told(NamedTuple):
     """So long it is still in flight."""
 
 
-def told_of(iterator: Iterator, left_ms: int) -> Told:
+def told_of(iterator: Iterator, left_ms: int) -> IteratorNotice:
     """That this was issued."""
-    return Told(
+    return IteratorNotice(
         iterator.group_id,
         iterator.life,
         iterator.topic_id,

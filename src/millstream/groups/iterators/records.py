@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.wire.messages import read_versioned, write_versioned
 
 ITERATOR_KEY = 1_000
@@ -43,12 +43,12 @@ class Issued(Struct, frozen=True):
     gone: then nothing was issued under this number."""
 
 
-def issued_record(key: IssuedKey, issued: Issued) -> Record:
-    return Record(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
+def issued_record(key: IssuedKey, issued: Issued) -> GroupLogRecord:
+    return GroupLogRecord(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
 
 
-def issued_tombstone(key: IssuedKey) -> Record:
-    return Record(_key(key), None)
+def issued_tombstone(key: IssuedKey) -> GroupLogRecord:
+    return GroupLogRecord(_key(key), None)
 
 
 def _key(key: IssuedKey) -> bytes:

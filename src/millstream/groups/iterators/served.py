@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told
+from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, IteratorNotice
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.clock import Clock
 
@@ -56,7 +56,7 @@ class ServedIterators:
     def __len__(self) -> int:
         return len(self._known)
 
-    def told(self, told: Told) -> None:
+    def told(self, told: IteratorNotice) -> None:
         """A coordinator says how far a group is with a partition. What is older than what is known changes nothing."""
         now_ms = self._now_ms()
         known = self._heard_of(_Place(*told[:4]), now_ms)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from millstream.groups.effects import Effects, Now, Record
-from millstream.groups.iterators.iterator import MEMBER_PREFIX, Told
+from millstream.groups.effects import Effects, GroupLogRecord, Now
+from millstream.groups.iterators.iterator import MEMBER_PREFIX, IteratorNotice
 from millstream.groups.iterators.records import (
     Issued,
     IssuedKey,
@@ -82,7 +82,7 @@ class IssuedStore:
     def moved_on(self, group_id: str, generation: int, effects: Effects) -> None:
         """The group has shared out anew: the servers hear of it, so that nobody is given a next iterator."""
         for key, issued in self.of_group(group_id):
-            effects.told.append(Told(group_id, issued.life, issued.topic_id, key.partition, generation))
+            effects.told.append(IteratorNotice(group_id, issued.life, issued.topic_id, key.partition, generation))
 
     def abandon(self, group_id: str, member_id: str, now: Now, effects: Effects) -> None:
         """A member is gone: if it was a client, what it had is over, and no commit of it counts any more."""
@@ -94,7 +94,7 @@ class IssuedStore:
 
     # The log.
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: GroupLogRecord) -> None:
         """Take in a record whose key says that it is one of these; MalformedError if it is not laid out so."""
         key = read_issued_key(record.key)
         if record.value is None:
@@ -108,7 +108,7 @@ class IssuedStore:
             left_ms = min(max(0, issued.expires_ms - now.wall_ms), issued.in_flight_ms)
             self._until_ms[key] = now.monotonic_ms + left_ms
 
-    def dump(self) -> Iterator[Record]:
+    def dump(self) -> Iterator[GroupLogRecord]:
         for group_id in self._groups:
             for key, issued in self.of_group(group_id):
                 yield issued_record(key, issued)

@@ -7,7 +7,7 @@ partition. So what is read back after a crash says by itself what the tables may
 from itertools import islice
 from typing import NamedTuple
 
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.groups.iterators.records import ITERATOR_KEY
 from millstream.groups.records import OFFSET_KEYS, key_version
 
@@ -44,7 +44,7 @@ class Changes:
     def begin(self, projected_offset: int) -> None:
         self.projected_offset = self.reached = projected_offset
 
-    def note(self, record: Record, offset: int) -> None:
+    def note(self, record: GroupLogRecord, offset: int) -> None:
         """This record is at `offset`; what the tables have already is passed over."""
         self.reached = max(self.reached, offset + 1)
         if offset < self.projected_offset:

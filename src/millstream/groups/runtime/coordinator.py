@@ -15,7 +15,7 @@ from millstream.groups import commands
 from millstream.groups.answers import Answer, GroupList, ListedGroup
 from millstream.groups.failures import failed
 from millstream.groups.image import ServedTopics
-from millstream.groups.machine import Machine
+from millstream.groups.machine import GroupMachine
 from millstream.groups.runtime.projector import Projector
 from millstream.groups.runtime.shard import HandDown, Hurry, Reply, Shard, nobody_waits
 from millstream.groups.settings import GroupSettings
@@ -55,7 +55,7 @@ GroupCommand = (
 _log = logging.getLogger(__name__)
 
 
-class Figures(NamedTuple):
+class CoordinatorStats(NamedTuple):
     """What an operator wants to know; the counters count from the start of the broker."""
 
     groups: int
@@ -117,9 +117,9 @@ class Coordinator:
 
     # Figures for the operator.
 
-    def figures(self) -> Figures:
+    def figures(self) -> CoordinatorStats:
         loaded = [shard.machine for shard in self._shards if shard.machine is not None]
-        return Figures(
+        return CoordinatorStats(
             groups=sum(len(machine.group_ids()) for machine in loaded),
             members=sum(machine.member_count for machine in loaded),
             loading=len(self._shards) - len(loaded),
@@ -220,8 +220,8 @@ class Coordinator:
         await self._projector.adopt(shards)
         self._shards = shards
 
-    def _machine(self) -> Machine:
-        return Machine(self._settings, self._topics, self._entropy)
+    def _machine(self) -> GroupMachine:
+        return GroupMachine(self._settings, self._topics, self._entropy)
 
     # Topics that come and go.
 

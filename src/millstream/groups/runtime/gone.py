@@ -13,7 +13,7 @@ from millstream.groups.records import NO_TOPIC, OffsetKey
 from millstream.groups.topics import TopicImage
 
 
-class GoneTopics:
+class DeletedTopics:
     def __init__(self, offsets: OffsetStore) -> None:
         self._offsets = offsets
         self._groups: dict[str, dict[str, None]] = {}
@@ -50,7 +50,7 @@ class GoneTopics:
         return self._offsets.of_group_in(group_id, topic)
 
 
-class Outlived:
+class OrphanedOffsets:
     """While a log is replayed: offsets in topics that are there no longer, whatever has their names now."""
 
     def __init__(self, topics: TopicImage) -> None:

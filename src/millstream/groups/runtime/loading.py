@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.records.batch import decode_batches
@@ -23,12 +23,12 @@ SLICE = 100
 SLICE_BYTES = 64 * 1024
 """So many records are replayed before others get their turn, and not more than one beyond so many bytes."""
 
-Replay = Callable[[Record, int], None]
+Replay = Callable[[GroupLogRecord, int], None]
 """Takes a record and its offset."""
 
 
 class _Opened(NamedTuple):
-    records: list[tuple[int, Record]]
+    records: list[tuple[int, GroupLogRecord]]
     next_offset: int
 
 
@@ -56,7 +56,7 @@ async def replay_log(partition: Partition, workers: Workers, replay: Replay, tur
     return end
 
 
-def _slices(records: Sequence[tuple[int, Record]]) -> Iterator[Sequence[tuple[int, Record]]]:
+def _slices(records: Sequence[tuple[int, GroupLogRecord]]) -> Iterator[Sequence[tuple[int, GroupLogRecord]]]:
     first = size = 0
     for at, (_, record) in enumerate(records):
         size += len(record.value or b"")
@@ -68,7 +68,7 @@ def _slices(records: Sequence[tuple[int, Record]]) -> Iterator[Sequence[tuple[in
 def _open(data: bytes, offset: int) -> _Opened:
     """The records from `offset` on. A batch without any is what the cleaner leaves: it says where the next one is."""
     records = [
-        (record.offset, Record(record.key, record.value))
+        (record.offset, GroupLogRecord(record.key, record.value))
         for record in decode_batches(data)
         if record.offset >= offset and record.key is not None
     ]

@@ -14,7 +14,7 @@ from millstream.groups.answers import Answer, AssignedTopic, ConsumerGroupDescri
 from millstream.groups.assignment_records import assigned_partitions
 from millstream.groups.commands import Command, DescribeConsumerGroup, DescribeGroup
 from millstream.groups.effects import Now
-from millstream.groups.machine import Machine
+from millstream.groups.machine import GroupMachine
 from millstream.groups.records import CONSUMERS, read_offset_key
 from millstream.groups.runtime.changes import Changed
 from millstream.groups.runtime.shard import Shard
@@ -132,18 +132,18 @@ async def _look_up(shard: Shard, changed: Changed, rows: ShardRows) -> None:
     _machine_of(shard, life)
 
 
-def _machine_of(shard: Shard, life: int) -> Machine:
+def _machine_of(shard: Shard, life: int) -> GroupMachine:
     if shard.machine is None or shard.life != life:
         raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the state of groups is being loaded anew")
     return shard.machine
 
 
-def _ask(machine: Machine, command: Command) -> Answer:
+def _ask(machine: GroupMachine, command: Command) -> Answer:
     """Questions that change nothing are answered at once."""
     return machine.handle(command, _NOBODY, _NO_TIME).replies[0][1]
 
 
-def _group_row(machine: Machine, group_id: str) -> GroupRow | None:
+def _group_row(machine: GroupMachine, group_id: str) -> GroupRow | None:
     consumers = _ask(machine, DescribeConsumerGroup(group_id))
     if isinstance(consumers, ConsumerGroupDescription) and consumers.error is ErrorCode.NONE:
         members = tuple(

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from millstream.groups.answers import OK, Answer, PartitionErrors
 from millstream.groups.commands import Command, CommitOffsets, Heartbeat
 from millstream.groups.consumer.records import GROUP
-from millstream.groups.effects import Effects, Now, Record, Token
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed, not_available, refused_by_log
-from millstream.groups.iterators.iterator import Told
-from millstream.groups.machine import Machine
+from millstream.groups.iterators.iterator import IteratorNotice
+from millstream.groups.machine import GroupMachine
 from millstream.groups.records import GROUP_KEY, key_version
 from millstream.groups.runtime.changes import Changes
 from millstream.groups.runtime.loading import replay_log
@@ -34,7 +34,7 @@ from millstream.records.batch import encode_batch
 from millstream.records.header import HEADER_BYTES, CorruptBatch
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 5.0
@@ -50,7 +50,7 @@ _UNREADABLE = (MillstreamError, CorruptBatch, OSError)
 """What may become of reading a log."""
 
 Reply = Callable[[Answer], None]
-HandDown = Callable[[Told], None]
+HandDown = Callable[[IteratorNotice], None]
 """Tells the server of a partition what was issued of it; nothing comes back."""
 Hurry = Callable[[], None]
 """Called when nobody will wait any longer: whoever waits for other members is answered now."""
@@ -78,7 +78,7 @@ class Shard:
     def __init__(
         self,
         partition: Partition,
-        make_machine: Callable[[], Machine],
+        make_machine: Callable[[], GroupMachine],
         *,
         clock: Clock,
         workers: Workers,
@@ -95,16 +95,16 @@ class Shard:
         self._workers = workers
         self._turn = turn
         self._hand_down = hand_down
-        self._machine: Machine | None = None
+        self._machine: GroupMachine | None = None
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._asked: dict[Token, _Asked] = {}
         self._held: deque[_Held] = deque()
-        self._told: deque[tuple[int, Told]] = deque()
+        self._told: deque[tuple[int, IteratorNotice]] = deque()
         """What is handed down when the append of this number is durable."""
         self._next_token = 0
         self._appends = 0
         self._durable_appends = 0
-        self._flushing: Commit | None = None
+        self._flushing: FlushRound | None = None
         self._life = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -115,7 +115,7 @@ class Shard:
         self._is_closed = False
 
     @property
-    def machine(self) -> Machine | None:
+    def machine(self) -> GroupMachine | None:
         """The state; None while it is being loaded. Not to be changed by anybody else."""
         return self._machine
 
@@ -198,7 +198,7 @@ class Shard:
 
     # Writing.
 
-    def _append(self, records: Sequence[Record], token: Token | None) -> bool:
+    def _append(self, records: Sequence[GroupLogRecord], token: Token | None) -> bool:
         """Append as one batch, or as few as will do; False when the log refused, which everybody was told."""
         now_ms = self._clock.wall_ms()
         try:
@@ -224,7 +224,7 @@ class Shard:
             return False
         return True
 
-    def _flushed(self, life: int, append: int, flushed: Commit) -> None:
+    def _flushed(self, life: int, append: int, flushed: FlushRound) -> None:
         """An append of this life or, as long as nothing is loaded anew, of the one before."""
         error = flushed.error
         if error is not None:
@@ -315,10 +315,10 @@ class Shard:
                 self._begin(machine, effects)
                 return
 
-    async def _loaded(self) -> tuple[Machine, Effects]:
+    async def _loaded(self) -> tuple[GroupMachine, Effects]:
         machine = self._make_machine()
 
-        def replay(record: Record, offset: int) -> None:
+        def replay(record: GroupLogRecord, offset: int) -> None:
             try:
                 machine.replay(record)
                 self.changes.note(record, offset)
@@ -333,7 +333,7 @@ class Shard:
                 await asyncio.sleep(0)
         return machine, effects
 
-    def _begin(self, machine: Machine, effects: Effects) -> None:
+    def _begin(self, machine: GroupMachine, effects: Effects) -> None:
         self._durable_appends = self._appends
         self._machine = machine
         self._run(lambda now: effects)
@@ -371,9 +371,9 @@ class Shard:
             self._run(machine.tick)
 
 
-def _split(records: Sequence[Record], size_max: int) -> list[list[Record]]:
+def _split(records: Sequence[GroupLogRecord], size_max: int) -> list[list[GroupLogRecord]]:
     """The records in as few batches as hold them; what cannot be made smaller is one of its own."""
-    parts: list[list[Record]] = [[]]
+    parts: list[list[GroupLogRecord]] = [[]]
     size = HEADER_BYTES
     for record in records:
         more = len(record.key) + len(record.value or b"") + _RECORD_OVERHEAD_BYTES

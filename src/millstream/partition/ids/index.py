@@ -20,9 +20,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from millstream.partition.ids.keys import Entry, Place
+from millstream.partition.ids.keys import Entry, IndexedMessage
 from millstream.partition.ids.limits import IdBudget, IdLimits
-from millstream.partition.ids.run import Run, is_run_name, run_name
+from millstream.partition.ids.run import IdRun, is_run_name, run_name
 from millstream.partition.ids.saving import NAME, Saving
 from millstream.partition.snapshot import SnapshotError, seal, unseal
 from millstream.storage import snapshot
@@ -48,18 +48,18 @@ class IdIndex:
 
     def __init__(self, log: Log, limits: IdLimits, covered: int) -> None:
         self.covered = covered
-        self.runs: tuple[Run, ...] = ()
+        self.runs: tuple[IdRun, ...] = ()
         self.added = 0
         """How often a run was added from memory: who has looked into the runs before must look again."""
         self._log = log
         self._limits = limits
         self._budget = IdBudget(limits)
-        self._recent: dict[bytes, Place] = {}
+        self._recent: dict[bytes, IndexedMessage] = {}
         self._recent_since_ms = 0
-        self._saving: dict[bytes, Place] = {}
+        self._saving: dict[bytes, IndexedMessage] = {}
         self._saving_since_ms = 0
         self._is_failing = False
-        self._gone: list[Run] = []
+        self._gone: list[IdRun] = []
         """No longer known, and still on disk."""
         self._next_number = 1
 
@@ -81,7 +81,7 @@ class IdIndex:
         if self._is_failing:
             self._keep_bounded()
 
-    def recent(self, key: bytes) -> Place | None:
+    def recent(self, key: bytes) -> IndexedMessage | None:
         """What memory has of a key."""
         return self._recent.get(key) or self._saving.get(key)
 
@@ -115,7 +115,7 @@ class IdIndex:
         """Forget the oldest run."""
         self._forget(self.runs[:1], ())
 
-    def _forget(self, runs: tuple[Run, ...], instead: tuple[Run, ...]) -> None:
+    def _forget(self, runs: tuple[IdRun, ...], instead: tuple[IdRun, ...]) -> None:
         first = self.runs.index(runs[0])
         self.runs = (*self.runs[:first], *instead, *self.runs[first + len(runs) :])
         self._gone += runs
@@ -150,10 +150,10 @@ class IdIndex:
         """The runs that there are, to be named; memory stays as it is. `saved` must follow if it was written."""
         return Saving(self._log, {}, None, self.covered, self._pack(self.runs, now_ms), tuple(self._gone))
 
-    def _new_run(self, count: int, end_offset: int, oldest_ms: int, newest_ms: int) -> Run:
+    def _new_run(self, count: int, end_offset: int, oldest_ms: int, newest_ms: int) -> IdRun:
         number = self._next_number
         self._next_number += 1
-        return Run(
+        return IdRun(
             self._log.path,
             number,
             self._log.files,
@@ -194,7 +194,7 @@ class IdIndex:
             del self._recent[key]
             self._budget.known -= 1
 
-    def begin_merge(self) -> tuple[tuple[Run, ...], Run] | None:
+    def begin_merge(self) -> tuple[tuple[IdRun, ...], IdRun] | None:
         """Runs that should be one, and that one, to be written; None when there are no such."""
         runs = mergeable(self.runs, self._limits.window_ms // _AGES)
         if runs is None:
@@ -202,14 +202,14 @@ class IdIndex:
         count = sum(run.count for run in runs)
         return runs, self._new_run(count, runs[-1].end_offset, runs[0].oldest_ms, runs[-1].newest_ms)
 
-    def merged(self, runs: tuple[Run, ...], run: Run) -> None:
+    def merged(self, runs: tuple[IdRun, ...], run: IdRun) -> None:
         """It was written, and is to be named by the next save."""
         if set(runs) <= set(self.runs):
             self._forget(runs, (run,))
         else:  # Some of them were forgotten meanwhile: their entries must not come back.
             self._gone.append(run)
 
-    def _pack(self, runs: Sequence[Run], now_ms: int) -> Callable[[], bytes]:
+    def _pack(self, runs: Sequence[IdRun], now_ms: int) -> Callable[[], bytes]:
         number = self._next_number
 
         def pack() -> bytes:
@@ -257,7 +257,7 @@ class IdIndex:
         if len(rows) != count * _ROW.size:
             raise SnapshotError("the list of runs is not as long as it says")
         self.runs = tuple(
-            Run(
+            IdRun(
                 self._log.path,
                 number,
                 self._log.files,
@@ -284,7 +284,7 @@ class IdIndex:
         self.saved(saving)
 
 
-def mergeable(runs: tuple[Run, ...], span_ms: int) -> tuple[Run, ...] | None:
+def mergeable(runs: tuple[IdRun, ...], span_ms: int) -> tuple[IdRun, ...] | None:
     """The newest runs beside one another that are of like size, not too large together, and came not too far apart."""
     for first in range(len(runs) - _MERGED, -1, -1):
         some = runs[first : first + _MERGED]

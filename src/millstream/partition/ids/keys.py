@@ -27,14 +27,14 @@ _BATCH = struct.Struct(">qhi")
 _OWN_ID = b"="
 
 
-class Place(NamedTuple):
+class IndexedMessage(NamedTuple):
     """Where a message is, or the first of so many messages of a batch."""
 
     offset: int
     messages: int
 
 
-Entry = tuple[bytes, Place]
+Entry = tuple[bytes, IndexedMessage]
 
 
 def batch_key(producer_id: int, epoch: int, base_sequence: int) -> bytes:
@@ -56,7 +56,7 @@ def made_key(made: MadeId) -> bytes:
 def batch_entry(header: BatchHeader) -> Entry:
     """What the index has of a stored batch whose records have made ids."""
     key = batch_key(header.producer_id, header.producer_epoch, header.base_sequence)
-    return key, Place(header.base_offset, header.last_offset_delta + 1)
+    return key, IndexedMessage(header.base_offset, header.last_offset_delta + 1)
 
 
 def id_keys(ids: Sequence[MessageId]) -> list[bytes]:
@@ -70,6 +70,6 @@ def id_keys(ids: Sequence[MessageId]) -> list[bytes]:
 def id_entries(keys: Sequence[bytes], offsets: Sequence[int]) -> Iterator[Entry]:
     """What the index has of stored messages with ids of their own: what `id_keys` gives for them, and their offsets."""
     for key, offset in zip(keys, offsets, strict=False):
-        yield key, Place(offset, 1)
+        yield key, IndexedMessage(offset, 1)
     for key in keys[len(offsets) :]:
-        yield key, Place(offsets[0], FENCED)
+        yield key, IndexedMessage(offsets[0], FENCED)

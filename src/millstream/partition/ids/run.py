@@ -16,7 +16,7 @@ from itertools import chain
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.ids.filter import Filter
-from millstream.partition.ids.keys import KEY_BYTES, Entry, Place
+from millstream.partition.ids.keys import KEY_BYTES, Entry, IndexedMessage
 from millstream.records.checksum import crc32c
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage.cleaning.removal import remove_all
@@ -43,7 +43,7 @@ def is_run_name(name: str) -> bool:
     return name.startswith("ids-") and name.endswith(".run")
 
 
-class Run:
+class IdRun:
     """One run as it can be looked into. Only entries of offsets below `end_offset` count: a log that was cut took the
     others with it. `newest_ms` and `oldest_ms` are when its entries came, on a clock that never goes back."""
 
@@ -88,7 +88,7 @@ class Run:
         self._files.forget(self)
         self.filter = None
 
-    def find(self, key: bytes) -> Place | None:
+    def find(self, key: bytes) -> IndexedMessage | None:
         """Where the message of this key is, if it is here. Blocking; raises OSError, KAFKA_STORAGE_ERROR."""
         if not self._filter().may_have(key):
             return None
@@ -109,13 +109,13 @@ class Run:
                 return self._within(block, key)
         return None
 
-    def _within(self, block: bytes, key: bytes) -> Place | None:
+    def _within(self, block: bytes, key: bytes) -> IndexedMessage | None:
         at = block.find(key)
         while at >= 0 and at % ENTRY_BYTES:
             at = block.find(key, at + 1)
         if at < 0:
             return None
-        place = Place(*_PLACE.unpack_from(block, at + KEY_BYTES))
+        place = IndexedMessage(*_PLACE.unpack_from(block, at + KEY_BYTES))
         return place if place.offset < self.end_offset else None
 
     def block(self, number: int) -> bytes:
@@ -194,7 +194,7 @@ def packed(entries: Iterable[Entry]) -> list[bytes]:
     return sorted(key + _PLACE.pack(*place) for key, place in entries)
 
 
-def merge(runs: Sequence[Run], writer: RunWriter) -> Iterator[None]:
+def merge(runs: Sequence[IdRun], writer: RunWriter) -> Iterator[None]:
     """Write the entries of several runs, oldest first, as one; of those with the same key, the newest. Blocking.
 
     Goes in steps of bounded work; what is left is to finish the writer.
@@ -212,7 +212,7 @@ def merge(runs: Sequence[Run], writer: RunWriter) -> Iterator[None]:
 class _Head:
     """How far one run has been merged."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: IdRun) -> None:
         self._run = run
         self._block = 0
         self._entries: list[bytes] = []

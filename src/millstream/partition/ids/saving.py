@@ -5,8 +5,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from millstream.partition.ids.keys import Place
-from millstream.partition.ids.run import Run, RunWriter, merge, packed
+from millstream.partition.ids.keys import IndexedMessage
+from millstream.partition.ids.run import IdRun, RunWriter, merge, packed
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.removal import remove_all
@@ -19,11 +19,11 @@ class Saving(NamedTuple):
     """What is to be written: `entries`, as `run`, then the list of runs, which `pack` gives; `gone` is then removed."""
 
     log: Log
-    entries: Mapping[bytes, Place]
-    run: Run | None
+    entries: Mapping[bytes, IndexedMessage]
+    run: IdRun | None
     covered: int
     pack: Callable[[], bytes]
-    gone: Sequence[Run]
+    gone: Sequence[IdRun]
 
     def write(self) -> None:
         """Blocking. Raises OSError; the list of runs is then the one before, or this one."""
@@ -45,13 +45,13 @@ class Saving(NamedTuple):
             remove_all(disk, [run.path for run in self.gone])
 
 
-def _finish(writer: RunWriter, run: Run) -> None:
+def _finish(writer: RunWriter, run: IdRun) -> None:
     writer.finish()
     run.filled(writer.count, writer.filter)
 
 
 async def write_merged(
-    disk: Disk, workers: Workers, runs: Sequence[Run], run: Run, is_over: Callable[[], bool]
+    disk: Disk, workers: Workers, runs: Sequence[IdRun], run: IdRun, is_over: Callable[[], bool]
 ) -> bool:
     """Make `run` of several, step by step in workers; False when `is_over` told to give up. Raises OSError."""
     writer = await workers.run(partial(RunWriter, disk, run.path, run.count))

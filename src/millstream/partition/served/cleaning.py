@@ -8,7 +8,7 @@ from typing import Protocol
 
 from millstream.model.errors import MillstreamError
 from millstream.partition.partition import Partition
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 
 INTERVAL_S = 15.0
 """How late compaction looks at the latest, when it has nothing to do."""
@@ -23,10 +23,10 @@ class Compactable(Protocol):
     def all(self) -> Sequence[Partition]: ...
 
 
-class Cleaning:
+class CompactionSchedule:
     """Rounds over all partitions of compacted topics, one after another. Ended by `stop`."""
 
-    def __init__(self, kept: Compactable, store: Store, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, kept: Compactable, store: LogStore, interval_s: float = INTERVAL_S) -> None:
         self._kept = kept
         self._store = store
         self._interval_s = interval_s

@@ -18,12 +18,12 @@ from millstream.catalog.catalog import Catalog, Topic, TopicState
 from millstream.model.names import PartitionKey
 from millstream.partition.served.opening import create_logs, remove_logs
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
 
 async def grow(
-    catalog: Catalog, store: Store, topic: Topic, count: int, nodes: Sequence[int], settings: TopicSettings
+    catalog: Catalog, store: LogStore, topic: Topic, count: int, nodes: Sequence[int], settings: TopicSettings
 ) -> list[Log]:
     """Make a ready topic one of `count` partitions, and give the logs of those it has more; after an error, `settle`
     must be called."""
@@ -33,7 +33,7 @@ async def grow(
     return logs[topic.partitions :]
 
 
-async def settle(catalog: Catalog, store: Store, topic: Topic) -> list[Log]:
+async def settle(catalog: Catalog, store: LogStore, topic: Topic) -> list[Log]:
     """Bring catalog and logs in step after a growth that failed, and give the logs of the partitions that the topic
     has more all the same. May be repeated; raises when catalog or disk still fail."""
     stored = next((found for found in await catalog.topics() if found.topic_id == topic.topic_id), None)

@@ -18,7 +18,7 @@ from millstream.model.names import PartitionKey
 from millstream.partition import state
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LOADED_SIDE_BY_SIDE = 2
 """Workers that read the state of logs. More would wait for one another: most of it is the interpreter's work."""
 
 
-class Opened(NamedTuple):
+class OpenedPartition(NamedTuple):
     """One partition with all that is needed to serve it; `derived` is None when the disk would not give its log."""
 
     topic: Topic
@@ -62,7 +62,7 @@ def log_settings(settings: TopicSettings) -> LogSettings:
     )
 
 
-async def create_logs(store: Store, topic: Topic, settings: TopicSettings) -> list[Log]:
+async def create_logs(store: LogStore, topic: Topic, settings: TopicSettings) -> list[Log]:
     """The topic's logs, by number; those that exist already stay as they are."""
     wanted = log_settings(settings)
 
@@ -79,7 +79,7 @@ async def create_logs(store: Store, topic: Topic, settings: TopicSettings) -> li
     return logs
 
 
-async def erase(catalog: Catalog, store: Store, topic: Topic) -> None:
+async def erase(catalog: Catalog, store: LogStore, topic: Topic) -> None:
     """Remove a topic from the catalog, then its logs, then the last trace in the catalog; may be repeated."""
     try:
         await catalog.delete_topic(topic.topic_id)
@@ -90,7 +90,7 @@ async def erase(catalog: Catalog, store: Store, topic: Topic) -> None:
     await catalog.forget_topic(topic.topic_id)
 
 
-async def remove_logs(store: Store, keys: Iterable[PartitionKey]) -> None:
+async def remove_logs(store: LogStore, keys: Iterable[PartitionKey]) -> None:
     """Those of them that are there."""
     await _some_at_a_time(store.delete(key) for key in keys if store.get(key) is not None)
 
@@ -110,13 +110,13 @@ async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
             job.close()
 
 
-class Opening:
+class PartitionStartup:
     """The start of a broker: compare catalog and store, heal what a crash left, refuse what no crash explains."""
 
     def __init__(
         self,
         catalog: Catalog,
-        store: Store,
+        store: LogStore,
         workers: Workers,
         node_id: int,
         settings_of: Callable[[Topic], TopicSettings],
@@ -131,7 +131,7 @@ class Opening:
         self._limits = limits
         self._now_ms = now_ms
 
-    async def run(self) -> list[Opened]:
+    async def run(self) -> list[OpenedPartition]:
         """Everything this broker leads, under new leader epochs, topic by topic in order of partition."""
         topics = {topic.topic_id: topic for topic in await self._catalog.topics()}
         mine = [placement for placement in await self._catalog.placements() if placement.leader == self._node_id]
@@ -147,7 +147,7 @@ class Opening:
             if log is not None:
                 log.settings = settings[topic.topic_id]
                 found = derived.get(placement.key, state.nothing(self._limits))
-                opened.append(Opened(topic, placement, log, found))
+                opened.append(OpenedPartition(topic, placement, log, found))
         return opened
 
     def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:

@@ -30,15 +30,15 @@ from millstream.partition import state
 from millstream.partition.partition import Partition
 from millstream.partition.served.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
 from millstream.partition.served.growth import grow, settle
-from millstream.partition.served.opening import Opened, Opening, create_logs, erase, log_settings
+from millstream.partition.served.opening import OpenedPartition, PartitionStartup, create_logs, erase, log_settings
 from millstream.partition.served.registry import Registry, plain_name
 from millstream.partition.served.rules import check_alterable, check_free, check_growth, check_new_topic
-from millstream.partition.served.upkeep import INTERVAL_S, Upkeep
+from millstream.partition.served.upkeep import INTERVAL_S, Maintenance
 from millstream.partition.state import ProducerLimits
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 from millstream.topics import settings as topic_settings
 from millstream.topics.settings import TopicSettings
 
@@ -56,7 +56,7 @@ class Partitions(Registry):
     def __init__(
         self,
         catalog: Catalog,
-        store: Store,
+        store: LogStore,
         *,
         clock: Clock,
         workers: Workers,
@@ -81,7 +81,7 @@ class Partitions(Registry):
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
         self._unsettled: dict[UUID, Topic] = {}
-        self._upkeep = Upkeep(self, store, clock, upkeep_s, cleaning_s)
+        self._upkeep = Maintenance(self, store, clock, upkeep_s, cleaning_s)
         self._reserved = 0
         self._closing = False
 
@@ -90,7 +90,7 @@ class Partitions(Registry):
 
         Raises CATALOG_REFUSED or DATA_DIRECTORY_MISSING when catalog and data do not fit.
         """
-        opening = Opening(
+        opening = PartitionStartup(
             self._catalog,
             self.store,
             self._workers,
@@ -361,7 +361,7 @@ class Partitions(Registry):
                     partition.resume(derived)
                     self._changed()
 
-    def _serve(self, opened: Iterable[Opened]) -> None:
+    def _serve(self, opened: Iterable[OpenedPartition]) -> None:
         """Take partitions into service, all of a topic at once."""
         for topic, group in groupby(opened, key=lambda one: one.topic):
             settings = self._settings_of(topic)
@@ -376,10 +376,10 @@ class Partitions(Registry):
             served = (*self._by_name[topic.name], *added)
             self._put(replace(topic, partitions=len(served)), served)
 
-    def _new(self, topic: Topic, log: Log) -> Opened:
-        return Opened(topic, first_placement(log.key, (self.node_id,)), log, state.nothing(self._limits))
+    def _new(self, topic: Topic, log: Log) -> OpenedPartition:
+        return OpenedPartition(topic, first_placement(log.key, (self.node_id,)), log, state.nothing(self._limits))
 
-    def _partition(self, opened: Opened, settings: TopicSettings) -> Partition:
+    def _partition(self, opened: OpenedPartition, settings: TopicSettings) -> Partition:
         return Partition(
             opened.topic.name,
             opened.log,

@@ -14,9 +14,9 @@ from typing import Protocol
 from millstream.model.errors import MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.served.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
-from millstream.partition.served.cleaning import Cleaning
+from millstream.partition.served.cleaning import CompactionSchedule
 from millstream.seams.clock import Clock
-from millstream.storage.store import Store
+from millstream.storage.store import LogStore
 
 INTERVAL_S = 10.0
 """How late retention looks at the latest."""
@@ -37,7 +37,7 @@ _LAST_SAVE_S = 0.3
 _log = logging.getLogger(__name__)
 
 
-class Kept(Protocol):
+class MaintainedPartitions(Protocol):
     """What upkeep knows of the registry."""
 
     def all(self) -> list[Partition]: ...
@@ -47,11 +47,11 @@ class Kept(Protocol):
     async def finish_changes(self) -> None: ...
 
 
-class Upkeep:
+class Maintenance:
     def __init__(
         self,
-        kept: Kept,
-        store: Store,
+        kept: MaintainedPartitions,
+        store: LogStore,
         clock: Clock,
         interval_s: float = INTERVAL_S,
         cleaning_s: float = CLEANING_INTERVAL_S,
@@ -59,7 +59,7 @@ class Upkeep:
         self._kept = kept
         self._clock = clock
         self._interval_s = interval_s
-        self.cleaning = Cleaning(kept, store, cleaning_s)
+        self.cleaning = CompactionSchedule(kept, store, cleaning_s)
         self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
         self._healing: set[asyncio.Task[None]] = set()

@@ -8,19 +8,19 @@ from millstream.model.names import TopicPartition, check_topic_name
 from millstream.sdk.admin import requests_admin
 from millstream.sdk.admin.admin_answers import (
     ClusterDescription,
+    ConfigSetting,
     LogDirectory,
     QueryResult,
     ResourceKind,
-    Setting,
     TopicCursor,
     TopicPage,
 )
 from millstream.sdk.admin.administration import DoneBeforeError, administer
 from millstream.sdk.admin.requests_admin import TO_THE_END
 from millstream.sdk.answers import TopicView
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 
 __all__ = ["TO_THE_END", "Admin"]
 
@@ -38,7 +38,7 @@ _FIRST_LEGAL = "-"
 class Admin:
     """The part of a client that administers; reached as `client.admin`."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._cluster = asking.cluster
 
@@ -46,7 +46,7 @@ class Admin:
 
     async def describe_settings(
         self, kind: ResourceKind, name: str, names: Sequence[str] | None = None, *, timeout_s: float = TIMEOUT_S
-    ) -> list[Setting]:
+    ) -> list[ConfigSetting]:
         """The settings of a topic, a broker (its number) or a group, by name; these, or all."""
         request = requests_admin.describe_settings(kind, name, names)
         return await self._ask_owner(kind, name, request, Deadline(timeout_s))
@@ -65,7 +65,7 @@ class Admin:
         request = requests_admin.alter_settings(kind, name, chosen or {}, unset, validate_only=validate_only)
         await self._ask_owner(kind, name, request, Deadline(timeout_s))
 
-    async def _ask_owner(self, kind: ResourceKind, name: str, request: Request[T], deadline: Deadline) -> T:
+    async def _ask_owner(self, kind: ResourceKind, name: str, request: ApiRequest[T], deadline: Deadline) -> T:
         """Ask the broker whose settings they are; of topics and groups every broker knows."""
         if kind is not ResourceKind.BROKER or not name:
             return await self._asking.anyone(request, deadline)
@@ -100,7 +100,7 @@ class Admin:
         """Delete the messages before these offsets, or all (TO_THE_END); where each partition begins then."""
         deadline = Deadline(timeout_s)
 
-        def request(share: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, int | MillstreamError]]:
+        def request(share: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
             return requests_admin.delete_records(share, self._cluster.broker_timeout_ms(deadline))
 
         return await self._asking.leaders(places, request, deadline)

@@ -54,7 +54,7 @@ TYPES = {
 }
 
 
-class Setting(NamedTuple):
+class ConfigSetting(NamedTuple):
     """One setting. `value` is None where it is unset or secret; `is_own` says that it was set on the resource itself,
     so that it can be unset there."""
 
@@ -78,7 +78,7 @@ class LogDirectory(NamedTuple):
     partition_bytes: Mapping[TopicPartition, int]
 
 
-class ClusterBroker(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     node_id: int
     host: str
     port: int
@@ -88,7 +88,7 @@ class ClusterBroker(NamedTuple):
 class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
-    brokers: tuple[ClusterBroker, ...]
+    brokers: tuple[BrokerEndpoint, ...]
 
 
 class TopicCursor(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.connection.asking import Asking
-from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.asking import RetryingCaller
+from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
@@ -17,9 +17,9 @@ class DoneBeforeError(Exception):
 
 
 async def administer(
-    asking: Asking,
-    find: Callable[[Deadline], Awaitable[Connection]],
-    request: Request[T],
+    asking: RetryingCaller,
+    find: Callable[[Deadline], Awaitable[BrokerConnection]],
+    request: ApiRequest[T],
     deadline: Deadline,
     done: ErrorCode,
 ) -> T:

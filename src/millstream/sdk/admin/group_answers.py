@@ -51,7 +51,7 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
-class Beat(NamedTuple):
+class HeartbeatRequest(NamedTuple):
     """What a member of the newer protocol tells in a heartbeat; None and -1 stand for what has not changed.
 
     Epoch 0 joins, -1 leaves, -2 leaves for a while (static members).
@@ -67,7 +67,7 @@ class Beat(NamedTuple):
     owned: tuple[tuple[UUID, int], ...] | None = None
 
 
-class BeatAnswer(NamedTuple):
+class HeartbeatAnswer(NamedTuple):
     """What the coordinator wants: `assigned` is None where that has not changed."""
 
     epoch: int

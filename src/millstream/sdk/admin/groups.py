@@ -15,10 +15,10 @@ from millstream.sdk.admin.administration import DoneBeforeError, administer
 from millstream.sdk.admin.group_answers import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
 from millstream.sdk.admin.requests_groups import PartitionResults
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import PLACES_PER_REQUEST, Asking
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.asking import PLACES_PER_REQUEST, RetryingCaller
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Deadline
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
@@ -33,12 +33,12 @@ _NOT_OF_THIS_KIND = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION
 class Coordinators:
     """Finds and asks the broker that keeps a group."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._cluster = asking.cluster
         self._known: dict[str, Address] = {}
 
-    async def connection(self, group_id: str, deadline: Deadline) -> Connection:
+    async def connection(self, group_id: str, deadline: Deadline) -> BrokerConnection:
         """A connection to the group's coordinator, in one attempt."""
         address = self._known.get(group_id)
         if address is None:
@@ -58,7 +58,7 @@ class Coordinators:
         """Ask anew who keeps this group: the one that was asked last does not, or does not answer."""
         self._known.pop(group_id, None)
 
-    async def ask_once(self, group_id: str, request: Request[T], deadline: Deadline) -> T:
+    async def ask_once(self, group_id: str, request: ApiRequest[T], deadline: Deadline) -> T:
         """The coordinator's answer, in one attempt."""
         try:
             connection = await self.connection(group_id, deadline)
@@ -68,7 +68,7 @@ class Coordinators:
                 self.forget(group_id)
             raise
 
-    async def ask(self, group_id: str, request: Request[T], deadline: Deadline) -> T:
+    async def ask(self, group_id: str, request: ApiRequest[T], deadline: Deadline) -> T:
         """The coordinator's answer, whoever it is by then."""
         return await self._asking.retrying(lambda: self.ask_once(group_id, request, deadline), deadline)
 
@@ -76,7 +76,7 @@ class Coordinators:
         self,
         group_id: str,
         places: Sequence[TopicPartition],
-        request: Callable[[Sequence[TopicPartition]], Request[PartitionResults]],
+        request: Callable[[Sequence[TopicPartition]], ApiRequest[PartitionResults]],
         deadline: Deadline,
     ) -> None:
         """Have the coordinator do something with each partition; the first refusal that lasts is raised."""
@@ -104,7 +104,7 @@ class Coordinators:
     ) -> None:
         """Set where the group goes on, in the name of a member or of nobody; in the topics of these ids."""
 
-        def request(share: Sequence[TopicPartition]) -> Request[PartitionResults]:
+        def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
             rows = {where: offsets[where] for where in share}
             return requests_groups.commit_offsets(group_id, rows, member, topic_ids)
 
@@ -114,7 +114,7 @@ class Coordinators:
 class Groups:
     """The part of a client that looks after groups from outside; reached as `client.groups`."""
 
-    def __init__(self, asking: Asking, coordinators: Coordinators) -> None:
+    def __init__(self, asking: RetryingCaller, coordinators: Coordinators) -> None:
         self._asking = asking
         self._coordinators = coordinators
 
@@ -161,7 +161,7 @@ class Groups:
     ) -> None:
         """Forget where a group was in these partitions; GROUP_SUBSCRIBED_TO_TOPIC while its members read them."""
 
-        def request(share: Sequence[TopicPartition]) -> Request[PartitionResults]:
+        def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
             return requests_groups.delete_offsets(group_id, share)
 
         await self._coordinators.settle(group_id, list(places), request, Deadline(timeout_s))
@@ -169,7 +169,7 @@ class Groups:
     async def delete(self, group_id: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Delete a group with its offsets; NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND if unknown."""
 
-        async def find(deadline: Deadline) -> Connection:
+        async def find(deadline: Deadline) -> BrokerConnection:
             self._coordinators.forget(group_id)
             return await self._coordinators.connection(group_id, deadline)
 

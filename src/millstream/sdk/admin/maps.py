@@ -8,9 +8,9 @@ from millstream.model.names import TopicPartition
 from millstream.model.services import NO_PORT as NO_PORT
 from millstream.model.services import Service
 from millstream.sdk.answers import refusal
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.wire.client_connection import Api, Request
+from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
 
 SERVICE_MAP = Api(1004, "ServiceMap", 0, 0)
@@ -61,7 +61,7 @@ class BackupMap(NamedTuple):
     partitions: Mapping[TopicPartition, Backup]
 
 
-async def service_map(asking: Asking, topics: Sequence[str] | None, deadline: Deadline) -> ServiceMap:
+async def service_map(asking: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> ServiceMap:
     """With the leaders of these topics' partitions, or of all; UNKNOWN_TOPIC_OR_PARTITION for what is not there."""
     pages = await _pages(asking, SERVICE_MAP, topics, deadline)
     first = pages[0]
@@ -70,7 +70,7 @@ async def service_map(asking: Asking, topics: Sequence[str] | None, deadline: De
     return ServiceMap(first["cluster_id"], first["controller_id"], services, leaders)
 
 
-async def backup_map(asking: Asking, topics: Sequence[str] | None, deadline: Deadline) -> BackupMap:
+async def backup_map(asking: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> BackupMap:
     """Of these topics, or of all; UNKNOWN_TOPIC_OR_PARTITION for what is not there."""
     pages = await _pages(asking, BACKUP_MAP, topics, deadline)
     return BackupMap(pages[0]["note"] or "", _partitions(pages, _backup))
@@ -81,7 +81,9 @@ def _backup(row: Mapping[str, Any]) -> Backup:
     return Backup(row["leader_id"], row["end_offset"], row["high_watermark"], followers)
 
 
-async def _pages(asking: Asking, api: Api, topics: Sequence[str] | None, deadline: Deadline) -> list[dict[str, Any]]:
+async def _pages(
+    asking: RetryingCaller, api: Api, topics: Sequence[str] | None, deadline: Deadline
+) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
     cursor = None
     while not pages or cursor is not None:
@@ -91,7 +93,7 @@ async def _pages(asking: Asking, api: Api, topics: Sequence[str] | None, deadlin
     return pages
 
 
-def _request(api: Api, topics: Sequence[str] | None, cursor: Mapping[str, Any] | None) -> Request[dict[str, Any]]:
+def _request(api: Api, topics: Sequence[str] | None, cursor: Mapping[str, Any] | None) -> ApiRequest[dict[str, Any]]:
     fields = {"topics": None if topics is None else list(topics), "cursor": cursor}
 
     def decode(version: int, frame: memoryview, start: int) -> dict[str, Any] | MillstreamError:
@@ -103,7 +105,7 @@ def _request(api: Api, topics: Sequence[str] | None, cursor: Mapping[str, Any] |
                 return refusal(topic["error_code"], f"topic {topic['name']!r}")
         return answer
 
-    return Request(api, lambda version: [write_request(api.name, version, fields)], decode)
+    return ApiRequest(api, lambda version: [write_request(api.name, version, fields)], decode)
 
 
 def _partitions(pages: Sequence[Mapping[str, Any]], row: Callable[[Mapping[str, Any]], T]) -> dict[TopicPartition, T]:

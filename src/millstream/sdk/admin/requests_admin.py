@@ -9,18 +9,18 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin_answers import (
     SOURCES,
     TYPES,
-    ClusterBroker,
+    BrokerEndpoint,
     ClusterDescription,
+    ConfigSetting,
     LogDirectory,
     QueryResult,
     ResourceKind,
-    Setting,
     TopicCursor,
     TopicRows,
 )
 from millstream.sdk.answers import refusal
 from millstream.sdk.requests import CONSUMER, checked_settings, topic_view
-from millstream.wire.client_connection import Api, Request
+from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
 
 DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
@@ -41,15 +41,15 @@ _ALL_BROKERS_SOURCE = 3
 _SET, _DELETE = 0, 1
 
 
-def _request(api: Api, fields: dict[str, Any], decode: Any) -> Request[Any]:
-    return Request(
+def _request(api: Api, fields: dict[str, Any], decode: Any) -> ApiRequest[Any]:
+    return ApiRequest(
         api,
         lambda version: [write_request(api.name, version, fields)],
         lambda version, frame, start: decode(read_response(api.name, version, frame, start)),
     )
 
 
-def describe_settings(kind: ResourceKind, name: str, names: Sequence[str] | None) -> Request[list[Setting]]:
+def describe_settings(kind: ResourceKind, name: str, names: Sequence[str] | None) -> ApiRequest[list[ConfigSetting]]:
     """These settings, or all (None), with their documentation where the broker has it."""
     resource = {
         "resource_type": kind.value,
@@ -60,7 +60,7 @@ def describe_settings(kind: ResourceKind, name: str, names: Sequence[str] | None
     # What holds for all brokers is the broker's own where it was asked for by no number.
     own = _ALL_BROKERS_SOURCE if kind is ResourceKind.BROKER and not name else _OWN_SOURCE[kind]
 
-    def decode(answer: dict[str, Any]) -> list[Setting] | MillstreamError:
+    def decode(answer: dict[str, Any]) -> list[ConfigSetting] | MillstreamError:
         (row,) = answer["results"]
         if row["error_code"]:
             return refusal(row["error_code"], f"settings of {_named(kind, name)}", row["error_message"])
@@ -69,9 +69,9 @@ def describe_settings(kind: ResourceKind, name: str, names: Sequence[str] | None
     return _request(DESCRIBE_CONFIGS, fields, decode)
 
 
-def _setting(row: dict[str, Any], own: int) -> Setting:
+def _setting(row: dict[str, Any], own: int) -> ConfigSetting:
     number = row["config_source"]
-    return Setting(
+    return ConfigSetting(
         name=row["name"],
         value=row["value"],
         type=TYPES.get(row["config_type"], "unknown"),
@@ -85,7 +85,7 @@ def _setting(row: dict[str, Any], own: int) -> Setting:
 
 def alter_settings(
     kind: ResourceKind, name: str, chosen: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
-) -> Request[None]:
+) -> ApiRequest[None]:
     """Set some and unset others, all or none of them."""
     settings = checked_settings(chosen)
     configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in settings.items()]
@@ -107,7 +107,7 @@ def _named(kind: ResourceKind, name: str) -> str:
     return f"{kind.name.lower()} {name!r}"
 
 
-def create_partitions(topic: str, total: int, timeout_ms: int, *, validate_only: bool) -> Request[None]:
+def create_partitions(topic: str, total: int, timeout_ms: int, *, validate_only: bool) -> ApiRequest[None]:
     """Let the topic have `total` partitions, more than it has now."""
     row = {"name": topic, "count": total, "assignments": None}
     fields = {"topics": [row], "timeout_ms": timeout_ms, "validate_only": validate_only}
@@ -123,7 +123,7 @@ def create_partitions(topic: str, total: int, timeout_ms: int, *, validate_only:
 
 def delete_records(
     places: Mapping[TopicPartition, int], timeout_ms: int
-) -> Request[dict[TopicPartition, int | MillstreamError]]:
+) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
     """Delete what lies before these offsets; where each partition begins then. All must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}
     for where, offset in places.items():
@@ -145,7 +145,7 @@ def delete_records(
     return _request(DELETE_RECORDS, {"topics": topics, "timeout_ms": timeout_ms}, decode)
 
 
-def epoch_ends(epochs: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, int | MillstreamError]]:
+def epoch_ends(epochs: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
     """Where these leader epochs ended in the log; -1 where that is not known. All must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}
     for where, epoch in epochs.items():
@@ -168,7 +168,7 @@ def epoch_ends(epochs: Mapping[TopicPartition, int]) -> Request[dict[TopicPartit
     return _request(OFFSET_FOR_LEADER_EPOCH, {"replica_id": CONSUMER, "topics": topics}, decode)
 
 
-def describe_log_dirs(node_id: int, places: Mapping[str, Sequence[int]] | None) -> Request[list[LogDirectory]]:
+def describe_log_dirs(node_id: int, places: Mapping[str, Sequence[int]] | None) -> ApiRequest[list[LogDirectory]]:
     """One broker's data directories, with these partitions or all (None)."""
     rows = None
     if places is not None:
@@ -193,18 +193,18 @@ def describe_log_dirs(node_id: int, places: Mapping[str, Sequence[int]] | None) 
     return _request(DESCRIBE_LOG_DIRS, {"topics": rows}, decode)
 
 
-def describe_cluster() -> Request[ClusterDescription]:
+def describe_cluster() -> ApiRequest[ClusterDescription]:
     def decode(answer: dict[str, Any]) -> ClusterDescription | MillstreamError:
         if answer["error_code"]:
             return refusal(answer["error_code"], "describing the cluster", answer["error_message"])
         rows = sorted(answer["brokers"], key=lambda row: row["broker_id"])
-        brokers = tuple(ClusterBroker(row["broker_id"], row["host"], row["port"], row["rack"]) for row in rows)
+        brokers = tuple(BrokerEndpoint(row["broker_id"], row["host"], row["port"], row["rack"]) for row in rows)
         return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
 
     return _request(DESCRIBE_CLUSTER, {}, decode)
 
 
-def describe_topic_partitions(cursor: TopicCursor | None, partitions_max: int) -> Request[TopicRows]:
+def describe_topic_partitions(cursor: TopicCursor | None, partitions_max: int) -> ApiRequest[TopicRows]:
     """All topics in the order of their names, from the cursor on, as many as `partitions_max` allows."""
     begin = None if cursor is None else {"topic_name": cursor.topic, "partition_index": cursor.partition}
     fields = {"topics": [], "response_partition_limit": partitions_max, "cursor": begin}
@@ -219,7 +219,7 @@ def describe_topic_partitions(cursor: TopicCursor | None, partitions_max: int) -
     return _request(DESCRIBE_TOPIC_PARTITIONS, fields, decode)
 
 
-def query(sql: str, rows_max: int, timeout_ms: int) -> Request[QueryResult]:
+def query(sql: str, rows_max: int, timeout_ms: int) -> ApiRequest[QueryResult]:
     """One reading statement over the catalog's tables."""
 
     def decode(answer: dict[str, Any]) -> QueryResult | MillstreamError:

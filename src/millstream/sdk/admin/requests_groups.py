@@ -10,18 +10,18 @@ from millstream.sdk.admin.group_answers import (
     CLASSIC,
     CONSUMER,
     NOBODY,
-    Beat,
-    BeatAnswer,
     CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupMember,
+    HeartbeatAnswer,
+    HeartbeatRequest,
     MemberRef,
 )
 from millstream.sdk.answers import Broker, refusal
-from millstream.wire.client_connection import Api, Request
+from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.source import Source
+from millstream.wire.source import FrameReader
 
 FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 4)
 LIST_GROUPS = Api(16, "ListGroups", 0, 5)
@@ -41,8 +41,8 @@ _DEAD = "Dead"
 PartitionResults = dict[TopicPartition, MillstreamError | None]
 
 
-def _request(api: Api, fields: dict[str, Any], decode: Any) -> Request[Any]:
-    return Request(
+def _request(api: Api, fields: dict[str, Any], decode: Any) -> ApiRequest[Any]:
+    return ApiRequest(
         api,
         lambda version: [write_request(api.name, version, fields)],
         lambda version, frame, start: decode(read_response(api.name, version, frame, start)),
@@ -57,7 +57,7 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return rows
 
 
-def find_coordinator(group_id: str) -> Request[Broker]:
+def find_coordinator(group_id: str) -> ApiRequest[Broker]:
     """The broker that keeps this group."""
     fields = {"key": group_id, "key_type": _GROUP, "coordinator_keys": [group_id]}
 
@@ -70,7 +70,7 @@ def find_coordinator(group_id: str) -> Request[Broker]:
     return _request(FIND_COORDINATOR, fields, decode)
 
 
-def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> Request[list[GroupListing]]:
+def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> ApiRequest[list[GroupListing]]:
     """The groups that one broker keeps; all of them, or those in one of these states and of these kinds."""
 
     def decode(answer: dict[str, Any]) -> list[GroupListing] | MillstreamError:
@@ -84,7 +84,7 @@ def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> Reques
     return _request(LIST_GROUPS, {"states_filter": list(states), "types_filter": list(kinds)}, decode)
 
 
-def describe_classic_group(group_id: str) -> Request[GroupDescription]:
+def describe_classic_group(group_id: str) -> ApiRequest[GroupDescription]:
     """A group of the classic protocol; GROUP_ID_NOT_FOUND where older versions say that it is dead."""
 
     def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
@@ -112,7 +112,7 @@ def _classic_member(row: dict[str, Any]) -> GroupMember:
 
 def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
     """The partitions of an assignment as consumers of the classic protocol write it; none where it is not one."""
-    source = Source(memoryview(data), 0, len(data))
+    source = FrameReader(memoryview(data), 0, len(data))
     try:
         source.int16()
         found = []
@@ -124,7 +124,7 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def describe_consumer_group(group_id: str) -> Request[GroupDescription]:
+def describe_consumer_group(group_id: str) -> ApiRequest[GroupDescription]:
     """A group of the newer protocol; GROUP_ID_NOT_FOUND for any other."""
 
     def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
@@ -161,7 +161,7 @@ def _member(row: dict[str, Any]) -> GroupMember:
 
 def fetch_offsets(
     group_id: str, places: Iterable[TopicPartition] | None = None, member: MemberRef = NOBODY
-) -> Request[dict[TopicPartition, CommittedOffset]]:
+) -> ApiRequest[dict[TopicPartition, CommittedOffset]]:
     """What the group has committed for these partitions, or for all; partitions without a commit are left out."""
     rows = None
     if places is not None:
@@ -192,7 +192,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, CommittedOffset],
     member: MemberRef = NOBODY,
     topic_ids: Mapping[str, UUID] | None = None,
-) -> Request[PartitionResults]:
+) -> ApiRequest[PartitionResults]:
     """Commit; each partition has an answer of its own.
 
     With the ids of all topics, where the broker takes ids: for these topics and no others that have their names by now.
@@ -230,7 +230,7 @@ def commit_offsets(
     return _request(OFFSET_COMMIT_BY_ID if has_ids else OFFSET_COMMIT, fields, decode)
 
 
-def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> Request[PartitionResults]:
+def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> ApiRequest[PartitionResults]:
     """Forget what the group has committed for these; refused for topics that its members read."""
     topics = [
         {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
@@ -255,7 +255,7 @@ def _partition_results(topics: Iterable[dict[str, Any]], concerns: str) -> Parti
     }
 
 
-def delete_group(group_id: str) -> Request[None]:
+def delete_group(group_id: str) -> ApiRequest[None]:
     """Delete a group with its offsets; NON_EMPTY_GROUP while it has members."""
 
     def decode(answer: dict[str, Any]) -> MillstreamError | None:
@@ -265,7 +265,7 @@ def delete_group(group_id: str) -> Request[None]:
     return _request(DELETE_GROUPS, {"groups_names": [group_id]}, decode)
 
 
-def heartbeat(beat: Beat) -> Request[BeatAnswer]:
+def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatAnswer]:
     """A member's sign of life in the newer protocol, which is also how it joins and leaves."""
     owned = None
     if beat.owned is not None:
@@ -284,7 +284,7 @@ def heartbeat(beat: Beat) -> Request[BeatAnswer]:
         "topic_partitions": owned,
     }
 
-    def decode(answer: dict[str, Any]) -> BeatAnswer | MillstreamError:
+    def decode(answer: dict[str, Any]) -> HeartbeatAnswer | MillstreamError:
         if answer["error_code"]:
             text = answer["error_message"]
             return refusal(answer["error_code"], f"member {beat.member_id} of group {beat.group_id!r}", text)
@@ -292,6 +292,6 @@ def heartbeat(beat: Beat) -> Request[BeatAnswer]:
         if answer["assignment"] is not None:
             topics = answer["assignment"]["topic_partitions"]
             assigned = frozenset((row["topic_id"], number) for row in topics for number in row["partitions"])
-        return BeatAnswer(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
+        return HeartbeatAnswer(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
 
     return _request(CONSUMER_GROUP_HEARTBEAT, fields, decode)

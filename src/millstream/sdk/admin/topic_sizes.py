@@ -6,11 +6,11 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import PartitionView, TopicView
-from millstream.sdk.idle import Idle
+from millstream.sdk.idle import ClusterQueries
 from millstream.sdk.requests import BEGINNING, LATEST
 
 
-class Extent(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets of a partition: the first that is there, and the next that will be given."""
 
     first: int
@@ -22,7 +22,9 @@ class Extent(NamedTuple):
         return self.next - self.first
 
 
-async def extents(client: Idle, views: Sequence[TopicView], timeout_s: float) -> dict[TopicPartition, Extent | None]:
+async def extents(
+    client: ClusterQueries, views: Sequence[TopicView], timeout_s: float
+) -> dict[TopicPartition, OffsetRange | None]:
     """The offsets of these topics' partitions; None where one is quarantined.
 
     A topic that was deleted meanwhile has none: one such topic does not hide the others.
@@ -56,20 +58,22 @@ def _halves(views: Sequence[TopicView]) -> tuple[Sequence[TopicView], Sequence[T
     return [view._replace(partitions=view.partitions[:half])], [view._replace(partitions=view.partitions[half:])]
 
 
-async def _extents(client: Idle, views: Sequence[TopicView], timeout_s: float) -> dict[TopicPartition, Extent | None]:
+async def _extents(
+    client: ClusterQueries, views: Sequence[TopicView], timeout_s: float
+) -> dict[TopicPartition, OffsetRange | None]:
     places = [TopicPartition(view.name, row.number) for view in views for row in view.partitions]
     first = await client.list_offsets(dict.fromkeys(places, BEGINNING), timeout_s=timeout_s)
     last = await client.list_offsets(dict.fromkeys(places, LATEST), timeout_s=timeout_s)
-    return {where: Extent(first[where].offset, last[where].offset) for where in places}
+    return {where: OffsetRange(first[where].offset, last[where].offset) for where in places}
 
 
-async def _still_there(client: Idle, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
+async def _still_there(client: ClusterQueries, views: Sequence[TopicView], timeout_s: float) -> list[TopicView]:
     now = (await client.metadata([view.name for view in views], timeout_s=timeout_s)).topics
     return [view for view in views if view.name in now and not now[view.name].error_number]
 
 
 async def bytes_by_partition(
-    client: Idle, views: Sequence[TopicView], timeout_s: float
+    client: ClusterQueries, views: Sequence[TopicView], timeout_s: float
 ) -> Mapping[TopicPartition, int] | None:
     """How large each partition's largest copy is; None where the broker does not tell."""
     asked = {view.name: [row.number for row in view.partitions] for view in views}
@@ -94,7 +98,7 @@ class TopicSize(NamedTuple):
     size_bytes: int | None
 
 
-async def topic_sizes(client: Idle, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
+async def topic_sizes(client: ClusterQueries, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
     """Each topic that is still there when it is counted."""
     spans = await extents(client, views, timeout_s)
     there = [view for view in views if all(TopicPartition(view.name, row.number) in spans for row in view.partitions)]
@@ -112,11 +116,11 @@ class PartitionSize(NamedTuple):
     """A partition in one row. `extent` is None where it is quarantined, `size_bytes` where nobody tells."""
 
     view: PartitionView
-    extent: Extent | None
+    extent: OffsetRange | None
     size_bytes: int | None
 
 
-async def partition_sizes(client: Idle, view: TopicView, timeout_s: float) -> list[PartitionSize]:
+async def partition_sizes(client: ClusterQueries, view: TopicView, timeout_s: float) -> list[PartitionSize]:
     """Each partition of a topic."""
     spans = await extents(client, [view], timeout_s)
     sizes = await bytes_by_partition(client, [view], timeout_s)

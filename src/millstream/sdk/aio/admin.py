@@ -7,14 +7,14 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
 from millstream.sdk.admin.admin_answers import (
     ClusterDescription,
+    ConfigSetting,
     LogDirectory,
     QueryResult,
     ResourceKind,
-    Setting,
     TopicPage,
 )
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
-from millstream.sdk.aio.face import AsyncPart, AsyncPortal
+from millstream.sdk.aio.face import AsyncEngineHandle, AsyncPortal
 from millstream.sdk.answers import TopicView
 from millstream.sdk.arguments import (
     INT32_MAX,
@@ -28,14 +28,14 @@ from millstream.sdk.arguments import (
     names_or_all,
     offsets_by_place,
 )
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.times import Time
 
 
-class AsyncAdmin(AsyncPart):
+class AsyncAdmin(AsyncEngineHandle):
     """The part of a client that administers; reached as `client.admin`."""
 
-    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
         super().__init__(portal, home, home.life)
         self._engine = home.idle.admin
 
@@ -43,7 +43,7 @@ class AsyncAdmin(AsyncPart):
 
     async def describe_settings(
         self, kind: ResourceKind | str, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
-    ) -> list[Setting]:
+    ) -> list[ConfigSetting]:
         """The settings of a "topic", a "broker" (its number) or a "group", by name; these, or all."""
         check_text("name", name, 0, NAME_MAX)
         resource, chosen, timeout_s = ResourceKind.named(kind), names_or_all("names", names), self._span_s(timeout)

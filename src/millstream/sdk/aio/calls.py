@@ -5,16 +5,23 @@ from functools import partial
 
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
-from millstream.sdk.aio.face import AsyncFace, AsyncPortal
+from millstream.sdk.aio.face import AsyncFacade, AsyncPortal
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.iterating.calls import CallEngine
 from millstream.sdk.iterating.options import MAX_MESSAGES, wanted
-from millstream.sdk.iterating.requests import HANDED, Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.iterating.requests import (
+    HANDED,
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
 from millstream.sdk.times import Time
 
 
-class AsyncIteratorCalls(AsyncFace):
+class AsyncIteratorCalls(AsyncFacade):
     """Made by `client.iterator_calls`. Each call says for which client of which group it is made, and may as well be
     made in another process than the one before: a gateway serves any number of clients with one of these.
 
@@ -30,17 +37,17 @@ class AsyncIteratorCalls(AsyncFace):
     Nobody beats for the client: it stays in its group as long as calls are made for it. Many may be made at once.
     """
 
-    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
         asking = home.asking(Role.CONSUMER)
         home.life.check()
         self._engine = portal.call(partial(CallEngine, asking))
         super().__init__(portal, home, home.adopt("calls of iterators", asking, self._engine.close))
 
-    async def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> Membership:
+    async def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
         return await self._do(self._engine.join(*_names(group, client_id), self._span_s(timeout)))
 
-    async def beat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> Membership:
+    async def beat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """As `join`, but UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
         return await self._do(self._engine.beat(*_names(group, client_id), self._span_s(timeout)))
 
@@ -117,7 +124,7 @@ class AsyncIteratorCalls(AsyncFace):
         count: int | None = None,
         *,
         timeout: Time = 30.0,
-    ) -> Commit:
+    ) -> IteratorCommit:
         """Messages of a batch were worked off: all, or so many; of an iterator so many places of the log, or what was
         handed on of it. With the next iterator, if the partition stays the client's.
 

@@ -8,14 +8,14 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.maps import BackupMap, ServiceMap
 from millstream.sdk.aio.admin import AsyncAdmin
-from millstream.sdk.aio.face import AsyncFace, AsyncPortal, opening
+from millstream.sdk.aio.face import AsyncFacade, AsyncPortal, opening
 from millstream.sdk.aio.groups import AsyncGroups
 from millstream.sdk.answers import ClusterView, ListedOffset, TopicView
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.connection.drift import ClockDrift, DriftWatch, OnClockDrift
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.idle import DriftInfo
 from millstream.sdk.metrics import Metrics
 from millstream.sdk.producing.options import (
@@ -26,7 +26,7 @@ from millstream.sdk.producing.options import (
     MAX_BYTES,
     ROOM_TIMEOUT_S,
     TIMEOUT_S,
-    Options,
+    ProducerOptions,
 )
 from millstream.sdk.times import Time, Times
 from millstream.seams.clock import Clock, SystemClock
@@ -45,17 +45,17 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from millstream.sdk.iterating.options import IteratorOptions
     from millstream.sdk.subscribing.options import SubscriptionOptions
     from millstream.sdk.watching.places import Position
-    from millstream.sdk.watching.portion import Portion
+    from millstream.sdk.watching.portion import ReadResult
 
 
-class AsyncClient(AsyncFace):
+class AsyncClient(AsyncFacade):
     """A client of one cluster, made by `millstream.connect_async`. Use `async with`, or `close()` it.
 
     Many may use it at once: tasks of its event loop or, where it blocks, threads. Closing it closes the producers
     and consumers it made; producers first send what they have.
     """
 
-    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
         super().__init__(portal, home, home.life)
         portal.at_end(home.life.close)
         self._engine = home.idle
@@ -207,16 +207,16 @@ class AsyncClient(AsyncFace):
         max_bytes: int = 1024 * 1024,
         wait: Time = 0.0,
         timeout: Time = 30.0,
-    ) -> "Portion":
+    ) -> "ReadResult":
         """Messages of a partition from a place on: an offset, "beginning", "latest", or a time. Nobody keeps the place.
 
         With nothing there yet, and at a place that is not reached, `wait` is waited for something to come; then there
         are no messages. Many may wait at once: it costs the brokers no more than one. OFFSET_OUT_OF_RANGE for a place
         before the beginning. Failures that pass are waited out for up to `timeout` beside the wait.
         """
-        from millstream.sdk.watching.portion import Limits
+        from millstream.sdk.watching.portion import WatchLimits
 
-        where, limits = place(topic, partition), Limits.checked(max_messages, max_bytes)
+        where, limits = place(topic, partition), WatchLimits.checked(max_messages, max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (await self._do(self._home.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
@@ -228,14 +228,14 @@ class AsyncClient(AsyncFace):
         max_bytes: int = 1024 * 1024,
         wait: Time = 0.0,
         timeout: Time = 30.0,
-    ) -> "dict[TopicPartition, Portion]":
+    ) -> "dict[TopicPartition, ReadResult]":
         """As `read`, for several places at once: what is there of any, or what comes first of one of them.
 
         Each place has its portion, most of them perhaps without messages; the limits are those of all together.
         """
-        from millstream.sdk.watching.portion import Limits
+        from millstream.sdk.watching.portion import WatchLimits
 
-        limits = Limits.checked(max_messages, max_bytes)
+        limits = WatchLimits.checked(max_messages, max_bytes)
         found = by_place("places", places)
         return await self._do(self._home.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
@@ -265,7 +265,7 @@ class AsyncClient(AsyncFace):
         """
         from millstream.sdk.aio.producer import make_producer
 
-        options = Options(
+        options = ProducerOptions(
             batch_bytes=batch_bytes,
             batch_count=batch_count,
             linger_s=self._span_s(linger, "linger"),
@@ -345,7 +345,7 @@ async def connect_async(
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
-    home = Home(
+    home = ClientContext(
         parse_bootstrap(bootstrap),
         network=network or TcpNetwork(),
         clock=chosen_clock,

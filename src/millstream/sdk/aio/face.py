@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.home import Home
-from millstream.sdk.life import Life, note_or_raise
+from millstream.sdk.home import ClientContext
+from millstream.sdk.life import Lifecycle, note_or_raise
 from millstream.sdk.times import Time
 
 P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F", bound="AsyncFace")
+F = TypeVar("F", bound="AsyncFacade")
 
 
 class AsyncPortal:
@@ -63,10 +63,10 @@ class AsyncPortal:
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
 
-class AsyncPart:
+class AsyncEngineHandle:
     """A public class, or a part of one, that lives as long as `life`."""
 
-    def __init__(self, portal: AsyncPortal, home: Home, life: Life) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext, life: Lifecycle) -> None:
         self._portal = portal
         self._home = home
         self._life = life
@@ -94,7 +94,7 @@ class AsyncPart:
         return self._life.over is not None
 
 
-class AsyncFace(AsyncPart):
+class AsyncFacade(AsyncEngineHandle):
     """A public class with an end of its own: a client, or something that a client made."""
 
     async def close(self) -> None:
@@ -118,7 +118,7 @@ class AsyncFace(AsyncPart):
             note_or_raise(failure, error)
 
 
-class Opening(Generic[F]):
+class PendingOpen(Generic[F]):
     """Something that is being opened: `await` it, or use it with `async with`, which closes it too."""
 
     def __init__(self, work: Coroutine[Any, Any, F]) -> None:
@@ -139,11 +139,11 @@ class Opening(Generic[F]):
         await self._opened.__aexit__(kind, error, trace)
 
 
-def opening(make: Callable[P, Coroutine[Any, Any, F]]) -> Callable[P, Opening[F]]:
+def opening(make: Callable[P, Coroutine[Any, Any, F]]) -> Callable[P, PendingOpen[F]]:
     """Let what a coroutine function opens be awaited, or used with `async with` at once."""
 
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Opening[F]:
-        return Opening(make(*args, **kwargs))
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> PendingOpen[F]:
+        return PendingOpen(make(*args, **kwargs))
 
     wrapped.__doc__ = make.__doc__
     wrapped.__name__ = make.__name__

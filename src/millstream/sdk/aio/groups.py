@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset, GroupDescription, GroupListing
-from millstream.sdk.aio.face import AsyncPart, AsyncPortal
+from millstream.sdk.aio.face import AsyncEngineHandle, AsyncPortal
 from millstream.sdk.arguments import as_names, as_places, by_place, check_group, offsets_by_place
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.times import Time
 
 
-class AsyncGroups(AsyncPart):
+class AsyncGroups(AsyncEngineHandle):
     """The part of a client that looks after groups from outside; reached as `client.groups`."""
 
-    def __init__(self, portal: AsyncPortal, home: Home) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
         super().__init__(portal, home, home.life)
         self._engine = home.idle.groups
 

@@ -8,10 +8,16 @@ from millstream.model.roles import Role
 from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.aio.reader import AsyncReader
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.iterating.options import IteratorOptions, engine_settings
-from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.iterating.requests import (
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
 from millstream.sdk.times import Time
 
 
@@ -30,7 +36,7 @@ class AsyncIterators(AsyncReader):
     def __init__(
         self,
         portal: AsyncPortal,
-        home: Home,
+        home: ClientContext,
         topics: str | Sequence[str],
         group: str,
         **options: Unpack[IteratorOptions],
@@ -49,7 +55,7 @@ class AsyncIterators(AsyncReader):
         super().__init__(portal, home, life)
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> IteratorMembership | None:
         """What the coordinator said last; None before the client has joined."""
         return self._engine.membership
 
@@ -61,14 +67,14 @@ class AsyncIterators(AsyncReader):
 
     # The group.
 
-    async def join(self, *, timeout: Time = 30.0) -> Membership:
+    async def join(self, *, timeout: Time = 30.0) -> IteratorMembership:
         """Become a member of the group; `async with` does it, and so does the loop.
 
         What is read is shared out when an iterator is asked for.
         """
         return await self._do(self._engine.join(self._span_s(timeout)))
 
-    async def beat(self, *, timeout: Time = 30.0) -> Membership:
+    async def beat(self, *, timeout: Time = 30.0) -> IteratorMembership:
         """What the client may get iterators of now. Beats go by themselves: this is for who wants to know."""
         return await self._do(self._engine.beat(self._span_s(timeout)))
 
@@ -98,7 +104,7 @@ class AsyncIterators(AsyncReader):
         check_kind("iterator", iterator, GroupIterator)
         return await self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
-    async def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> Commit:
+    async def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> IteratorCommit:
         """So many of its messages were read, or all: the group goes on behind them. With the next iterator, if the
         partition stays the client's.
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from millstream.model.names import check_topic_name
 from millstream.model.roles import Role
-from millstream.sdk.aio.face import AsyncFace, AsyncPortal
-from millstream.sdk.home import Home
+from millstream.sdk.aio.face import AsyncFacade, AsyncPortal
+from millstream.sdk.home import ClientContext
 from millstream.sdk.numbered.engine import NumberedEngine
 from millstream.sdk.numbered.options import NumberedOptions
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class AsyncNumberedWriter(AsyncFace):
+class AsyncNumberedWriter(AsyncFacade):
     """Made by `client.numbered_writer`. Use `async with`, or `close()` it; `finish` tells that all is stored.
 
     Its rows are numbered from 0 in each partition, and the brokers keep, under its name, how far it is. One of the same
@@ -23,7 +23,7 @@ class AsyncNumberedWriter(AsyncFace):
     row. It is for one task at a time (without `async`: one thread).
     """
 
-    def __init__(self, portal: AsyncPortal, home: Home, topic: str, options: NumberedOptions) -> None:
+    def __init__(self, portal: AsyncPortal, home: ClientContext, topic: str, options: NumberedOptions) -> None:
         check_topic_name(topic)
         asking = home.asking(Role.PRODUCER)
         home.life.check()

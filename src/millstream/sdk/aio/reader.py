@@ -3,10 +3,10 @@
 from types import TracebackType
 from typing import Self
 
-from millstream.sdk.aio.face import AsyncFace
+from millstream.sdk.aio.face import AsyncFacade
 
 
-class AsyncReader(AsyncFace):
+class AsyncReader(AsyncFacade):
     """A public class that reads from the moment it is entered."""
 
     _is_done = False

@@ -11,10 +11,10 @@ from millstream.records.message import Message
 from millstream.sdk.aio.face import AsyncPortal
 from millstream.sdk.aio.reader import AsyncReader
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
-from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.decoding import decode_some, decoder
-from millstream.sdk.home import Home
-from millstream.sdk.subscribing.engine import Portion, SubscriptionEngine
+from millstream.sdk.home import ClientContext
+from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
 from millstream.sdk.subscribing.options import SubscriptionOptions, engine_settings
 from millstream.sdk.times import Time
 
@@ -32,14 +32,18 @@ class AsyncSubscription(AsyncReader):
     """
 
     def __init__(
-        self, portal: AsyncPortal, home: Home, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]
+        self,
+        portal: AsyncPortal,
+        home: ClientContext,
+        topics: str | Sequence[str],
+        **options: Unpack[SubscriptionOptions],
     ) -> None:
         self.topics = named_topics(topics)
         """What it is sent."""
         self.group = options.get("group")
         """Who keeps its place; None for one that keeps it by itself."""
         self._decode = decoder(options.get("values"))
-        self._portion: Portion | None = None
+        self._portion: DeliveredMessages | None = None
         self._left: deque[Message] = deque()
         self._handed = 1
         """How many messages were handed out at once, and are in work until more is asked for."""
@@ -75,7 +79,7 @@ class AsyncSubscription(AsyncReader):
                 pass  # There are no more here.
             await self._bring(None)
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[MessageBatch]:
         """What comes of each partition at a time, for ever."""
         while True:
             batch = await self.poll_batch(None)
@@ -100,12 +104,12 @@ class AsyncSubscription(AsyncReader):
         self._handed = len(messages)
         return messages
 
-    async def poll_batch(self, timeout: Time | None = 5.0) -> Batch | None:
+    async def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch | None:
         """As `poll`, with where they come from; None when none has come in time."""
         messages = await self.poll(timeout)
         if not messages or self._portion is None:
             return None
-        return Batch(*self._portion.where, messages, self._portion.behind(self._taken))
+        return MessageBatch(*self._portion.where, messages, self._portion.behind(self._taken))
 
     def position(self, topic: str, partition: int) -> int | None:
         """Where its next message of this partition begins; None for one that it is not sent."""

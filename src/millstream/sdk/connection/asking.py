@@ -11,7 +11,7 @@ from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ PLACES_AT_ONCE = 1_000
 """So many partitions are asked about before others have a turn on the event loop."""
 
 
-class Asking:
+class RetryingCaller:
     """The cluster, and how to try again; and who does for it what would hold the event loop: compressing, mostly."""
 
     def __init__(self, cluster: Cluster, entropy: Entropy, workers: Workers) -> None:
@@ -50,7 +50,7 @@ class Asking:
                 _log.debug("trying again after %s", error)
                 self.metrics.count("retries", 1, {"error": error.code.name})
 
-    async def anyone(self, request: Request[T], deadline: Deadline) -> T:
+    async def anyone(self, request: ApiRequest[T], deadline: Deadline) -> T:
         """The answer of whichever broker gives one."""
 
         async def ask() -> T:
@@ -59,7 +59,7 @@ class Asking:
 
         return await self.retrying(ask, deadline)
 
-    async def broker(self, node_id: int, request: Request[T], deadline: Deadline) -> T:
+    async def broker(self, node_id: int, request: ApiRequest[T], deadline: Deadline) -> T:
         """The answer of this broker; RESOURCE_NOT_FOUND when the cluster has none of that number."""
 
         async def ask() -> T:
@@ -68,7 +68,7 @@ class Asking:
 
         return await self.retrying(ask, deadline)
 
-    async def every_broker(self, request: Request[T], deadline: Deadline) -> dict[int, T]:
+    async def every_broker(self, request: ApiRequest[T], deadline: Deadline) -> dict[int, T]:
         """The answers of all brokers, by their numbers."""
         view = await self.retrying(lambda: self.cluster.refresh([], deadline), deadline)
         return {node_id: await self.broker(node_id, request, deadline) for node_id in sorted(view.brokers)}
@@ -76,7 +76,7 @@ class Asking:
     async def leaders(
         self,
         places: Mapping[TopicPartition, int],
-        request: Callable[[Mapping[TopicPartition, int]], Request[dict[TopicPartition, T | MillstreamError]]],
+        request: Callable[[Mapping[TopicPartition, int]], ApiRequest[dict[TopicPartition, T | MillstreamError]]],
         deadline: Deadline,
         *,
         at_once: int | None = None,

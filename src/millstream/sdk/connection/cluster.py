@@ -17,7 +17,7 @@ from millstream.model.names import check_new_topic_name, check_topic_name
 from millstream.sdk import requests
 from millstream.sdk.answers import Broker, ClusterView, TopicView, refusal
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.connection import Connection, not_answered
+from millstream.sdk.connection.connection import BrokerConnection, not_answered
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
@@ -29,7 +29,7 @@ REMEMBER_S = 300.0
 """How long a topic's description is used: who adds partitions does not tell every client."""
 
 
-Greet = Callable[[Connection, float], Awaitable[None]]
+Greet = Callable[[BrokerConnection, float], Awaitable[None]]
 
 
 class UnreachableError(MillstreamError):
@@ -73,9 +73,9 @@ class Cluster:
         self._settings = settings
         self._greet = greet
         self.metrics = metrics
-        self._connections: dict[Address, Connection] = {}
-        self._idle_pollers: dict[Address, list[Connection]] = {}
-        self._busy_pollers: dict[Connection, None] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._idle_pollers: dict[Address, list[BrokerConnection]] = {}
+        self._busy_pollers: dict[BrokerConnection, None] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, tuple[float, TopicView]] = {}
@@ -95,7 +95,7 @@ class Cluster:
         """What is remembered of this topic has proved wrong."""
         self._topics.pop(topic, None)
 
-    async def anyone(self, deadline: Deadline) -> Connection:
+    async def anyone(self, deadline: Deadline) -> BrokerConnection:
         """A connection to whichever broker answers: an open one, then those known, then the seeds.
 
         Those that are still to be tried share what is left of the time, so that a silent one leaves some to the others.
@@ -113,7 +113,7 @@ class Cluster:
                 failures.append(error)
         raise UnreachableError(failures)
 
-    async def to(self, address: Address, deadline: Deadline) -> Connection:
+    async def to(self, address: Address, deadline: Deadline) -> BrokerConnection:
         """The shared connection to this broker; whoever has to wait for another to open it waits no longer either."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
@@ -123,7 +123,7 @@ class Cluster:
                     self._connections[address] = connection = await self._opened(address, deadline)
         return connection
 
-    def open_connection(self, address: Address) -> Connection | None:
+    def open_connection(self, address: Address) -> BrokerConnection | None:
         """One to this broker that is open and that nobody polls with."""
         shared = [self._connections[address]] if address in self._connections else []
         free = [each for each in [*shared, *self._idle_pollers.get(address, ())] if not each.closed]
@@ -143,7 +143,7 @@ class Cluster:
             turn.release()
 
     @asynccontextmanager
-    async def polling(self, address: Address, deadline: Deadline) -> AsyncIterator[Connection]:
+    async def polling(self, address: Address, deadline: Deadline) -> AsyncIterator[BrokerConnection]:
         """A connection to this broker that nobody else uses meanwhile."""
         pool = self._idle_pollers.setdefault(address, [])
         connection = None
@@ -162,7 +162,7 @@ class Cluster:
             elif not connection.closed:
                 pool.append(connection)
 
-    async def controller(self, deadline: Deadline) -> Connection:
+    async def controller(self, deadline: Deadline) -> BrokerConnection:
         """The broker that creates and deletes topics."""
         await self.refresh([], deadline)
         broker = self._brokers.get(self.controller_id)
@@ -170,7 +170,7 @@ class Cluster:
             return await self.anyone(deadline)
         return await self.to(Address(broker.host, broker.port), deadline)
 
-    async def broker(self, node_id: int, deadline: Deadline) -> Connection:
+    async def broker(self, node_id: int, deadline: Deadline) -> BrokerConnection:
         """The broker of this number; RESOURCE_NOT_FOUND, naming those there are, when the cluster has no such one."""
         if node_id not in self._brokers:
             await self.refresh([], deadline)
@@ -187,7 +187,7 @@ class Cluster:
             return None
         return view
 
-    def open_leader(self, topic: str, partition: int) -> Connection | None:
+    def open_leader(self, topic: str, partition: int) -> BrokerConnection | None:
         """The open connection to the partition's leader, if both are known."""
         view = self.remembered(topic)
         found = view and view.partition(partition)
@@ -277,7 +277,7 @@ class Cluster:
         """What a broker is told, a little less than what we wait ourselves, so that it can still say so."""
         return max(1, int(self.timeout_s(deadline) * 900))
 
-    async def _opened(self, address: Address, deadline: Deadline) -> Connection:
+    async def _opened(self, address: Address, deadline: Deadline) -> BrokerConnection:
         labels = {"broker": str(address)}
         try:
             connection = await self._open(address, deadline)
@@ -289,13 +289,13 @@ class Cluster:
         self.metrics.count("connections_opened", 1, labels)
         return connection
 
-    async def _open(self, address: Address, deadline: Deadline) -> Connection:
+    async def _open(self, address: Address, deadline: Deadline) -> BrokerConnection:
         self._check_open()
 
         def make_core() -> ConnectionCore:
             return ConnectionCore(self._settings.client_id, requests.api_versions("millstream", __version__))
 
-        connection = await Connection.open(
+        connection = await BrokerConnection.open(
             self._network,
             address,
             make_core,

@@ -12,7 +12,7 @@ from millstream.sdk.connection.address import Address
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
 from millstream.seams.pace import Pace
-from millstream.wire.client_connection import Api, ConnectionCore, Event, Further, Ready, Request
+from millstream.wire.client_connection import Api, ApiRequest, ConnectionCore, Event, FurtherFrame, Ready
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
     api: str
 
 
-class Connection(asyncio.BufferedProtocol):
+class BrokerConnection(asyncio.BufferedProtocol):
     """Requests are sent at once and answered in order; when the connection ends, every waiting request fails.
 
     Whoever asked may give up early, and the late answer is thrown away. But a connection whose oldest question has
@@ -60,13 +60,13 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float,
         overdue_s: float,
         metrics: Metrics = NO_METRICS,
-    ) -> "Connection":
+    ) -> "BrokerConnection":
         """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
-        connection: Connection | None = None
+        connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 protocol = await network.connect(lambda: cls(make_core(), str(address), overdue_s, metrics), *address)
-                connection = cast("Connection", protocol)
+                connection = cast("BrokerConnection", protocol)
                 await connection._ready
         except TimeoutError:
             _close(connection)
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         """How many requests wait for their answers."""
         return len(self._waiting)
 
-    async def request(self, request: Request[T], timeout_s: float) -> T:
+    async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         """Send, and give the answer; a broker's refusal, a lost connection or the time being over is raised."""
         if self._room is not None:
             await self._wait_for_room(timeout_s)
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     async def stand(
-        self, request: Request[T], timeout_s: float, deliver: Callable[[T | MillstreamError], None]
+        self, request: ApiRequest[T], timeout_s: float, deliver: Callable[[T | MillstreamError], None]
     ) -> tuple[int, T]:
         """Send what stands; its correlation id and its answer. Raises as `request` does, and then it does not stand.
 
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._standing.pop(correlation_id, None)
         self._core.forget(correlation_id)
 
-    def post(self, request: Request[T], timeout_s: float) -> asyncio.Future[T | MillstreamError]:
+    def post(self, request: ApiRequest[T], timeout_s: float) -> asyncio.Future[T | MillstreamError]:
         """Send now, whether or not there is room. The future has the answer, the broker's refusal as a value, or
         ConnectionLostError; a connection that has ended already raises."""
         if self._end is not None:
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._ready.done():
                 self._ready.set_result(None)
             return
-        if isinstance(event, Further):
+        if isinstance(event, FurtherFrame):
             deliver = self._standing.get(event.correlation_id)
             if deliver is not None:
                 deliver(event.value)
@@ -282,7 +282,7 @@ def not_answered(address: Address, timeout_s: float) -> MillstreamError:
     return MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {_rounded(timeout_s)} s")
 
 
-def _close(connection: Connection | None) -> None:
+def _close(connection: BrokerConnection | None) -> None:
     if connection is not None:
         connection.close()
 

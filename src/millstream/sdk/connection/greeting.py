@@ -10,31 +10,31 @@ from millstream.model.roles import Role
 from millstream.model.versions import work_together
 from millstream.sdk import requests
 from millstream.sdk.answers import BrokerInfo
-from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 
 
-class Part(NamedTuple):
+class ConnectionRole(NamedTuple):
     """What a connection is for: a role, and the group that a producer writes under."""
 
     role: Role | None = None
     producer_group: str | None = None
 
 
-IDLE = Part()
+IDLE = ConnectionRole()
 
 
-class Greeting:
+class Handshake:
     """Said on each new connection before it is used.
 
     VERSION_WINDOW, naming both versions, when either end finds the other too far away; ROLE_IS_FINAL and the broker's
     other refusals as they are.
     """
 
-    def __init__(self, version: str, part: Part = IDLE) -> None:
+    def __init__(self, version: str, part: ConnectionRole = IDLE) -> None:
         self._version = version
         self._part = part
 
-    async def __call__(self, connection: Connection, timeout_s: float) -> None:
+    async def __call__(self, connection: BrokerConnection, timeout_s: float) -> None:
         role, producer_group = self._part
         try:
             if connection.serves(requests.INFO):

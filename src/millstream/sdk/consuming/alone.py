@@ -7,12 +7,12 @@ from uuid import UUID
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.consuming.options import EngineSettings
-from millstream.sdk.consuming.reading import Reading
+from millstream.sdk.consuming.options import ConsumerEngineSettings
+from millstream.sdk.consuming.reading import Fetcher
 from millstream.sdk.consuming.source import Change
-from millstream.sdk.errand import Errand
+from millstream.sdk.errand import SingleFlight
 
 LOOK_AGAIN_S = 60.0
 """How soon partitions that are added to a topic are noticed."""
@@ -22,9 +22,9 @@ _NEW_FROM = 0
 """Where a partition begins that came later: at its beginning, for whatever is in it came after the start."""
 
 
-class Alone:
+class StandaloneSource:
     def __init__(
-        self, asking: Asking, reading: Reading, settings: EngineSettings, *, changed: Callable[[], None]
+        self, asking: RetryingCaller, reading: Fetcher, settings: ConsumerEngineSettings, *, changed: Callable[[], None]
     ) -> None:
         """`changed` is called when there may be something to raise."""
         self._asking = asking
@@ -36,7 +36,7 @@ class Alone:
         self._start = settings.start
         self._stop = settings.stop
         self._loop = asyncio.get_running_loop()
-        self._looking = Errand(self._look, "look for new partitions", changed)
+        self._looking = SingleFlight(self._look, "look for new partitions", changed)
         self._look_again_s = 0.0
 
     async def start(self, timeout_s: float) -> None:

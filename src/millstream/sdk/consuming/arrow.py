@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from millstream.records.arrow import SCHEMA as RECORDS
 from millstream.records.arrow import Arrays, decode_to_arrays
-from millstream.sdk.consuming.hand import Hand
-from millstream.sdk.consuming.reader import Portion
+from millstream.sdk.consuming.hand import DeliveredBuffer
+from millstream.sdk.consuming.reader import FetchedChunk
 
 SCHEMA = pa.schema(
     [
@@ -28,7 +28,7 @@ SHARED_ROWS_MAX = 128 * 1024
 """Of larger record batches nothing is kept for those to come: a few compressed bytes can be millions of rows."""
 
 
-def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
+def next_record_batch(hand: DeliveredBuffer) -> pa.RecordBatch | None:
     """The next portion with messages in it; None where there is none here that can be opened."""
     while (found := hand.whole(as_record_batch)) is not None:
         portion, batch = found
@@ -38,7 +38,7 @@ def next_record_batch(hand: Hand) -> pa.RecordBatch | None:
     return None
 
 
-def as_record_batch(portion: Portion) -> pa.RecordBatch | None:
+def as_record_batch(portion: FetchedChunk) -> pa.RecordBatch | None:
     """Its messages, or None where it has none; CORRUPT_MESSAGE when they are damaged."""
     arrays = decode_to_arrays(portion.stored)
     rows = len(arrays.offset)

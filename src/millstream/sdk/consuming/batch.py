@@ -5,7 +5,7 @@ from typing import NamedTuple
 from millstream.records.message import Message
 
 
-class Batch(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages of one partition in order, and where its next ones begin."""
 
     topic: str

@@ -17,21 +17,21 @@ from typing import TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.consuming.alone import Alone
-from millstream.sdk.consuming.group.membership import Membership
-from millstream.sdk.consuming.hand import Hand
-from millstream.sdk.consuming.health import Doing, Health
-from millstream.sdk.consuming.hints import Places
-from millstream.sdk.consuming.options import EngineSettings
-from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
-from millstream.sdk.consuming.reading import Reading, ReadingRules
-from millstream.sdk.consuming.source import Change, Source
-from millstream.sdk.errand import Errand
+from millstream.sdk.consuming.alone import StandaloneSource
+from millstream.sdk.consuming.group.membership import ConsumerMembership
+from millstream.sdk.consuming.hand import DeliveredBuffer
+from millstream.sdk.consuming.health import ConsumerActivity, Health
+from millstream.sdk.consuming.hints import StartPositions
+from millstream.sdk.consuming.options import ConsumerEngineSettings
+from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
+from millstream.sdk.consuming.reading import Fetcher, FetcherRules
+from millstream.sdk.consuming.source import Change, PartitionSource
+from millstream.sdk.errand import SingleFlight
 from millstream.sdk.metrics import NO_METRICS, count_read
 from millstream.sdk.requests import LATEST
-from millstream.sdk.starting import Starting
+from millstream.sdk.starting import SharedStart
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ GIVE_BYTES = 8 * 1024 * 1024
 """As much is brought to the caller at once; it opens one portion after the other by itself."""
 
 
-class Outcome(Enum):
+class PollOutcome(Enum):
     """What came of asking, where it is no change."""
 
     HERE = "there are messages in hand"
@@ -53,9 +53,9 @@ class ConsumerEngine:
 
     def __init__(
         self,
-        asking: Asking,
-        hand: Hand,
-        settings: EngineSettings,
+        asking: RetryingCaller,
+        hand: DeliveredBuffer,
+        settings: ConsumerEngineSettings,
         notice: Callable[[], None] | None = None,
     ) -> None:
         self.hand = hand
@@ -63,7 +63,7 @@ class ConsumerEngine:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         group = settings.group
-        rules = ReadingRules(
+        rules = FetcherRules(
             settings.prefetch_bytes,
             waits_for_topics=group is not None,
             waits_beyond_end=group is None,
@@ -71,13 +71,13 @@ class ConsumerEngine:
             local_files=settings.local_files,
             caller_reads=hand.reads,
         )
-        self._reading = Reading(asking, self._changed, rules)
-        self._membership: Membership | None = None
-        self._source: Source
+        self._reading = Fetcher(asking, self._changed, rules)
+        self._membership: ConsumerMembership | None = None
+        self._source: PartitionSource
         if group is None:
-            self._source = Alone(asking, self._reading, settings, changed=self._changed)
+            self._source = StandaloneSource(asking, self._reading, settings, changed=self._changed)
         else:
-            self._source = self._membership = Membership(
+            self._source = self._membership = ConsumerMembership(
                 asking,
                 self._reading,
                 settings.topics,
@@ -89,12 +89,12 @@ class ConsumerEngine:
         self._topics = settings.topics
         self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
-        self._starting = Starting(self._start, "start of a consumer")
-        self._following = Errand(self._source.follow, "change of what is read")
+        self._starting = SharedStart(self._start, "start of a consumer")
+        self._following = SingleFlight(self._source.follow, "change of what is read")
         self._deadline: Deadline | None = None
         self._recall: asyncio.TimerHandle | None = None
         self._is_asked = False
-        self.doing = Doing.STARTING
+        self.doing = ConsumerActivity.STARTING
         self._since_s = self._loop.time()
 
     # Life.
@@ -108,7 +108,7 @@ class ConsumerEngine:
             text = "this consumer was given no topics to read; without any it is good for get() only"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         if self._membership is not None:
-            self._do(Doing.JOINING)
+            self._do(ConsumerActivity.JOINING)
         await self._source.start(START_TIMEOUT_S)
         self._reading.start()
 
@@ -124,11 +124,11 @@ class ConsumerEngine:
             await self._source.close()
         finally:
             await self._reading.close()
-            self._do(Doing.CLOSED)
+            self._do(ConsumerActivity.CLOSED)
 
     # Asking.
 
-    async def messages(self, timeout_s: float | None, *, again: bool = False) -> Change | Outcome:
+    async def messages(self, timeout_s: float | None, *, again: bool = False) -> Change | PollOutcome:
         """Bring messages to the caller's hand; CLIENT_MISUSED when somebody else is asking.
 
         None waits for ever. After a change the caller has been told of, and where nothing could be made of what was
@@ -145,12 +145,12 @@ class ConsumerEngine:
                 self._deadline = None if timeout_s is None else Deadline(timeout_s)
             if not await self._starting.wait_until(self._deadline):
                 self._source.caller_is_busy(None)
-                return Outcome.NOTHING
+                return PollOutcome.NOTHING
             return await self._until_given()
         finally:
             self._is_asked = False
 
-    async def _until_given(self) -> Change | Outcome:
+    async def _until_given(self) -> Change | PollOutcome:
         while True:
             self._wake.clear()
             failure = self._reading.take_failure()
@@ -160,30 +160,30 @@ class ConsumerEngine:
                 self._do(self._waiting_for())
                 followed = await self._following.wait(self._deadline)
                 if followed is None:
-                    self._go(Doing.IDLE)
-                    return Outcome.NOTHING
+                    self._go(ConsumerActivity.IDLE)
+                    return PollOutcome.NOTHING
                 change = followed.result()
                 if change is not None:
-                    self._go(Doing.IN_CALLBACK, change)
+                    self._go(ConsumerActivity.IN_CALLBACK, change)
                     return change
             self._source.settle()
             if self._give():
-                self._go(Doing.IN_HANDLER)
-                return Outcome.HERE
+                self._go(ConsumerActivity.IN_HANDLER)
+                return PollOutcome.HERE
             if self._source.is_over:
-                self._do(Doing.FINISHED)
-                return Outcome.OVER
+                self._do(ConsumerActivity.FINISHED)
+                return PollOutcome.OVER
             if self._deadline is not None and self._deadline.is_over:
-                self._go(Doing.IDLE)
+                self._go(ConsumerActivity.IDLE)
                 missing = self._reading.missing
                 if missing is not None:
                     raise MillstreamError(missing.code, missing.detail)
-                return Outcome.NOTHING
+                return PollOutcome.NOTHING
             await self._wait()
 
     def _give(self) -> bool:
         """Whether there was something to bring to the caller's hand."""
-        portions: list[Portion] = []
+        portions: list[FetchedChunk] = []
         size_bytes = 0
         while size_bytes < self._give_bytes:
             portion = self._reading.next_portion()
@@ -221,7 +221,7 @@ class ConsumerEngine:
             for each in opened:
                 count_read(self._asking.metrics, *each)
 
-    def _go(self, doing: Doing, told: Change | None = None) -> None:
+    def _go(self, doing: ConsumerActivity, told: Change | None = None) -> None:
         """The caller has something to do now."""
         self._source.caller_is_busy(told)
         self._do(doing)
@@ -269,7 +269,7 @@ class ConsumerEngine:
         reader = self._reading.readers.get(where)
         return None if reader is None else self.hand.positions().get(where, reader.handed_offset)
 
-    async def seek(self, offsets: Places, places: Sequence[TopicPartition] | None, timeout_s: float) -> None:
+    async def seek(self, offsets: StartPositions, places: Sequence[TopicPartition] | None, timeout_s: float) -> None:
         """Go on there; without places, in all partitions."""
         await self.start()
         readers = self._readers(places)
@@ -300,7 +300,7 @@ class ConsumerEngine:
         positions = {where: self.position(where) for where in ends}
         return {where: max(0, ends[where].offset - at) for where, at in positions.items() if at is not None}
 
-    def _readers(self, places: Sequence[TopicPartition] | None) -> dict[TopicPartition, Reader]:
+    def _readers(self, places: Sequence[TopicPartition] | None) -> dict[TopicPartition, PartitionReader]:
         """Those of these partitions, or all; UNKNOWN_TOPIC_OR_PARTITION for what this consumer does not read."""
         readers = self._reading.readers
         for where in places or ():
@@ -313,7 +313,7 @@ class ConsumerEngine:
     # Committing.
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ConsumerMembership:
         """INVALID_REQUEST for a consumer without a group."""
         if self._membership is None:
             text = "this consumer has no group that could keep its position; give it one: group='...'"
@@ -335,10 +335,10 @@ class ConsumerEngine:
         trouble = self._reading.trouble
         error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
         reason = "" if error is None else str(error)
-        if member is not None and member.missing and self.doing is Doing.WAITING_FOR_PARTITIONS:
+        if member is not None and member.missing and self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS:
             reason = reason or f"there are no such topics yet: {', '.join(member.missing)}"
         since_s = self._since_s
-        if trouble is not None and self.doing is Doing.UNREACHABLE:
+        if trouble is not None and self.doing is ConsumerActivity.UNREACHABLE:
             since_s = trouble.since_s
         return Health(
             self.doing,
@@ -350,23 +350,23 @@ class ConsumerEngine:
             member is not None and member.heartbeats.is_given_up,
         )
 
-    def _do(self, doing: Doing) -> None:
+    def _do(self, doing: ConsumerActivity) -> None:
         if doing is not self.doing:
             self.doing = doing
             self._since_s = self._loop.time()
             if self._notice is not None:
                 self._notice()
 
-    def _waiting_for(self) -> Doing:
+    def _waiting_for(self) -> ConsumerActivity:
         member = self._membership
         readers = self._reading.readers.values()
         if self._reading.trouble is not None or (member is not None and member.heartbeats.trouble is not None):
-            return Doing.UNREACHABLE
+            return ConsumerActivity.UNREACHABLE
         if member is not None and member.core.epoch <= 0:
-            return Doing.JOINING
+            return ConsumerActivity.JOINING
         if not readers:
-            return Doing.WAITING_FOR_PARTITIONS
+            return ConsumerActivity.WAITING_FOR_PARTITIONS
         if all(reader.is_paused for reader in readers):
-            return Doing.PAUSED
+            return ConsumerActivity.PAUSED
         behind = any(not 0 <= reader.high_watermark <= reader.fetch_offset for reader in readers)
-        return Doing.FETCHING if behind else Doing.NO_DATA
+        return ConsumerActivity.FETCHING if behind else ConsumerActivity.NO_DATA

@@ -9,7 +9,7 @@ from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT64_MAX, check_number
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.fetching import get
 
 ANSWER_S = 1.0
@@ -17,7 +17,12 @@ ANSWER_S = 1.0
 
 
 async def get_messages(
-    asking: Asking, where: TopicPartition, offset: int, max_messages: int | None, max_bytes: int, timeout_s: float
+    asking: RetryingCaller,
+    where: TopicPartition,
+    offset: int,
+    max_messages: int | None,
+    max_bytes: int,
+    timeout_s: float,
 ) -> list[Message]:
     """Those from `offset` on; waits so long for the first, and for brokers that cannot be reached."""
     if max_messages is not None:

@@ -22,8 +22,8 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
 from millstream.sdk.consuming.decoding import Decode, decode_some
-from millstream.sdk.consuming.nearby import MORE_BYTES, Scratch
-from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion
+from millstream.sdk.consuming.nearby import MORE_BYTES, ScratchBuffer
+from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ ENOUGH = 1_000
 """With so many messages nobody opens a further portion to have more at once."""
 
 
-class Hand:
+class DeliveredBuffer:
     """`decode` makes values of bytes; a message that it cannot decode is raised in its turn, and passed over.
 
     `reads` is whether the caller reads portions from files by itself; otherwise they are brought to it read.
@@ -43,20 +43,20 @@ class Hand:
         """How often the caller has taken some: a sign of life."""
         self.wants_columns = False
         """How the caller has taken last."""
-        self.damage: tuple[Portion, MillstreamError] | None = None
+        self.damage: tuple[FetchedChunk, MillstreamError] | None = None
         """What could not be opened, and why."""
         self.opened: list[tuple[str, int, int]] = []
         """Topics, numbers of messages and bytes of portions that were opened."""
         self._decode = decode
-        self._closed: deque[Portion] = deque()
-        self._pieces: deque[Portion] = deque()
+        self._closed: deque[FetchedChunk] = deque()
+        self._pieces: deque[FetchedChunk] = deque()
         """What is left of the last one that was read: it comes before those that are closed."""
         self._leaving = Lock()
         self._is_opening = False
-        self._portion: Portion | None = None
+        self._portion: FetchedChunk | None = None
         self._all: list[Message] = []
         self._left: deque[Message] | None = deque()
-        self._memory: Scratch | None = None
+        self._memory: ScratchBuffer | None = None
         self._behind: dict[TopicPartition, int] = {}
         """Where portions end of which everything was taken."""
         self._work: dict[TopicPartition, int] | None = {}
@@ -72,7 +72,7 @@ class Hand:
     def open(self) -> bool:
         """Whether there are messages here; opens the next portion where there is need."""
         while self._left is not None and not self._left:
-            opened = self._opened(Portion.open, PIECE_BYTES, PIECE_BYTES)
+            opened = self._opened(FetchedChunk.open, PIECE_BYTES, PIECE_BYTES)
             if opened is None:
                 return False
             portion, self._all = opened
@@ -81,14 +81,18 @@ class Hand:
             self.note(portion, len(self._all))
         return True
 
-    def note(self, portion: Portion, count: int) -> None:
+    def note(self, portion: FetchedChunk, count: int) -> None:
         """That it was opened and has so many messages; what was taken back meanwhile was noted before."""
         if not portion.was_opened:
             self.opened.append((portion.reader.where.topic, count, portion.size_bytes))
 
     def _opened(
-        self, opens: Callable[[Portion], T], piece_bytes: int, read_bytes: int, scratch: Scratch | None = None
-    ) -> tuple[Portion, T] | None:
+        self,
+        opens: Callable[[FetchedChunk], T],
+        piece_bytes: int,
+        read_bytes: int,
+        scratch: ScratchBuffer | None = None,
+    ) -> tuple[FetchedChunk, T] | None:
         """The next portion, and what `opens` makes of it; None where there is none, or where it is damaged.
 
         Of one that lies in a file, that is the beginning: it is read, and cut in pieces.
@@ -175,7 +179,7 @@ class Hand:
         self._work = {}
         return self.some_of_one(len(self))
 
-    def whole(self, opens: Callable[[Portion], T]) -> tuple[Portion, T] | None:
+    def whole(self, opens: Callable[[FetchedChunk], T]) -> tuple[FetchedChunk, T] | None:
         """The next portion that is closed, and what `opens`, which keeps none of its bytes, makes of it; None where
         there is none, where it is damaged, or where messages of an open one come before it."""
         self.turns += 1
@@ -194,10 +198,10 @@ class Hand:
         if self._left is not None:
             self._left.clear()
 
-    def _scratch(self) -> Scratch | None:
+    def _scratch(self) -> ScratchBuffer | None:
         """Where to read what becomes columns at once, and is not needed any more then; all else is kept."""
         if self._memory is None and self.reads:
-            self._memory = Scratch(COLUMNS_BYTES)
+            self._memory = ScratchBuffer(COLUMNS_BYTES)
         return self._memory
 
     def _begun(self) -> deque[Message]:
@@ -207,7 +211,7 @@ class Hand:
 
     # For the engine.
 
-    def give(self, portions: Iterable[Portion]) -> None:
+    def give(self, portions: Iterable[FetchedChunk]) -> None:
         """These are the caller's now, which has asked for them and waits; nothing else is here any longer."""
         self.damage = None
         self._portion = None
@@ -255,9 +259,9 @@ class Hand:
             positions[portion.reader.where] = self._all[len(self._all) - len(left) - 1].offset
         return positions
 
-    def take_back(self) -> list[Portion]:
+    def take_back(self) -> list[FetchedChunk]:
         """What is left here is the engine's again."""
-        back: deque[Portion] = deque()
+        back: deque[FetchedChunk] = deque()
         rest: deque[Message] = deque()
         for portions in (self._closed, self._pieces):
             try:
@@ -276,7 +280,7 @@ class Hand:
                 back.appendleft(self._portion.split(list(rest)))
         return list(back)
 
-    def come_back(self) -> list[Portion]:
+    def come_back(self) -> list[FetchedChunk]:
         """As `take_back`, by the caller itself: also what it has opened and not begun."""
         if self._left is None:
             self._left = deque(self._all)

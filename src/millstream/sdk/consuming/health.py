@@ -6,7 +6,7 @@ from enum import Enum
 from millstream.model.names import TopicPartition
 
 
-class Doing(Enum):
+class ConsumerActivity(Enum):
     """One thing at a time, the one that explains most."""
 
     STARTING = "not started yet"
@@ -27,7 +27,7 @@ class Doing(Enum):
 class Health:
     """A consumer at this moment."""
 
-    doing: Doing
+    doing: ConsumerActivity
     since_s: float
     """For how long it has been doing that, in seconds."""
     reason: str = ""

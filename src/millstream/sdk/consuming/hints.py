@@ -22,7 +22,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.arguments import INT64_MAX
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.times import Times
@@ -32,7 +32,7 @@ Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[To
 _NAMED = {"beginning": BEGINNING, "latest": LATEST}
 
 
-class Places:
+class StartPositions:
     """A hint that was understood: an offset for some partitions, and for the others a question to their leaders."""
 
     def __init__(self, hint: Hint, times: Times, name: str, otherwise: int | None = None) -> None:
@@ -56,7 +56,7 @@ class Places:
             self._question = times.moment_ms(hint, name)
 
     async def find(
-        self, asking: Asking, places: Iterable[TopicPartition], deadline: Deadline
+        self, asking: RetryingCaller, places: Iterable[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
         """The offset of each partition; none where a dict says nothing about it and nothing else was said."""
         found: dict[TopicPartition, int] = {}

@@ -20,10 +20,10 @@ from millstream.model.names import TopicPartition
 from millstream.records._decode import room
 from millstream.records.batch import each_piece, size_at, whole_end
 from millstream.records.header import HEADER_BYTES
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.requests import INFO
 from millstream.seams.file_part import FilePlace
-from millstream.seams.workers import Beside, Job
+from millstream.seams.workers import BackgroundJob, CompanionThread
 
 MISSES_MAX = 3
 MORE_BYTES = 1024 * 1024
@@ -32,7 +32,7 @@ MORE_BYTES = 1024 * 1024
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class NotThereError(MillstreamError):
+class FileMovedError(MillstreamError):
     """What is to be read lies elsewhere by now, or always did: ask again."""
 
 
@@ -40,7 +40,7 @@ class _AnotherError(Exception):
     """What lies there is something else than was told."""
 
 
-class Nearby:
+class LocalFileReader:
     """What one broker's files are for a reader on this `machine`; with none, nothing."""
 
     def __init__(self, machine: str) -> None:
@@ -48,7 +48,7 @@ class Nearby:
         self._misses: dict[TopicPartition, int] = {}
         """How often in a row. Each partition's count for themselves: others may lie on a disk that can be seen."""
 
-    def machine(self, connection: Connection) -> str:
+    def machine(self, connection: BrokerConnection) -> str:
         """What to tell the broker of it; "" to have everything sent."""
         return self._machine if connection.serves(INFO) else ""
 
@@ -59,7 +59,7 @@ class Nearby:
         offset: int,
         end_offset: int,
         size_bytes: int,
-        scratch: "Scratch | None" = None,
+        scratch: "ScratchBuffer | None" = None,
     ) -> tuple[memoryview, FilePlace | None]:
         """Whole batches that lie there, about so many bytes of them, and where the others lie. The first has `offset`,
         and with all the others they reach `end_offset`.
@@ -76,7 +76,7 @@ class Nearby:
             if isinstance(error, OSError) and error.errno is None:
                 raise  # Not the system's, but of somebody's handler of a signal: as a rule a TimeoutError.
             self._missed(where)
-            raise NotThereError(ErrorCode.NETWORK_EXCEPTION, f"{place.path}: {error}") from error
+            raise FileMovedError(ErrorCode.NETWORK_EXCEPTION, f"{place.path}: {error}") from error
         self._misses.pop(where, None)
         if position == end:
             return found, None
@@ -91,7 +91,7 @@ class Nearby:
             self._machine = ""
 
 
-class Scratch:
+class ScratchBuffer:
     """Memory for one who reads, makes something of it at once and then reads on; in two halves, so that a thread reads
     what comes next into the one while its owner is at work on the other."""
 
@@ -99,8 +99,8 @@ class Scratch:
         """For readings of so many bytes."""
         self._half = room(size_bytes + MORE_BYTES)
         self._other = room(size_bytes + MORE_BYTES)
-        self._beside: Beside | None = None
-        self._ahead: tuple[FilePlace, int, Job[memoryview]] | None = None
+        self._beside: CompanionThread | None = None
+        self._ahead: tuple[FilePlace, int, BackgroundJob[memoryview]] | None = None
 
     def read(self, place: FilePlace, size_bytes: int) -> memoryview:
         """As `_read`; what was read last is gone."""
@@ -117,7 +117,7 @@ class Scratch:
         """Read there, as far as `read` will want it."""
         if self._beside is None:
             try:
-                self._beside = Beside("millstream-reader")
+                self._beside = CompanionThread("millstream-reader")
             except RuntimeError:  # There are no more threads to be had: `read` does it by itself.
                 return
         self._ahead = place, size_bytes, self._beside.begin(partial(_read, place, size_bytes, self._other))

@@ -10,7 +10,7 @@ from millstream.sdk.arguments import INT64_MAX, NAME_MAX, check_choice, check_nu
 from millstream.sdk.consuming.decoding import Values
 from millstream.sdk.consuming.group.membership import CALLBACK_TIMEOUT_S, CLOSE_TIMEOUT_S, HANDLER_TIMEOUT_S, GroupRules
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.hints import Hint, Places
+from millstream.sdk.consuming.hints import Hint, StartPositions
 from millstream.sdk.consuming.reading import POLL_BYTES_MIN, PREFETCH_BYTES
 from millstream.sdk.requests import LATEST
 from millstream.sdk.times import Time, Times
@@ -67,11 +67,11 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
+class ConsumerEngineSettings:
     topics: Sequence[str]
     partitions: Sequence[int] | None
-    start: Places
-    stop: Places | None
+    start: StartPositions
+    stop: StartPositions | None
     prefetch_bytes: int
     moves_on: bool
     """Whether to go on where messages are gone."""
@@ -80,7 +80,7 @@ class EngineSettings:
     callback_timeout_s: float
 
 
-def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOptions) -> EngineSettings:
+def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOptions) -> ConsumerEngineSettings:
     """INVALID_SETTING, naming it, for what cannot be; TypeError for what there is no option of."""
     unknown = sorted(options.keys() - ConsumerOptions.__annotations__.keys())
     if unknown:
@@ -97,11 +97,11 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
         raise _invalid('in a group reading always goes on; out_of_range="error" is for consumers without one')
     if group is not None and (stop is not None or partitions is not None):
         raise _invalid("in a group the group decides what is read; stop and partitions are for consumers without one")
-    return EngineSettings(
+    return ConsumerEngineSettings(
         topics,
         partitions,
-        Places(options.get("start", "latest"), times, "start", LATEST),
-        None if stop is None else Places(stop, times, "stop"),
+        StartPositions(options.get("start", "latest"), times, "start", LATEST),
+        None if stop is None else StartPositions(stop, times, "stop"),
         prefetch_bytes,
         moves_on,
         bool(options.get("local_files", True)),

@@ -11,7 +11,7 @@ from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.connection.address import Address
-from millstream.sdk.consuming.nearby import Nearby, Scratch
+from millstream.sdk.consuming.nearby import LocalFileReader, ScratchBuffer
 from millstream.sdk.consuming.opening import HEAVY_BYTES
 from millstream.seams.file_part import FilePlace
 
@@ -27,7 +27,7 @@ _offset = attrgetter("offset")
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class PartitionReader:
     """Invariant: `handed_offset <= fetch_offset`, and what lies between is in this reader's portions, in order."""
 
     where: TopicPartition
@@ -60,7 +60,7 @@ class Reader:
         self.fetch_offset = self.handed_offset = offset
 
 
-class Portion:
+class FetchedChunk:
     """What one fetch brought of one partition, or what is left of that; closed until somebody wants it."""
 
     __slots__ = (
@@ -77,7 +77,9 @@ class Portion:
         "was_opened",
     )
 
-    def __init__(self, reader: Reader, offset: int, next_offset: int, stored: memoryview, high_watermark: int) -> None:
+    def __init__(
+        self, reader: PartitionReader, offset: int, next_offset: int, stored: memoryview, high_watermark: int
+    ) -> None:
         self.reader = reader
         self.offset = offset
         """Messages before it are not meant: a batch may begin earlier than was asked for."""
@@ -89,7 +91,7 @@ class Portion:
         """Whether it is compressed, and large, or to be read: who opens it would hold the event loop for long."""
         self.place: FilePlace | None = None
         """Where it is to be read from; None for what is here."""
-        self.nearby: Nearby | None = None
+        self.nearby: LocalFileReader | None = None
         """Whom to tell whether it was there."""
         self.was_opened = False
         """Whether it is what is left of one that was open."""
@@ -97,7 +99,7 @@ class Portion:
         self._messages: list[Message] | None = None
 
     @classmethod
-    def each(cls, reader: Reader, fetched: FetchedBatches, piece_bytes: int) -> Iterator["Portion"]:
+    def each(cls, reader: PartitionReader, fetched: FetchedBatches, piece_bytes: int) -> Iterator["FetchedChunk"]:
         """What was asked for at the reader's `fetch_offset`, in pieces."""
         offset = reader.fetch_offset
         stop_offset = reader.stop_offset
@@ -112,14 +114,16 @@ class Portion:
             offset = next_offset
 
     @classmethod
-    def lying(cls, reader: Reader, fetched: FetchedBatches, nearby: Nearby, *, is_packed: bool) -> "Portion":
+    def lying(
+        cls, reader: PartitionReader, fetched: FetchedBatches, nearby: LocalFileReader, *, is_packed: bool
+    ) -> "FetchedChunk":
         """What was asked for there, and lies in a file."""
         end = fetched.next_offset if reader.stop_offset is None else min(fetched.next_offset, reader.stop_offset)
         portion = cls(reader, reader.fetch_offset, end, fetched.batches, fetched.high_watermark)
         portion.place, portion.nearby, portion.is_packed = fetched.place, nearby, is_packed
         return portion
 
-    def unpacked(self, piece_bytes: int, read_bytes: int, scratch: Scratch | None = None) -> list["Portion"]:
+    def unpacked(self, piece_bytes: int, read_bytes: int, scratch: ScratchBuffer | None = None) -> list["FetchedChunk"]:
         """The same messages, not compressed, in pieces; CORRUPT_MESSAGE when they are damaged.
 
         Of what lies in a file, about `read_bytes` are read; the last of the pieces is the rest, which still does.
@@ -132,10 +136,10 @@ class Portion:
             stored, rest = self.nearby.read(where, self.place, *bounds, read_bytes, scratch)
         else:
             stored, packed_bytes = memoryview(unpacked(self.stored)), self.size_bytes
-        found: list[Portion] = []
+        found: list[FetchedChunk] = []
         offset = self.offset
         for piece, next_offset, is_packed in each_piece(stored, offset, piece_bytes):
-            portion = Portion(self.reader, offset, min(next_offset, self.next_offset), piece, self.high_watermark)
+            portion = FetchedChunk(self.reader, offset, min(next_offset, self.next_offset), piece, self.high_watermark)
             portion._packed_bytes = packed_bytes
             portion.is_packed = is_packed and len(piece) >= HEAVY_BYTES
             found.append(portion)
@@ -147,12 +151,12 @@ class Portion:
         elif found:
             found[-1].next_offset = self.next_offset
         else:
-            found.append(Portion(self.reader, offset, self.next_offset, stored, self.high_watermark))
+            found.append(FetchedChunk(self.reader, offset, self.next_offset, stored, self.high_watermark))
         return found
 
-    def _placed(self, offset: int, place: FilePlace) -> "Portion":
+    def _placed(self, offset: int, place: FilePlace) -> "FetchedChunk":
         """What is left of it from `offset` on, at this place."""
-        rest = Portion(self.reader, offset, self.next_offset, self.stored, self.high_watermark)
+        rest = FetchedChunk(self.reader, offset, self.next_offset, self.stored, self.high_watermark)
         rest.place, rest.nearby, rest.is_packed = place, self.nearby, self.is_packed
         return rest
 
@@ -175,9 +179,9 @@ class Portion:
             self._messages = messages
         return self._messages
 
-    def split(self, rest: list[Message]) -> "Portion":
+    def split(self, rest: list[Message]) -> "FetchedChunk":
         """The part of it that begins with `rest`, its last messages; the portion itself ends there from now on."""
-        left = Portion(self.reader, rest[0].offset, self.next_offset, self.stored, self.high_watermark)
+        left = FetchedChunk(self.reader, rest[0].offset, self.next_offset, self.stored, self.high_watermark)
         left._messages = rest
         left.was_opened = True
         self.next_offset = left.offset

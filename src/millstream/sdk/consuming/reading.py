@@ -22,12 +22,12 @@ from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
-from millstream.sdk.consuming.nearby import Nearby, NotThereError
-from millstream.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
+from millstream.sdk.consuming.nearby import FileMovedError, LocalFileReader
+from millstream.sdk.consuming.reader import PIECE_BYTES, FetchedChunk, PartitionReader
 from millstream.sdk.consuming.sessions import FetchSession, Found, Poll
-from millstream.sdk.consuming.unpacking import Unpacking
+from millstream.sdk.consuming.unpacking import Decompressor
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.unexpected import client_failed
@@ -45,7 +45,7 @@ log = logging.getLogger("millstream.sdk.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingRules:
+class FetcherRules:
     """Where consumers with and without a group differ."""
 
     prefetch_bytes: int = PREFETCH_BYTES
@@ -65,38 +65,38 @@ class ReadingRules:
 class _Round:
     """One long poll: what was asked, and of whom."""
 
-    readers: Mapping[TopicPartition, Reader]
+    readers: Mapping[TopicPartition, PartitionReader]
     offsets: Mapping[TopicPartition, int]
     task: "asyncio.Task[Found]"
 
 
 @dataclass(slots=True)
-class Trouble:
+class FetchFailure:
     """A failure that may pass, and since when there are such."""
 
     error: MillstreamError
     since_s: float
 
 
-class Reading:
+class Fetcher:
     """`changed` is called when there may be something to hand out, or to raise."""
 
-    def __init__(self, asking: Asking, changed: Callable[[], None], rules: ReadingRules) -> None:
-        self.readers: dict[TopicPartition, Reader] = {}
+    def __init__(self, asking: RetryingCaller, changed: Callable[[], None], rules: FetcherRules) -> None:
+        self.readers: dict[TopicPartition, PartitionReader] = {}
         self.failure: MillstreamError | None = None
-        self.trouble: Trouble | None = None
+        self.trouble: FetchFailure | None = None
         self.piece_bytes = PIECE_BYTES
         """How large portions become, unless a batch alone is larger."""
         self._asking = asking
         self._cluster = asking.cluster
         self._changed = changed
         self._rules = rules
-        self._portions: deque[Portion] = deque()
-        self._unpacking = Unpacking(asking.workers, self._unpacked)
+        self._portions: deque[FetchedChunk] = deque()
+        self._unpacking = Decompressor(asking.workers, self._unpacked)
         self._rounds: dict[Address, _Round] = {}
         self._sessions: defaultdict[Address, FetchSession] = defaultdict(FetchSession)
         machine = self._cluster.machine if rules.local_files else ""
-        self._nearby: defaultdict[Address, Nearby] = defaultdict(lambda: Nearby(machine))
+        self._nearby: defaultdict[Address, LocalFileReader] = defaultdict(lambda: LocalFileReader(machine))
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._retry_at_s: float | None = None
@@ -125,9 +125,11 @@ class Reading:
                 session.end(connection)
         self._sessions.clear()
 
-    def take(self, where: TopicPartition, offset: int, topic_id: UUID, stop_offset: int | None = None) -> Reader:
+    def take(
+        self, where: TopicPartition, offset: int, topic_id: UUID, stop_offset: int | None = None
+    ) -> PartitionReader:
         """Read this partition too: of the topic of this id, and of no other that has its name later."""
-        reader = self.readers[where] = Reader(where, offset, offset, topic_id, stop_offset)
+        reader = self.readers[where] = PartitionReader(where, offset, offset, topic_id, stop_offset)
         self._begin_anew()
         return reader
 
@@ -136,13 +138,13 @@ class Reading:
         reader = self.readers.pop(where, None)
         self._forget_portions(reader)
 
-    def seek(self, reader: Reader, offset: int) -> None:
+    def seek(self, reader: PartitionReader, offset: int) -> None:
         """Go on from there."""
         self._forget_portions(reader)
         reader.move(offset)
         self._begin_anew()
 
-    def pause(self, reader: Reader) -> None:
+    def pause(self, reader: PartitionReader) -> None:
         """Hand nothing out of it and fetch no more; what is there stays."""
         reader.is_paused = True
         if self._missing and self.missing is None:  # Nobody wants to read what is not there any longer.
@@ -151,7 +153,7 @@ class Reading:
             self.trouble = self._retry_at_s = None
             self._wake.set()
 
-    def resume(self, reader: Reader) -> None:
+    def resume(self, reader: PartitionReader) -> None:
         if reader.is_paused:
             reader.is_paused = False
             self._begin_anew()
@@ -184,7 +186,7 @@ class Reading:
             self._wake.set()
         return failure
 
-    def next_portion(self) -> Portion | None:
+    def next_portion(self) -> FetchedChunk | None:
         """The messages that have waited longest, of a partition that is not paused; None while they are unpacked."""
         for at, portion in enumerate(self._portions):
             if not portion.reader.is_paused:
@@ -200,7 +202,7 @@ class Reading:
                 return portion
         return None
 
-    def _unpacked(self, portion: Portion, pieces: Sequence[Portion]) -> None:
+    def _unpacked(self, portion: FetchedChunk, pieces: Sequence[FetchedChunk]) -> None:
         if portion in self._portions:
             at = self._portions.index(portion)
             self._portions.remove(portion)
@@ -211,23 +213,23 @@ class Reading:
                     self._portions.insert(at, piece)
         self._changed()
 
-    def put_back(self, portions: Sequence[Portion]) -> None:
+    def put_back(self, portions: Sequence[FetchedChunk]) -> None:
         """These, in order, were not handed out after all."""
         for portion in reversed(portions):
             if self.readers.get(portion.reader.where) is portion.reader:
                 self._portions.appendleft(portion)
 
-    def refetch(self, portion: Portion, error: MillstreamError) -> None:
+    def refetch(self, portion: FetchedChunk, error: MillstreamError) -> None:
         """What came cannot be read: get it again; the error is raised when that has been tried often enough."""
         reader = portion.reader
         if self.readers.get(reader.where) is not reader:
             return
         self._ask_again(portion)
-        if isinstance(error, NotThereError):
+        if isinstance(error, FileMovedError):
             return
         self._failed(reader, MillstreamError(error.code, f"{reader.where}: {error.detail}"))
 
-    def _ask_again(self, portion: Portion) -> None:
+    def _ask_again(self, portion: FetchedChunk) -> None:
         """From this portion on, nothing of its partition was of use."""
         reader = portion.reader
         if self.readers.get(reader.where) is reader:
@@ -282,7 +284,7 @@ class Reading:
         """Poll every leader that is asked nothing now and whose partitions have room for what it may answer."""
         if self._retry_at_s is not None or self.failure is not None:
             return
-        wanting: dict[Address, list[Reader]] = {}
+        wanting: dict[Address, list[PartitionReader]] = {}
         for reader in self.readers.values():
             if reader.leader is not None:
                 wanting.setdefault(reader.leader, [])
@@ -299,7 +301,7 @@ class Reading:
             if readers and held.get(address, 0) <= max(0, share_bytes - poll_bytes):
                 self._begin_round(address, readers, poll_bytes)
 
-    def _begin_round(self, address: Address, readers: list[Reader], poll_bytes: int) -> None:
+    def _begin_round(self, address: Address, readers: list[PartitionReader], poll_bytes: int) -> None:
         offsets = {reader.where: reader.fetch_offset for reader in readers}
         ids = {reader.where.topic: reader.topic_id for reader in readers}
         task = asyncio.create_task(self._poll(address, offsets, ids, poll_bytes), name=f"poll of {address}")
@@ -318,7 +320,7 @@ class Reading:
             poll = Poll(offsets, topic_ids, poll_bytes, partition_bytes, POLL_WAIT_MS, machine)
             return await self._sessions[address].poll(poll, connection, self._cluster.timeout_s(deadline, wait_s))
 
-    async def _take_in(self, done: _Round, nearby: Nearby) -> None:
+    async def _take_in(self, done: _Round, nearby: LocalFileReader) -> None:
         try:
             answer = done.task.result()
         except MillstreamError as error:
@@ -340,21 +342,21 @@ class Reading:
                 self._failed(reader, found)
         self._changed()
 
-    def _keep(self, reader: Reader, fetched: FetchedBatches, nearby: Nearby) -> None:
+    def _keep(self, reader: PartitionReader, fetched: FetchedBatches, nearby: LocalFileReader) -> None:
         reader.high_watermark = fetched.high_watermark
         if not len(fetched.batches) and fetched.place is None:
             reader.failures = 0
             return
         if fetched.place is None:
-            portions = list(Portion.each(reader, fetched, self.piece_bytes))
+            portions = list(FetchedChunk.each(reader, fetched, self.piece_bytes))
         else:
-            portions = [Portion.lying(reader, fetched, nearby, is_packed=not self._rules.caller_reads)]
+            portions = [FetchedChunk.lying(reader, fetched, nearby, is_packed=not self._rules.caller_reads)]
         reader.fetch_offset = portions[-1].next_offset
         self._portions += portions
         # An answer has room for the first partitions asked for: who had a turn goes to the end of the line.
         self.readers[reader.where] = self.readers.pop(reader.where)
 
-    async def _move_to_nearest(self, reader: Reader) -> None:
+    async def _move_to_nearest(self, reader: PartitionReader) -> None:
         """What was next is not there: gone, by age or because the topic was cut, or not written yet."""
         where = reader.where
         asked = reader.fetch_offset
@@ -378,12 +380,12 @@ class Reading:
         self._forget_portions(reader)
         reader.move(nearest)
 
-    def _failed(self, reader: Reader, error: MillstreamError) -> None:
+    def _failed(self, reader: PartitionReader, error: MillstreamError) -> None:
         """Wait a little and ask anew who leads; damage that stays, and what is never going to work, is to be raised."""
         self._cluster.forget(reader.where.topic)
         reader.leader = None
         now_s = asyncio.get_running_loop().time()
-        self.trouble = Trouble(error, now_s if self.trouble is None else self.trouble.since_s)
+        self.trouble = FetchFailure(error, now_s if self.trouble is None else self.trouble.since_s)
         if self._is_final(reader, error):
             if error.code in _MISSING:
                 self._missing[reader.where.topic] = error  # Failures count on: the next is told at once.
@@ -400,12 +402,12 @@ class Reading:
             self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
             self._retry_at_s = now_s + self._backoff_s
 
-    def _is_final(self, reader: Reader, error: MillstreamError) -> bool:
+    def _is_final(self, reader: PartitionReader, error: MillstreamError) -> bool:
         if error.code is ErrorCode.CORRUPT_MESSAGE or (error.code in _MISSING and not self._rules.waits_for_topics):
             reader.failures += 1
         return not error.code.retriable or reader.failures >= FEW_ATTEMPTS
 
-    def _forget_portions(self, reader: Reader | None) -> None:
+    def _forget_portions(self, reader: PartitionReader | None) -> None:
         self._portions = deque(portion for portion in self._portions if portion.reader is not reader)
 
     def _begin_anew(self) -> None:

@@ -17,9 +17,9 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import FetchedBatches, refusal
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.requests import FETCH, FETCH_BY_ID
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchPartition
 from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer
@@ -80,7 +80,7 @@ class FetchSession:
         self._partition_bytes = 0
         self._is_polling = False
 
-    async def poll(self, poll: Poll, connection: Connection, timeout_s: float) -> Found:
+    async def poll(self, poll: Poll, connection: BrokerConnection, timeout_s: float) -> Found:
         """What there is, or why not, of partitions that have something new; raises as `connection.request` does."""
         if self._is_polling or len(poll.offsets) < SESSION_PARTITIONS_MIN:
             return await connection.request(without_session(poll), timeout_s)
@@ -94,7 +94,7 @@ class FetchSession:
         finally:
             self._is_polling = False
 
-    def end(self, connection: Connection) -> None:
+    def end(self, connection: BrokerConnection) -> None:
         """Have the broker forget it, without waiting: one that does not hear of it forgets it in time."""
         if self._id != NO_SESSION:
             farewell = Poll({}, self._topic_ids, max_bytes=1, partition_bytes=1, max_wait_ms=0)
@@ -102,7 +102,7 @@ class FetchSession:
             connection.post(_request(farewell, step), _FAREWELL_S).add_done_callback(_seen)
             self._id = NO_SESSION
 
-    async def _go_on(self, poll: Poll, connection: Connection, timeout_s: float) -> Found:
+    async def _go_on(self, poll: Poll, connection: BrokerConnection, timeout_s: float) -> Found:
         step = self._step(poll)
         self._asked = {}
         session_id, found = await connection.request(_request(poll, step), timeout_s)
@@ -128,7 +128,7 @@ def _seen(answer: "asyncio.Future[Any]") -> None:
         answer.exception()
 
 
-def without_session(poll: Poll) -> Request[Found]:
+def without_session(poll: Poll) -> ApiRequest[Found]:
     """A poll of which the broker keeps nothing."""
     request = _request(poll, _Step(NO_SESSION, _WITHOUT, poll.offsets))
 
@@ -136,10 +136,10 @@ def without_session(poll: Poll) -> Request[Found]:
         answer = request.decode(version, frame, start)
         return answer if isinstance(answer, MillstreamError) else answer[1]
 
-    return Request(request.api, request.encode, decode)
+    return ApiRequest(request.api, request.encode, decode)
 
 
-def _request(poll: Poll, step: _Step) -> Request[tuple[int, Found]]:
+def _request(poll: Poll, step: _Step) -> ApiRequest[tuple[int, Found]]:
     """A poll, as a step of a session; the answer has the session's id, and what was found."""
     names = {topic_id: name for name, topic_id in poll.topic_ids.items()}
     has_ids = poll.topic_ids.keys() >= {topic for topic, _ in poll.offsets}
@@ -167,7 +167,7 @@ def _request(poll: Poll, step: _Step) -> Request[tuple[int, Found]]:
             return refusal(answer.error, "reading")
         return answer.session_id, _found(answer, names, poll.offsets)
 
-    return Request(FETCH_BY_ID if has_ids else FETCH, encode, decode)
+    return ApiRequest(FETCH_BY_ID if has_ids else FETCH, encode, decode)
 
 
 def _wants(

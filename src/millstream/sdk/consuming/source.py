@@ -22,7 +22,7 @@ class Change(NamedTuple):
     places: tuple[TopicPartition, ...]
 
 
-class Source(Protocol):
+class PartitionSource(Protocol):
     async def start(self, timeout_s: float) -> None:
         """Begin; what is refused is raised."""
         ...

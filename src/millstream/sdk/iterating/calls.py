@@ -7,18 +7,24 @@ from typing import NamedTuple, TypeVar
 
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.opening import opened
 from millstream.sdk.iterating import requests
-from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.iterating.requests import (
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
 from millstream.sdk.metrics import count_read
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
 
-class Wanted(NamedTuple):
+class IteratorRequest(NamedTuple):
     """What an iterator is to be like that is asked for."""
 
     max_messages: int
@@ -27,24 +33,24 @@ class Wanted(NamedTuple):
 
 
 class CallEngine:
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._coordinators = Coordinators(asking)
 
     async def close(self) -> None:
         """There is nothing to end but connections, which go with the client's."""
 
-    async def join(self, group_id: str, client_id: str, timeout_s: float) -> Membership:
+    async def join(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
         return await self._ask(group_id, requests.join(group_id, client_id), timeout_s)
 
-    async def beat(self, group_id: str, client_id: str, timeout_s: float) -> Membership:
+    async def beat(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
         return await self._ask(group_id, requests.beat(group_id, client_id), timeout_s)
 
     async def leave(self, group_id: str, client_id: str, timeout_s: float) -> None:
         await self._ask(group_id, requests.leave(group_id, client_id), timeout_s)
 
     async def get(
-        self, group_id: str, client_id: str, where: TopicPartition, wanted: Wanted, timeout_s: float
+        self, group_id: str, client_id: str, where: TopicPartition, wanted: IteratorRequest, timeout_s: float
     ) -> GroupIterator:
         return await self._ask(group_id, requests.get(group_id, client_id, where, *wanted), timeout_s)
 
@@ -80,8 +86,8 @@ class CallEngine:
 
     async def commit(
         self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
-    ) -> Commit:
+    ) -> IteratorCommit:
         return await self._ask(group_id, requests.commit(group_id, client_id, iterator, count), timeout_s)
 
-    async def _ask(self, group_id: str, request: Request[T], timeout_s: float) -> T:
+    async def _ask(self, group_id: str, request: ApiRequest[T], timeout_s: float) -> T:
         return await self._coordinators.ask(group_id, request, Deadline(timeout_s))

@@ -14,12 +14,18 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.errand import Errand
-from millstream.sdk.iterating.calls import CallEngine, Wanted
-from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
-from millstream.sdk.starting import Starting
+from millstream.sdk.errand import SingleFlight
+from millstream.sdk.iterating.calls import CallEngine, IteratorRequest
+from millstream.sdk.iterating.requests import (
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
+from millstream.sdk.starting import SharedStart
 from millstream.sdk.unexpected import client_failed
 
 TIMEOUT_S = 30.0
@@ -49,17 +55,17 @@ GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_
 log = logging.getLogger("millstream.sdk.iterators")
 
 
-class EngineSettings(NamedTuple):
+class IteratorEngineSettings(NamedTuple):
     group_id: str
     client_id: str
     topics: Sequence[str]
     max_bytes: int
-    iterator: Wanted
+    iterator: IteratorRequest
 
 
 class IteratorEngine:
-    def __init__(self, asking: Asking, settings: EngineSettings) -> None:
-        self.membership: Membership | None = None
+    def __init__(self, asking: RetryingCaller, settings: IteratorEngineSettings) -> None:
+        self.membership: IteratorMembership | None = None
         """What the coordinator said last; None before the client has joined."""
         self._asking = asking
         self._settings = settings
@@ -70,7 +76,7 @@ class IteratorEngine:
         self._handed: IteratorBatch | None = None
         self._finished: tuple[IteratorBatch, int | None] | None = None
         """A batch that is being committed, and how many of its messages: None stands for all."""
-        self._settling = Errand(self._commit_finished, "commit of a batch")
+        self._settling = SingleFlight(self._commit_finished, "commit of a batch")
         self._failure: MillstreamError | None = None
         self._ready: deque[IteratorBatch] = deque()
         self._news = asyncio.Event()
@@ -82,14 +88,14 @@ class IteratorEngine:
     def _names(self) -> tuple[str, str]:
         return self._settings.group_id, self._settings.client_id
 
-    async def join(self, timeout_s: float = TIMEOUT_S) -> Membership:
+    async def join(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
         """Become a member, or stay one; heartbeats go by themselves from then on."""
         self._told(await self._calls.join(*self._names, timeout_s))
         if self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return self._joined
 
-    async def beat(self, timeout_s: float = TIMEOUT_S) -> Membership:
+    async def beat(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
         self._told(await self._calls.beat(*self._names, timeout_s))
         return self._joined
 
@@ -110,7 +116,7 @@ class IteratorEngine:
         self._raise_failure()
         return await self._calls.read(iterator, self._settings.max_bytes, TIMEOUT_S, wait_s)
 
-    async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> Commit:
+    async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> IteratorCommit:
         self._raise_failure()
         return await self._calls.commit(*self._names, iterator, count, timeout_s)
 
@@ -120,8 +126,8 @@ class IteratorEngine:
         """Join, and ask for one iterator of each topic: with that the client is one of its readers."""
         await self._starting.wait()
 
-    def _new_start(self) -> Starting:
-        return Starting(self._start, "start of a client of iterators")
+    def _new_start(self) -> SharedStart:
+        return SharedStart(self._start, "start of a client of iterators")
 
     async def _start(self) -> None:
         await self.join()
@@ -268,12 +274,12 @@ class IteratorEngine:
             raise failure
 
     @property
-    def _joined(self) -> Membership:
+    def _joined(self) -> IteratorMembership:
         if self.membership is None:
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, "join the group first")
         return self.membership
 
-    def _told(self, membership: Membership) -> None:
+    def _told(self, membership: IteratorMembership) -> None:
         self.membership = membership
         self._news.set()
 

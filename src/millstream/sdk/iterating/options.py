@@ -5,8 +5,8 @@ from typing import TypedDict
 
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_text
 from millstream.sdk.fetching import MAX_BYTES
-from millstream.sdk.iterating.calls import Wanted
-from millstream.sdk.iterating.engine import EngineSettings
+from millstream.sdk.iterating.calls import IteratorRequest
+from millstream.sdk.iterating.engine import IteratorEngineSettings
 from millstream.sdk.iterating.requests import BEGINNING, END
 from millstream.sdk.times import Time, Times
 from millstream.seams.entropy import Entropy, random_uuid
@@ -33,7 +33,7 @@ class IteratorOptions(TypedDict, total=False):
 
 def engine_settings(
     times: Times, entropy: Entropy, group: str, topics: Sequence[str], options: IteratorOptions
-) -> EngineSettings:
+) -> IteratorEngineSettings:
     """INVALID_SETTING, naming it, for what makes no sense; TypeError for what there is not."""
     unknown = sorted(set(options) - set(IteratorOptions.__annotations__))
     if unknown:
@@ -45,12 +45,12 @@ def engine_settings(
     check_text("client_id", client_id, 1, NAME_MAX)
     check_number("max_bytes", max_bytes, 1, INT32_MAX)
     iterator = wanted(times, max_messages, options.get("in_flight"), options.get("start", "beginning"))
-    return EngineSettings(group, client_id, topics, max_bytes, iterator)
+    return IteratorEngineSettings(group, client_id, topics, max_bytes, iterator)
 
 
-def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> Wanted:
+def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> IteratorRequest:
     """An iterator as it is to be asked for; INVALID_SETTING, naming it, for what makes no sense."""
     check_choice("start", start, _STARTS)
     check_number("max_messages", max_messages, 1, INT32_MAX)
     in_flight_ms = _BROKERS_CHOICE if in_flight is None else int(times.span_s(in_flight, "in_flight") * 1000)
-    return Wanted(max_messages, min(in_flight_ms, INT32_MAX), _STARTS[start])
+    return IteratorRequest(max_messages, min(in_flight_ms, INT32_MAX), _STARTS[start])

@@ -9,7 +9,7 @@ from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.answers import refusal
 from millstream.sdk.connection.address import Address
-from millstream.wire.client_connection import Api, Request
+from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request
 
@@ -23,7 +23,7 @@ HANDED = -1
 """The count of a commit that covers what was handed on."""
 
 
-class Membership(NamedTuple):
+class IteratorMembership(NamedTuple):
     """A client in its group: what it may get iterators of."""
 
     generation: int
@@ -70,7 +70,7 @@ class IteratorBatch(NamedTuple):
         return (self.messages[read].offset - self.iterator.offset) if read > 0 else 0
 
 
-class Commit(NamedTuple):
+class IteratorCommit(NamedTuple):
     position: int
     following: GroupIterator | None
 
@@ -89,32 +89,32 @@ class ListedIterator(NamedTuple):
     iterator: GroupIterator | None = None
 
 
-def _request(api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict[str, Any]], Any]) -> Request[Any]:
+def _request(api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict[str, Any]], Any]) -> ApiRequest[Any]:
     def read(version: int, frame: memoryview, start: int) -> Any:
         answer = read_response(api.name, version, frame, start)
         if answer["error_code"]:
             return refusal(answer["error_code"], what, answer["error_message"])
         return decode(answer)
 
-    return Request(api, lambda version: [write_request(api.name, version, fields)], read)
+    return ApiRequest(api, lambda version: [write_request(api.name, version, fields)], read)
 
 
-def join(group_id: str, client_id: str) -> Request[Membership]:
+def join(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
     return _request(JOIN, {"group_id": group_id, "client_id": client_id}, f"joining group {group_id!r}", _membership)
 
 
-def beat(group_id: str, client_id: str) -> Request[Membership]:
+def beat(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
     return _request(BEAT, {"group_id": group_id, "client_id": client_id}, f"group {group_id!r}", _membership)
 
 
-def leave(group_id: str, client_id: str) -> Request[None]:
+def leave(group_id: str, client_id: str) -> ApiRequest[None]:
     fields = {"group_id": group_id, "client_id": client_id}
     return _request(LEAVE, fields, f"leaving group {group_id!r}", lambda answer: None)
 
 
 def get(
     group_id: str, client_id: str, where: TopicPartition, max_messages: int, in_flight_ms: int, start: int
-) -> Request[GroupIterator]:
+) -> ApiRequest[GroupIterator]:
     fields = {
         "group_id": group_id,
         "client_id": client_id,
@@ -127,7 +127,7 @@ def get(
     return _request(GET, fields, f"the iterator of {where}", lambda answer: _iterator(answer["given"]))
 
 
-def in_flight(group_id: str, client_id: str | None) -> Request[list[ListedIterator]]:
+def in_flight(group_id: str, client_id: str | None) -> ApiRequest[list[ListedIterator]]:
     def decode(answer: dict[str, Any]) -> list[ListedIterator]:
         return [
             ListedIterator(
@@ -161,7 +161,7 @@ class ClosedBatch(NamedTuple):
         return IteratorBatch(iterator, meant, end, self.following)
 
 
-def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> Request[ClosedBatch]:
+def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> ApiRequest[ClosedBatch]:
     fields = {"iterator": iterator.token, "max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
 
     def decode(answer: dict[str, Any]) -> ClosedBatch:
@@ -176,23 +176,23 @@ def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> Request[C
     return _request(READ, fields, f"reading {iterator.topic}-{iterator.partition}", decode)
 
 
-def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> Request[Commit]:
+def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[IteratorCommit]:
     fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
 
-    def decode(answer: dict[str, Any]) -> Commit:
+    def decode(answer: dict[str, Any]) -> IteratorCommit:
         given = answer["given"]
-        return Commit(answer["position"], None if given is None else _iterator(given))
+        return IteratorCommit(answer["position"], None if given is None else _iterator(given))
 
     return _request(COMMIT, fields, f"committing {iterator!r}", decode)
 
 
-def hand(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> Request[float]:
+def hand(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[float]:
     fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
     return _request(HAND, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
 
 
-def _membership(answer: dict[str, Any]) -> Membership | MillstreamError:
-    return Membership(
+def _membership(answer: dict[str, Any]) -> IteratorMembership | MillstreamError:
+    return IteratorMembership(
         answer["generation"],
         answer["settled"],
         answer["heartbeat_interval_ms"] / 1000,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import ProducerIdentity
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.numbered.lane import Lane
+from millstream.sdk.numbered.lane import NumberedPartition
 from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
 from millstream.sdk.numbered.packing import Packer
 from millstream.sdk.producing.route import ask_identity
@@ -38,13 +38,13 @@ _log = logging.getLogger("millstream.sdk.numbered")
 class NumberedEngine:
     """One writer, used by one caller at a time."""
 
-    def __init__(self, asking: Asking, clock: Clock, topic: str, options: NumberedOptions) -> None:
+    def __init__(self, asking: RetryingCaller, clock: Clock, topic: str, options: NumberedOptions) -> None:
         self._asking = asking
         self._clock = clock
         self._topic = topic
         self._options = options
         self._packer: Packer | None = None
-        self._lanes: list[Lane] = []
+        self._lanes: list[NumberedPartition] = []
         self._rows = 0
         self._parts: list[pa.RecordBatch] = []
         self._gathered_rows = 0
@@ -117,7 +117,9 @@ class NumberedEngine:
 
             count = await self._asking.retrying(ask, deadline, self._topic)
         self._lanes = [
-            Lane(TopicPartition(self._topic, number), self._asking, packer, self._options, self._changed.set)
+            NumberedPartition(
+                TopicPartition(self._topic, number), self._asking, packer, self._options, self._changed.set
+            )
             for number in range(count)
         ]
 

@@ -25,8 +25,8 @@ from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced
-from millstream.sdk.connection.asking import Asking
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.asking import RetryingCaller
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.numbered.options import NumberedOptions
 from millstream.sdk.numbered.packing import Numbers, Packed, Packer
@@ -45,13 +45,13 @@ _OUT_OF_STEP = frozenset(
 Answer = asyncio.Future[Produced | MillstreamError]
 
 
-class Lane:
+class NumberedPartition:
     """One partition's. `changed` is called when something was stored, or failed."""
 
     def __init__(
         self,
         where: TopicPartition,
-        asking: Asking,
+        asking: RetryingCaller,
         packer: Packer,
         options: NumberedOptions,
         changed: Callable[[], None],
@@ -143,7 +143,7 @@ class Lane:
                 answer.exception()  # Marks it as seen; what it says is asked again.
             raise
 
-    async def _fill(self, connection: Connection, flying: deque[Answer]) -> None:
+    async def _fill(self, connection: BrokerConnection, flying: deque[Answer]) -> None:
         is_alone = not self._stored and self._identity.producer_id < FIRST_SELF_NAMED_PRODUCER
         while len(flying) < min(1 if is_alone else IN_FLIGHT_MAX, len(self._waiting)):
             while connection.room is not None:

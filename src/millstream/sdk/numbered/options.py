@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number, wrong
-from millstream.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, Options
+from millstream.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, ProducerOptions
 
 EPOCHS = 2**15
 """A name has so many epochs, from 0 on."""
@@ -29,7 +29,9 @@ class NumberedOptions:
     """How long it may take until another batch is stored."""
 
     def __post_init__(self) -> None:
-        Options(batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s)
+        ProducerOptions(
+            batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s
+        )
         if self.name is not None and (not isinstance(self.name, bytes) or not self.name):
             raise wrong("name", self.name, "it must be bytes, and not empty, or None")
         check_number("epoch", self.epoch, 0, EPOCHS - 1)

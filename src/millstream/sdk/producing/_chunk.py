@@ -97,7 +97,7 @@ def headers_size(headers: list) -> int:
 
 @cython.final
 @cython.cclass
-class Batch:
+class ProducerBatch:
     """Rows of one chunk that go to one partition together, and what became of them.
 
     `rows` has their places in the chunk, None for all of it, or for those in the chunk's `order` from `start` on.
@@ -127,7 +127,7 @@ class Batch:
     unanswered = cython.declare(cython.bint, visibility="public")
 
     def __init__(
-        self, chunk: Chunk, partition: cython.Py_ssize_t, rows: list[int] | None, held_bytes: cython.Py_ssize_t
+        self, chunk: ProducerChunk, partition: cython.Py_ssize_t, rows: list[int] | None, held_bytes: cython.Py_ssize_t
     ) -> None:
         self.chunk = chunk
         self.partition = partition
@@ -156,13 +156,13 @@ class Batch:
             return self.rows
         if self.start < 0:
             return range(self.count)
-        chunk: Chunk = self.chunk
+        chunk: ProducerChunk = self.chunk
         return [row - chunk.start for row in chunk.order[self.start : self.start + self.count]]
 
 
 @cython.final
 @cython.cclass
-class Chunk:
+class ProducerChunk:
     """Rows of one topic, column by column; a column that no row needs is None. `table` has them where Arrow does."""
 
     topic = cython.declare(str, visibility="readonly")
@@ -191,7 +191,7 @@ class Chunk:
     unsettled = cython.declare(cython.Py_ssize_t, visibility="public")
     unencoded = cython.declare(cython.Py_ssize_t, visibility="public")
     _last_ms: Any
-    _whole: Batch | None
+    _whole: ProducerBatch | None
     _ordered: list | None
     _batches: list | None
     _positions: list | None
@@ -310,14 +310,14 @@ class Chunk:
                 return True
         return False
 
-    def assign(self, batch: Batch) -> None:
+    def assign(self, batch: ProducerBatch) -> None:
         """The rows of this batch are its own from now on."""
         if self._ordered is not None:
             self._find_out()
         self._assign(batch)
 
     @cython.cfunc
-    def _assign(self, batch: Batch) -> cython.void:
+    def _assign(self, batch: ProducerBatch) -> cython.void:
         position: cython.Py_ssize_t
         if batch.rows is None and batch.start < 0:
             self._whole = batch
@@ -332,7 +332,7 @@ class Chunk:
         self._positions = positions
         self._whole = None
 
-    def assign_ordered(self, order: Any, batches: list[Batch]) -> None:
+    def assign_ordered(self, order: Any, batches: list[ProducerBatch]) -> None:
         """The rows, in this order if they are a table's, are these batches': which is whose is found out when asked."""
         self.order = order
         self._ordered = batches
@@ -345,7 +345,7 @@ class Chunk:
 
     @cython.cfunc
     @cython.inline
-    def _batch_of(self, index: cython.Py_ssize_t) -> Batch | None:
+    def _batch_of(self, index: cython.Py_ssize_t) -> ProducerBatch | None:
         if self._whole is not None:
             return self._whole
         if self._ordered is not None:
@@ -360,7 +360,7 @@ class Chunk:
     def _position_of(self, index: cython.Py_ssize_t) -> cython.Py_ssize_t:
         return index if self._positions is None else self._positions[index]
 
-    def place_of(self, index: int) -> tuple[Batch | None, int]:
+    def place_of(self, index: int) -> tuple[ProducerBatch | None, int]:
         """The batch of a row, None while it has none, and its position there."""
         return self._batch_of(index), self._position_of(index)
 
@@ -371,7 +371,7 @@ class Chunk:
             self._whole is not None or self._ordered is not None or self._batches is not None
         )
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[ProducerBatch]:
         """All that its rows are in, in the order of their first rows."""
         if self._ordered is not None:
             return list(self._ordered)
@@ -422,7 +422,7 @@ class Chunk:
 @cython.no_gc
 @cython.freelist(64)
 @cython.cclass
-class Place:
+class PutResult:
     """Where a message was stored. `offset` is -1 where the broker could not say: a retry came very late."""
 
     topic = cython.declare(str, visibility="readonly")
@@ -447,7 +447,7 @@ class Place:
         return self._receipt.timestamp_ms
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and (self.topic, self.partition, self.offset) == (
+        return isinstance(other, PutResult) and (self.topic, self.partition, self.offset) == (
             other.topic,
             other.partition,
             other.offset,
@@ -467,11 +467,11 @@ class Place:
 class Receipt:
     """Stands for one message that was put: whether it is stored, and where. Any thread may ask, and any event loop."""
 
-    _chunk: Chunk
+    _chunk: ProducerChunk
     _index: cython.Py_ssize_t
     _seen: cython.bint
 
-    def __init__(self, chunk: Chunk, index: cython.Py_ssize_t) -> None:
+    def __init__(self, chunk: ProducerChunk, index: cython.Py_ssize_t) -> None:
         self._chunk = chunk
         self._index = index
         self._seen = False
@@ -482,16 +482,16 @@ class Receipt:
 
     def done(self) -> bool:
         """Whether its fate is known, or known to stay unknown."""
-        batch: Batch | None = self._chunk._batch_of(self._index)
+        batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         return batch is not None and batch.is_settled
 
-    def result(self, timeout: Time | None = None) -> Place:
+    def result(self, timeout: Time | None = None) -> PutResult:
         """Where the message was stored, once it is; blocks, but never on the producer's own event loop: await there.
 
         TimeoutError when that takes longer than `timeout`; the message goes on its way all the same. The
         error of a message that was not stored is raised: OutcomeUnknownError where it may have been.
         """
-        batch: Batch | None = self._chunk._batch_of(self._index)
+        batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         if batch is None or not batch.is_settled:
             self._chunk.desk.block(self._chunk, self.done, timeout)
             batch = self._chunk._batch_of(self._index)
@@ -507,7 +507,7 @@ class Receipt:
             return error
         return None
 
-    def __await__(self) -> Generator[Any, None, Place]:
+    def __await__(self) -> Generator[Any, None, PutResult]:
         """As `result`, on any event loop and for as long as it takes; whoever is cancelled cancels no message."""
         if not self.done():
             yield from self._chunk.desk.wait(self._chunk, self.done).__await__()
@@ -525,7 +525,7 @@ class Receipt:
     @property
     def timestamp_ms(self) -> int:
         """The message's time in milliseconds since the epoch; -1 where only a table knows it."""
-        batch: Batch | None = self._chunk._batch_of(self._index)
+        batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         if batch is not None and batch.append_time_ms >= 0:
             return batch.append_time_ms
         return self._chunk.time_ms_of(self._index)
@@ -535,7 +535,7 @@ class Receipt:
         self._chunk.desk.call_when_done(self, callback)
 
     @cython.cfunc
-    def _told(self, batch: Batch) -> Place:
+    def _told(self, batch: ProducerBatch) -> PutResult:
         if batch.error is not None:
             if not self._seen:
                 self._seen = True
@@ -544,14 +544,14 @@ class Receipt:
         offset: cython.longlong = batch.base_offset
         if offset >= 0:
             offset += self._chunk._position_of(self._index)
-        return Place(self._chunk.topic, batch.partition, offset, self)
+        return PutResult(self._chunk.topic, batch.partition, offset, self)
 
-    def in_chunk(self) -> tuple[Chunk, int]:
+    def in_chunk(self) -> tuple[ProducerChunk, int]:
         """Its chunk, and its row there."""
         return self._chunk, self._index
 
     def __repr__(self) -> str:
-        batch: Batch | None = self._chunk._batch_of(self._index)
+        batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         state = "on its way"
         if batch is not None and batch.is_settled:
             state = f"failed: {batch.error}" if batch.error is not None else repr(self._told(batch))
@@ -628,7 +628,7 @@ class Intake:
         data: bytes | None = value if type(value) is bytes else as_bytes(value)
         name: bytes | None = None
         pairs: list | None = None
-        chunk: Chunk
+        chunk: ProducerChunk
         if data is not None:
             size += len(data)
         if key is not None:
@@ -675,10 +675,10 @@ class Intake:
             self._signal()
         return Receipt(chunk, index)
 
-    def put_chunks(self, chunks: list[Chunk]) -> None:
+    def put_chunks(self, chunks: list[ProducerChunk]) -> None:
         """Take chunks that are full already, behind what their topics have open."""
         size: cython.Py_ssize_t = 0
-        chunk: Chunk
+        chunk: ProducerChunk
         for chunk in chunks:
             size += chunk.held_bytes
         self.lock.acquire()
@@ -698,7 +698,7 @@ class Intake:
             self.lock.release()
         self._signal()
 
-    def take(self, topics: Iterable[str] | None) -> list[Chunk]:
+    def take(self, topics: Iterable[str] | None) -> list[ProducerChunk]:
         """The chunks that are sealed, and those of `topics` (None: of all) sealed now; a signal follows the next."""
         with self.lock:
             self._signalled = False
@@ -710,7 +710,7 @@ class Intake:
             self._sealed = []
             return taken
 
-    def open_chunks(self) -> list[Chunk]:
+    def open_chunks(self) -> list[ProducerChunk]:
         """Those that are still being filled."""
         with self.lock:
             return list(self._open.values())
@@ -741,14 +741,14 @@ class Intake:
         return MillstreamError(ErrorCode.MESSAGE_TOO_LARGE, text)
 
     @cython.cfunc
-    def _begin(self, topic: str) -> Chunk:
+    def _begin(self, topic: str) -> ProducerChunk:
         self._check_topic(topic)
-        chunk: Chunk = Chunk(topic, self._desk, self._options)
+        chunk: ProducerChunk = ProducerChunk(topic, self._desk, self._options)
         self._open[topic] = chunk
         return chunk
 
     @cython.cfunc
-    def _close(self, chunk: Chunk) -> cython.void:
+    def _close(self, chunk: ProducerChunk) -> cython.void:
         """Seal a chunk, which is its topic's open one, for the event loop to take."""
         chunk.is_sealed = True
         del self._open[chunk.topic]

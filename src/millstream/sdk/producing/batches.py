@@ -11,7 +11,7 @@ from millstream.records.checksum import crc32c
 from millstream.records.header import CRC_START, HEADER_BYTES, MADE_IDS
 from millstream.records.record import Record, RecordHeader
 from millstream.sdk.answers import ProducerIdentity
-from millstream.sdk.producing._chunk import Batch, Chunk
+from millstream.sdk.producing._chunk import ProducerBatch, ProducerChunk
 from millstream.sdk.producing._sharing import picked
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _unpack_attributes, _pack_attributes = _ATTRIBUTES.unpack_from, _ATTRIBUTES.pack_into
 
 
-def has_ids(batch: Batch) -> bool:
+def has_ids(batch: ProducerBatch) -> bool:
     """Whether messages of the batch have ids of their own, so that it goes under those and not under a number.
 
     Without an answer (acks=0) none has: brokers refuse ids then, of which nobody would be told.
@@ -39,13 +39,13 @@ def has_ids(batch: Batch) -> bool:
     return ids is not None and any(ids[row] is not None for row in batch.places())
 
 
-def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
+def number(batch: ProducerBatch, identity: ProducerIdentity, sequence: int) -> None:
     """Give the batch this number, in its bytes too, which are made now if they are not there.
 
     A batch whose messages have ids gets none: it is known by them. One whose number somebody was told of keeps that.
     INVALID_RECORD when they cannot be encoded.
     """
-    chunk: Chunk = batch.chunk
+    chunk: ProducerChunk = batch.chunk
     with chunk.desk.lock:
         if batch.is_shown and batch.encoded is not None:
             return
@@ -65,9 +65,9 @@ def number(batch: Batch, identity: ProducerIdentity, sequence: int) -> None:
             _write_crc(batch.encoded)
 
 
-def claim_ids(batch: Batch) -> bool:
+def claim_ids(batch: ProducerBatch) -> bool:
     """Whether the batch, whose messages have ids and which had none yet, has them from now on."""
-    chunk: Chunk = batch.chunk
+    chunk: ProducerChunk = batch.chunk
     with chunk.desk.lock:
         if batch.ids is not None or not has_ids(batch):
             return False
@@ -76,7 +76,7 @@ def claim_ids(batch: Batch) -> bool:
         return True
 
 
-def keep(batch: Batch, encoded: bytearray) -> None:
+def keep(batch: ProducerBatch, encoded: bytearray) -> None:
     """These are its bytes: the rows are needed no longer once all of a chunk have them."""
     batch.encoded = encoded
     batch.chunk.unencoded -= 1
@@ -84,12 +84,12 @@ def keep(batch: Batch, encoded: bytearray) -> None:
         batch.chunk.drop_rows()
 
 
-def with_own_ids(batch: Batch) -> bytearray:
+def with_own_ids(batch: ProducerBatch) -> bytearray:
     """Its bytes again, with the ids that it has now."""
     return _encode_records(batch.chunk, decode_batch(batch.encoded), batch.ids)
 
 
-def mark(batch: Batch, *, made_ids: bool) -> bool:
+def mark(batch: ProducerBatch, *, made_ids: bool) -> bool:
     """Have the batch say that its messages have made ids, which saves the broker the work; other brokers know no such
     mark. It has it from when it has a number. Whether that was new to it, and the checksum is made again."""
     (attributes,) = _unpack_attributes(batch.encoded, CRC_START)
@@ -104,7 +104,7 @@ def _write_crc(encoded: bytearray) -> None:
     _pack_crc(encoded, CRC_START - 4, crc32c(memoryview(encoded)[CRC_START:]))
 
 
-def take_back(batch: Batch) -> bool:
+def take_back(batch: ProducerBatch) -> bool:
     """The number of a batch that was not stored is free for another; False where somebody was told of it.
 
     Whoever asks for the ids of its messages afterwards gets others: those would be the next batch's.
@@ -116,7 +116,7 @@ def take_back(batch: Batch) -> bool:
         return True
 
 
-def encode(batch: Batch) -> bytearray:
+def encode(batch: ProducerBatch) -> bytearray:
     """Its bytes, as of nobody where it has no number yet; INVALID_RECORD. In any thread, on rows that stay."""
     try:
         return _encode_columns(batch) if batch.chunk.table is None else _encode_table(batch)
@@ -124,8 +124,8 @@ def encode(batch: Batch) -> bytearray:
         raise MillstreamError(ErrorCode.INVALID_RECORD, f"the messages cannot be encoded: {error}") from error
 
 
-def _encode_table(batch: Batch) -> bytearray:
-    chunk: Chunk = batch.chunk
+def _encode_table(batch: ProducerBatch) -> bytearray:
+    chunk: ProducerChunk = batch.chunk
     table: TableRows = chunk.table
     producer_id, epoch = batch.identity or NOBODY
     attributes = batch_attributes(chunk.options.compression, made_ids=batch.base_sequence >= 0)
@@ -139,8 +139,8 @@ def _encode_table(batch: Batch) -> bytearray:
     return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
 
 
-def _encode_columns(batch: Batch) -> bytearray:
-    chunk: Chunk = batch.chunk
+def _encode_columns(batch: ProducerBatch) -> bytearray:
+    chunk: ProducerChunk = batch.chunk
     times = chunk.timestamps
     producer_id, epoch = batch.identity or NOBODY
     headers = picked(chunk.headers, batch.rows)
@@ -161,18 +161,18 @@ def _encode_columns(batch: Batch) -> bytearray:
     )
 
 
-def encoded_parts(batch: Batch, positions: Sequence[Sequence[int]]) -> list[bytearray]:
+def encoded_parts(batch: ProducerBatch, positions: Sequence[Sequence[int]]) -> list[bytearray]:
     """The bytes of its parts: each has the messages at some of its positions."""
     records = decode_batch(batch.encoded)
     return [_encode_records(batch.chunk, [records[at] for at in share]) for share in positions]
 
 
 def parts(
-    batch: Batch,
+    batch: ProducerBatch,
     positions: Sequence[Sequence[int]],
     encoded: Sequence[bytearray],
     partitions: Sequence[int] | None = None,
-) -> list[Batch]:
+) -> list[ProducerBatch]:
     """Batches in the place of one, with the bytes that `encoded_parts` made of all its messages.
 
     The batch has ids, or no number any more: a message whose id is asked for meanwhile gets one of its own, and its
@@ -180,10 +180,10 @@ def parts(
     """
     assert batch.base_sequence < 0, "a number that somebody may be told of is not taken apart"
     rows = batch.places()
-    made: list[Batch] = []
+    made: list[ProducerBatch] = []
     for at_part, share in enumerate(positions):
         partition = batch.partition if partitions is None else partitions[at_part]
-        part = Batch(batch.chunk, partition, [rows[at] for at in share], 0)
+        part = ProducerBatch(batch.chunk, partition, [rows[at] for at in share], 0)
         part.held_bytes = batch.held_bytes * part.count // batch.count
         part.is_claimed = batch.ids is not None
         part.ids = None if batch.ids is None else [batch.ids[at] for at in share]
@@ -197,7 +197,7 @@ def parts(
     return made
 
 
-def _encode_records(chunk: Chunk, records: Sequence[Record], ids: Sequence[bytes] | None = None) -> bytearray:
+def _encode_records(chunk: ProducerChunk, records: Sequence[Record], ids: Sequence[bytes] | None = None) -> bytearray:
     """Records anew, as a batch without a number; with these ids if there are some."""
     headers = [record.headers for record in records]
     return encode_batch(

@@ -15,7 +15,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.sdk.arguments import check_callback
-from millstream.sdk.producing._chunk import Batch, Chunk, Receipt
+from millstream.sdk.producing._chunk import ProducerBatch, ProducerChunk, Receipt
 from millstream.sdk.producing._sharing import partition_for
 from millstream.sdk.times import Time, Times
 from millstream.seams.clock import Clock
@@ -33,11 +33,11 @@ Ts = TypeVarTuple("Ts")
 OnDone = Callable[[Receipt], object]
 
 
-class Desk:
+class ReceiptWaiters:
     """One producer's. `hurry` is called, from any thread, when somebody waits for a chunk that may still be open."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, entropy: Entropy, hurry: Callable[[Chunk], object]
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, entropy: Entropy, hurry: Callable[[ProducerChunk], object]
     ) -> None:
         self.lock = threading.RLock()
         self._process = os.getpid()
@@ -57,12 +57,12 @@ class Desk:
 
     # Waiting.
 
-    def block(self, chunk: Chunk, is_done: Callable[[], bool], timeout: Time | None) -> None:
+    def block(self, chunk: ProducerChunk, is_done: Callable[[], bool], timeout: Time | None) -> None:
         """Wait in this thread until it is done; TimeoutError when the time is over first."""
         self.refuse_to_block()
         self._block_until(chunk, is_done, self._end_s(timeout))
 
-    def block_for_all(self, chunks: Iterable[Chunk], timeout: Time | None) -> None:
+    def block_for_all(self, chunks: Iterable[ProducerChunk], timeout: Time | None) -> None:
         """As `block`, until all of the chunks are settled."""
         self.refuse_to_block()
         end_s = self._end_s(timeout)
@@ -72,7 +72,7 @@ class Desk:
     def _end_s(self, timeout: Time | None) -> float | None:
         return None if timeout is None else self._clock.monotonic_s() + self._times.span_s(timeout)
 
-    def _block_until(self, chunk: Chunk, is_done: Callable[[], bool], end_s: float | None) -> None:
+    def _block_until(self, chunk: ProducerChunk, is_done: Callable[[], bool], end_s: float | None) -> None:
         while True:
             event = threading.Event()
             if not self._register(chunk, is_done, event.set):
@@ -94,7 +94,7 @@ class Desk:
             text = "this would block the producer's own event loop; await the receipt instead"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
-    async def wait(self, chunk: Chunk, is_done: Callable[[], bool]) -> None:
+    async def wait(self, chunk: ProducerChunk, is_done: Callable[[], bool]) -> None:
         """Wait on the running event loop, which need not be the producer's, until it is done."""
         self._refuse_after_fork()
         loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class Desk:
             text = "this message was put in another process (before a fork); what becomes of it is known only there"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
-    def _register(self, chunk: Chunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
+    def _register(self, chunk: ProducerChunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
         """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done.
 
         CLIENT_CLOSED when nobody is there any more to do it.
@@ -130,13 +130,13 @@ class Desk:
             chunk.waiters.append(waiter)
             return True
 
-    def _forget(self, chunk: Chunk, waiter: Callable[[], object]) -> None:
+    def _forget(self, chunk: ProducerChunk, waiter: Callable[[], object]) -> None:
         """Whoever waited does so no longer."""
         with self.lock:
             if chunk.waiters and waiter in chunk.waiters:
                 chunk.waiters.remove(waiter)
 
-    def call_when_settled(self, chunk: Chunk, callback: Callable[[], object]) -> None:
+    def call_when_settled(self, chunk: ProducerChunk, callback: Callable[[], object]) -> None:
         """Call it on the event loop once all of the chunk is settled."""
 
         def look() -> None:
@@ -166,9 +166,9 @@ class Desk:
                 return
         self.call_soon(call, callback, receipt)
 
-    def settle(self, batch: Batch, error: MillstreamError | None) -> None:
+    def settle(self, batch: ProducerBatch, error: MillstreamError | None) -> None:
         """The batch's fate is known, on the event loop: everybody who waits for it is told."""
-        chunk: Chunk = batch.chunk
+        chunk: ProducerChunk = batch.chunk
         callbacks: list[tuple[int, list[OnDone]]] = []
         encoded, batch.encoded = batch.encoded, None
         if error is None and encoded is not None and len(self._used) < _USED_KEPT and len(encoded) >= _USED_BYTES_MIN:
@@ -190,7 +190,7 @@ class Desk:
 
     # Ids.
 
-    def message_id(self, chunk: Chunk, index: int) -> bytes:
+    def message_id(self, chunk: ProducerChunk, index: int) -> bytes:
         """The id of a row: what it was given, its place in its batch, or one made for it alone."""
         with self.lock:
             batch, position = chunk.place_of(index)
@@ -200,7 +200,7 @@ class Desk:
                 return MadeId(producer_id, epoch, batch.partition, batch.base_sequence, position).encode()
             return self.own_id(chunk, index)
 
-    def own_id(self, chunk: Chunk, index: int) -> bytes:
+    def own_id(self, chunk: ProducerChunk, index: int) -> bytes:
         """The row's own id, made now if it has none. Held under the lock."""
         if chunk.ids is None:
             chunk.ids = [None] * chunk.count
@@ -209,7 +209,7 @@ class Desk:
             own = chunk.ids[index] = self._random_id(chunk, index)
         return own
 
-    def _random_id(self, chunk: Chunk, index: int) -> bytes:
+    def _random_id(self, chunk: ProducerChunk, index: int) -> bytes:
         """An id that nobody else has; where it decides the partition of a retry, one that decides for the right one."""
         batch, _ = chunk.place_of(index)
         while True:

@@ -16,16 +16,16 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.producing._chunk import Batch, Chunk, Intake
-from millstream.sdk.producing.desk import Desk, log
+from millstream.sdk.producing._chunk import Intake, ProducerBatch, ProducerChunk
+from millstream.sdk.producing.desk import ReceiptWaiters, log
 from millstream.sdk.producing.failures import UnstoredError, unconfirmed
-from millstream.sdk.producing.line import IN_FLIGHT_MAX, Identities, Line
+from millstream.sdk.producing.line import IN_FLIGHT_MAX, Identities, PartitionQueue
 from millstream.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
-from millstream.sdk.producing.options import Options
-from millstream.sdk.producing.packing import Packing
-from millstream.sdk.producing.posting import Posting
+from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.packing import BatchCompressor
+from millstream.sdk.producing.posting import RequestBatcher
 from millstream.sdk.producing.route import LeaderRoute, ask_identity
 from millstream.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
 from millstream.sdk.unexpected import client_failed
@@ -44,7 +44,7 @@ class _Flow:
 
     topic: str
     turn: int
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[ProducerChunk] = field(default_factory=deque)
     learning: asyncio.Task[None] | None = None
     partitions: int = 1
     under_way: int = 0
@@ -54,25 +54,25 @@ class _Flow:
         return bool(self.chunks) or self.under_way >= IN_FLIGHT_MAX * self.partitions
 
 
-class Engine:
+class ProducerEngine:
     """One producer's work. Made, and used except for `intake` and `desk`, on one event loop."""
 
-    def __init__(self, asking: Asking, clock: Clock, options: Options) -> None:
+    def __init__(self, asking: RetryingCaller, clock: Clock, options: ProducerOptions) -> None:
         self.options = options
         self._asking = asking
         self._cluster = asking.cluster
         self._loop = asyncio.get_running_loop()
-        self.desk = Desk(self._loop, clock, asking.entropy, self._hurry)
+        self.desk = ReceiptWaiters(self._loop, clock, asking.entropy, self._hurry)
         self.intake = Intake(
             self.desk.lock, self.desk, options, clock.wall_ms, self._signal, self._make_room, check_topic_name
         )
         self._identities = Identities(lambda deadline: ask_identity(asking, deadline))
-        self._packing = Packing(asking.workers)
-        self._posting = Posting()
+        self._packing = BatchCompressor(asking.workers)
+        self._posting = RequestBatcher()
         self._flows: dict[str, _Flow] = {}
-        self._lines: dict[TopicPartition, Line] = {}
-        self._unsettled: dict[Chunk, None] = {}
-        self._failed: deque[Batch] = deque(maxlen=_FAILED_KEPT)
+        self._lines: dict[TopicPartition, PartitionQueue] = {}
+        self._unsettled: dict[ProducerChunk, None] = {}
+        self._failed: deque[ProducerBatch] = deque(maxlen=_FAILED_KEPT)
         self._linger: asyncio.TimerHandle | None = None
         self._hurried: set[str] = set()
         self._room: list[tuple[int, Callable[[], object]]] = []
@@ -96,7 +96,7 @@ class Engine:
             self.intake.refusal = error  # The next put would find the signal given, and be lost in silence.
             raise
 
-    def _hurry(self, chunk: Chunk) -> None:
+    def _hurry(self, chunk: ProducerChunk) -> None:
         if not chunk.is_sealed and not chunk.is_hurried:
             chunk.is_hurried = True
             self.desk.call_soon(self._hurry_chunks, (chunk,))
@@ -113,12 +113,12 @@ class Engine:
         self._linger = None
         self._hurry_chunks()
 
-    def _hurry_chunks(self, chunks: Iterable[Chunk] | None = None) -> None:
+    def _hurry_chunks(self, chunks: Iterable[ProducerChunk] | None = None) -> None:
         """These are due, or whatever is open."""
         self._note_due(self.intake.open_chunks() if chunks is None else chunks)
         self._take_due()
 
-    def _note_due(self, chunks: Iterable[Chunk]) -> None:
+    def _note_due(self, chunks: Iterable[ProducerChunk]) -> None:
         """Their time runs from now on, even where they are left open to grow."""
         for chunk in chunks:
             self._hurried.add(chunk.topic)
@@ -171,7 +171,7 @@ class Engine:
         flow.learning = None
         self._advance(flow)
 
-    def _share_out(self, flow: _Flow, chunk: Chunk) -> None:
+    def _share_out(self, flow: _Flow, chunk: ProducerChunk) -> None:
         turn = flow.turn % flow.partitions
         flow.turn += 1
         with self.desk.lock:
@@ -182,12 +182,12 @@ class Engine:
         for batch in batches:
             self._line(TopicPartition(flow.topic, batch.partition)).add(batch)
 
-    async def _move(self, batch: Batch) -> bool:
+    async def _move(self, batch: ProducerBatch) -> bool:
         """Share a batch out anew whose partition the topic has no more: it was deleted, and made with fewer.
 
         False where the partition is there, or chosen by the user, and where it would come behind later messages.
         """
-        chunk: Chunk = batch.chunk
+        chunk: ProducerChunk = batch.chunk
         if chunk.options.in_order or is_placed(batch):
             return False
         try:
@@ -205,24 +205,26 @@ class Engine:
             self._line(TopicPartition(flow.topic, each.partition)).add(each)
         return True
 
-    def _unsent(self, chunk: Chunk) -> Batch:
+    def _unsent(self, chunk: ProducerChunk) -> ProducerBatch:
         """A chunk that no partition was chosen for, as a batch to be settled."""
         with self.desk.lock:
             chunk.unsettled = chunk.unencoded = 1
             return whole(chunk, -1)
 
-    def _line(self, where: TopicPartition) -> Line:
+    def _line(self, where: TopicPartition) -> PartitionQueue:
         line = self._lines.get(where)
         if line is None:
             route = LeaderRoute(self._asking, where, self._posting)
-            line = Line(where, route, self._identities, self._asking.entropy, self._settled, self._move, self._packing)
+            line = PartitionQueue(
+                where, route, self._identities, self._asking.entropy, self._settled, self._move, self._packing
+            )
             self._lines[where] = line
         return line
 
     # What became of it.
 
-    def _settled(self, batch: Batch, error: MillstreamError | None) -> None:
-        chunk: Chunk = batch.chunk
+    def _settled(self, batch: ProducerBatch, error: MillstreamError | None) -> None:
+        chunk: ProducerChunk = batch.chunk
         self.intake.release(batch.held_bytes)
         self._flows[chunk.topic].under_way -= 1
         outcome = "messages_put" if error is None else "messages_unstored"

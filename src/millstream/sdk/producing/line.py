@@ -24,14 +24,14 @@ from typing import Any, NamedTuple, Protocol
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.answers import Produced, ProducerIdentity
-from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.producing._chunk import Batch
+from millstream.sdk.producing._chunk import ProducerBatch
 from millstream.sdk.producing.batches import NOBODY, has_ids, number, take_back
 from millstream.sdk.producing.desk import log
 from millstream.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from millstream.sdk.producing.options import ALL
-from millstream.sdk.producing.packing import Packing
+from millstream.sdk.producing.packing import BatchCompressor
 from millstream.sdk.requests import KnownIdsError
 from millstream.seams.entropy import Entropy
 
@@ -46,20 +46,22 @@ SEQUENCE_MODULUS = 2**31
 Answer = asyncio.Future[Produced | MillstreamError]
 
 
-class Route(Protocol):
+class BatchRoute(Protocol):
     """The way to a partition's leader. `keeps_ids` says whether that knows a message by its id, as far as is known."""
 
     keeps_ids: bool
 
-    async def find(self, deadline: Deadline) -> Connection:
+    async def find(self, deadline: Deadline) -> BrokerConnection:
         """A connection to the leader; an error means that nothing was sent."""
         ...
 
-    async def send(self, connection: Connection, batch: Batch, deadline: Deadline) -> Produced:
+    async def send(self, connection: BrokerConnection, batch: ProducerBatch, deadline: Deadline) -> Produced:
         """Send, and give the answer."""
         ...
 
-    def post(self, batch: Batch, same: Connection | None, when_room: Callable[[], None]) -> "Posted | None":
+    def post(
+        self, batch: ProducerBatch, same: BrokerConnection | None, when_room: Callable[[], None]
+    ) -> "InFlightBatch | None":
         """Send at once, and on the connection `same` if anything is under way there; None if that cannot be.
 
         `when_room` is called later where it cannot be for want of room.
@@ -67,10 +69,10 @@ class Route(Protocol):
         ...
 
 
-class Posted(NamedTuple):
+class InFlightBatch(NamedTuple):
     """A batch under way."""
 
-    connection: Connection
+    connection: BrokerConnection
     answer: Answer
 
 
@@ -95,11 +97,11 @@ class Identities:
 
 
 class _Flying(NamedTuple):
-    batch: Batch
+    batch: ProducerBatch
     answer: Answer
 
 
-class Line:
+class PartitionQueue:
     """The queue in front of one partition. `settled` is told of each batch when its fate is known.
 
     `move` is asked to take a batch whose partition is gone elsewhere; False where it must not.
@@ -108,12 +110,12 @@ class Line:
     def __init__(
         self,
         where: TopicPartition,
-        route: Route,
+        route: BatchRoute,
         identities: Identities,
         entropy: Entropy,
-        settled: Callable[[Batch, MillstreamError | None], None],
-        move: Callable[[Batch], Awaitable[bool]],
-        packing: Packing,
+        settled: Callable[[ProducerBatch, MillstreamError | None], None],
+        move: Callable[[ProducerBatch], Awaitable[bool]],
+        packing: BatchCompressor,
     ) -> None:
         self.where = where
         self._route = route
@@ -122,17 +124,17 @@ class Line:
         self._settled = settled
         self._move = move
         self._packing = packing
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[ProducerBatch] = deque()
         self._flying: deque[_Flying] = deque()
-        self._alone: list[Batch] = []
+        self._alone: list[ProducerBatch] = []
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._is_proven = False
         self._is_stopped = False
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """Queue a batch behind the others."""
         self._waiting.append(batch)
         self._packing.begin(batch, self.pump)
@@ -170,7 +172,7 @@ class Line:
 
     # While all goes well.
 
-    def _post(self, batch: Batch) -> bool:
+    def _post(self, batch: ProducerBatch) -> bool:
         """Send a batch behind those under way; False when it must wait, or go alone."""
         if self._identity is None or not self._is_proven:
             return False
@@ -239,7 +241,7 @@ class Line:
         for batch, outcome in zip(list(self._alone), outcomes, strict=True):
             await self._settle_one(batch, outcome)
 
-    async def _settle_one(self, batch: Batch, outcome: Produced | MillstreamError | None) -> None:
+    async def _settle_one(self, batch: ProducerBatch, outcome: Produced | MillstreamError | None) -> None:
         try:
             produced = await self._see_through(batch, outcome)
         except KnownIdsError as error:
@@ -254,7 +256,7 @@ class Line:
             self._alone.remove(batch)
             self._confirm(batch, produced)
 
-    async def _settle_refused(self, batch: Batch, error: MillstreamError) -> None:
+    async def _settle_refused(self, batch: ProducerBatch, error: MillstreamError) -> None:
         """It is not stored. What its topic can take in another form or place is given that, the rest fails.
 
         First its number is taken back: whoever asks for an id from then on is told none that could change.
@@ -275,7 +277,7 @@ class Line:
                 self._retire(batch.identity)
             self._fail(batch, error)
 
-    async def _settle_known(self, batch: Batch, known: Mapping[int, int]) -> None:
+    async def _settle_known(self, batch: ProducerBatch, known: Mapping[int, int]) -> None:
         """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""
         left = [position for position in range(batch.count) if position not in known]
         shares = [[position] for position in known] + ([left] if left else [])
@@ -287,7 +289,7 @@ class Line:
             self._alone.append(made[-1])
             await self._settle_one(made[-1], None)
 
-    async def _see_through(self, batch: Batch, outcome: Produced | MillstreamError | None) -> Produced:
+    async def _see_through(self, batch: ProducerBatch, outcome: Produced | MillstreamError | None) -> Produced:
         """Store the batch, once. `outcome` is what its first attempt brought, if there was one.
 
         OutcomeUnknownError when the deadline comes first and the batch may be there; any other error means it is not.
@@ -325,7 +327,7 @@ class Line:
                     raise account from error
                 raise error
 
-    async def _attempt(self, batch: Batch, deadline: Deadline) -> Produced | MillstreamError:
+    async def _attempt(self, batch: ProducerBatch, deadline: Deadline) -> Produced | MillstreamError:
         try:
             await self._packing.add_ids(batch)
             if batch.chunk.options.acks != ALL or has_ids(batch):
@@ -349,7 +351,7 @@ class Line:
             _note(batch, error)
             return error
 
-    async def _renumber(self, batch: Batch, attempts: Attempts) -> bool:
+    async def _renumber(self, batch: ProducerBatch, attempts: Attempts) -> bool:
         """The broker has not stored it and did not expect its number: it gets another.
 
         A gap is ours where a batch before it was refused. Otherwise the broker does not know our identity any more.
@@ -360,7 +362,7 @@ class Line:
         self._retire(batch.identity)
         return await attempts.pause()
 
-    def _confirm(self, batch: Batch, produced: Produced) -> None:
+    def _confirm(self, batch: ProducerBatch, produced: Produced) -> None:
         if batch.identity is not None and batch.identity == self._identity:
             self._next_sequence = (batch.base_sequence + batch.count) % SEQUENCE_MODULUS
             self._is_proven = True
@@ -368,7 +370,7 @@ class Line:
         batch.append_time_ms = produced.log_append_time_ms
         self._settled(batch, None)
 
-    def _fail(self, batch: Batch, error: MillstreamError) -> None:
+    def _fail(self, batch: ProducerBatch, error: MillstreamError) -> None:
         self._is_stopped = self._is_stopped or batch.chunk.options.in_order
         self._settled(batch, error)
 
@@ -381,7 +383,7 @@ class Line:
             self._identity = None
 
 
-def _note(batch: Batch, error: MillstreamError) -> None:
+def _note(batch: ProducerBatch, error: MillstreamError) -> None:
     """Remember what an attempt that was sent leaves open."""
     batch.in_doubt = batch.in_doubt or perhaps_stored(error)
     batch.unanswered = batch.unanswered or isinstance(error, ConnectionLostError)

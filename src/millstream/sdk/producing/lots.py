@@ -11,9 +11,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.sdk.arguments import check_callback
 from millstream.sdk.producing._chunk import (
-    Batch,
-    Chunk,
-    Place,
+    ProducerBatch,
+    ProducerChunk,
+    PutResult,
     Receipt,
     as_bytes,
     as_headers,
@@ -21,17 +21,17 @@ from millstream.sdk.producing._chunk import (
     as_partition,
     cut,
 )
-from millstream.sdk.producing.desk import Desk, call
+from millstream.sdk.producing.desk import ReceiptWaiters, call
 from millstream.sdk.producing.failures import UnstoredError
 from millstream.sdk.producing.ids import as_column
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.times import Time
 
 
 def chunks_of(
     topic: str,
-    desk: Desk,
-    options: Options,
+    desk: ReceiptWaiters,
+    options: ProducerOptions,
     values: Iterable[Any],
     *,
     keys: Iterable[Any] | None,
@@ -40,7 +40,7 @@ def chunks_of(
     partition: Sequence[int | None] | int | None,
     hashes: Sequence[int | None] | None,
     ids: Sequence[bytes | None] | None,
-) -> list[Chunk]:
+) -> list[ProducerChunk]:
     """These messages as sealed chunks; INVALID_REQUEST for columns of unequal length, TypeError for one value."""
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise TypeError("put_many takes many values, a list for example; put takes one")
@@ -69,7 +69,7 @@ def chunks_of(
         pieces = cut(column, key_column, header_column, options.batch_bytes, options.batch_count)
     chunks = []
     for start, end, size_bytes in pieces:
-        chunk = Chunk(topic, desk, options)
+        chunk = ProducerChunk(topic, desk, options)
         chunk.fill(
             column if end - start == count else column[start:end],
             _part(key_column, start, end),
@@ -90,8 +90,15 @@ def is_table(values: object) -> bool:
 
 
 def table_chunks(
-    topic: str, desk: Desk, options: Options, table: Any, *, timestamps_ms: Any, partition: Any, **columns: Any
-) -> list[Chunk]:
+    topic: str,
+    desk: ReceiptWaiters,
+    options: ProducerOptions,
+    table: Any,
+    *,
+    timestamps_ms: Any,
+    partition: Any,
+    **columns: Any,
+) -> list[ProducerChunk]:
     """The rows of a table as sealed chunks; INVALID_REQUEST for columns beside it, or when it cannot be encoded."""
     from millstream.records.arrow import TableRows
 
@@ -105,7 +112,7 @@ def table_chunks(
         raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the table cannot be put: {error}") from None
     chunks = []
     for start, end, size_bytes in rows.cut(options.batch_bytes, options.batch_count):
-        chunk = Chunk(topic, desk, options)
+        chunk = ProducerChunk(topic, desk, options)
         chunk.fill_table(rows, start, end, size_bytes, partition)
         chunks.append(chunk)
     return chunks
@@ -131,7 +138,7 @@ def _part(column: Sequence[Any] | None, start: int, end: int) -> list[Any] | Non
     return None if column is None else list(column[start:end])
 
 
-class Places(Sequence[Place]):
+class PutResults(Sequence[PutResult]):
     """Where many messages were stored, in the order in which they were put; `partitions` and `offsets` as arrays."""
 
     def __init__(self, receipts: "Receipts") -> None:
@@ -141,10 +148,10 @@ class Places(Sequence[Place]):
         return len(self._receipts)
 
     @overload
-    def __getitem__(self, index: int) -> Place: ...
+    def __getitem__(self, index: int) -> PutResult: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Place]: ...
-    def __getitem__(self, index: int | slice) -> Place | list[Place]:
+    def __getitem__(self, index: slice) -> list[PutResult]: ...
+    def __getitem__(self, index: int | slice) -> PutResult | list[PutResult]:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         return self._receipts[index].result(0)
@@ -189,7 +196,7 @@ class Places(Sequence[Place]):
 class Receipts:
     """Stands for many messages that were put at once, as a `Receipt` for one; indexing gives the receipt of one."""
 
-    def __init__(self, topic: str, desk: Desk, chunks: Sequence[Chunk]) -> None:
+    def __init__(self, topic: str, desk: ReceiptWaiters, chunks: Sequence[ProducerChunk]) -> None:
         self.topic = topic
         self._desk = desk
         self._chunks = tuple(chunks)
@@ -213,7 +220,7 @@ class Receipts:
         """Whether the fate of all of them is known."""
         return all(chunk.is_settled for chunk in self._chunks)
 
-    def result(self, timeout: Time | None = None) -> Places:
+    def result(self, timeout: Time | None = None) -> PutResults:
         """Where they were stored, once all are; UnstoredError, saying how many were not, and as `Receipt.result`."""
         left = [chunk for chunk in self._chunks if not chunk.is_settled]
         if left:
@@ -228,7 +235,7 @@ class Receipts:
             return error
         return None
 
-    def __await__(self) -> Generator[Any, None, Places]:
+    def __await__(self) -> Generator[Any, None, PutResults]:
         for chunk in self._chunks:
             if not chunk.is_settled:
                 yield from self._desk.wait(chunk, partial(getattr, chunk, "is_settled")).__await__()
@@ -250,18 +257,18 @@ class Receipts:
         for chunk in self._chunks:
             self._desk.call_when_settled(chunk, one_less)
 
-    def runs(self) -> Iterator[tuple[Batch, int, int]]:
+    def runs(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """Neighbours that lie side by side in one batch: the batch, the first one's position there, and how many."""
         for chunk in self._chunks:
             yield from chunk.runs()
 
-    def _told(self) -> Places:
+    def _told(self) -> PutResults:
         failed = [batch for chunk in self._chunks for batch in chunk.batches() if batch.error is not None]
         if failed:
             for batch in failed:
                 batch.unseen = 0
             raise UnstoredError([(batch.count, batch.error) for batch in failed])
-        return Places(self)
+        return PutResults(self)
 
     def __repr__(self) -> str:
         settled = sum(chunk.count for chunk in self._chunks if chunk.is_settled)

@@ -17,7 +17,7 @@ ROOM_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProducerOptions:
     """Checked when they are made: INVALID_SETTING names the one that cannot be."""
 
     batch_bytes: int = BATCH_BYTES

@@ -13,9 +13,9 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.unexpected import client_failed
-from millstream.wire.client_connection import Request
+from millstream.wire.client_connection import ApiRequest
 from millstream.wire.framing import Buffer
 
 TOGETHER_BYTES = 1024 * 1024
@@ -52,15 +52,15 @@ class _Letter:
         )
 
 
-class Posting:
+class RequestBatcher:
     """One producer's; used on its event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._open: dict[Connection, _Letter] = {}
+        self._open: dict[BrokerConnection, _Letter] = {}
 
     def post(
-        self, connection: Connection, where: TopicPartition, batch: Buffer, timeout_s: float, timeout_ms: int
+        self, connection: BrokerConnection, where: TopicPartition, batch: Buffer, timeout_s: float, timeout_ms: int
     ) -> Answer:
         """Send a batch, which has no ids and of which an answer is wanted (acks=all), within this turn."""
         letter = self._open.get(connection)
@@ -75,7 +75,7 @@ class Posting:
         answer = letter.answers[where] = self._loop.create_future()
         return answer
 
-    def _send(self, connection: Connection, letter: _Letter) -> None:
+    def _send(self, connection: BrokerConnection, letter: _Letter) -> None:
         if self._open.get(connection) is not letter:
             return
         del self._open[connection]
@@ -89,7 +89,7 @@ class Posting:
             posted.add_done_callback(lambda answer: _pass_on(letter, answer))
 
 
-def _request(letter: _Letter) -> Request[requests.PutResults]:
+def _request(letter: _Letter) -> ApiRequest[requests.PutResults]:
     return requests.puts_together(letter.batches, timeout_ms=letter.timeout_ms)
 
 

@@ -6,27 +6,27 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.answers import Produced, ProducerIdentity
-from millstream.sdk.connection.asking import Asking
-from millstream.sdk.connection.connection import Connection, ConnectionLostError
+from millstream.sdk.connection.asking import RetryingCaller
+from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.producing._chunk import Batch
+from millstream.sdk.producing._chunk import ProducerBatch
 from millstream.sdk.producing.batches import mark
-from millstream.sdk.producing.line import Answer, Posted
-from millstream.sdk.producing.posting import Posting
-from millstream.wire.client_connection import Request
+from millstream.sdk.producing.line import Answer, InFlightBatch
+from millstream.sdk.producing.posting import RequestBatcher
+from millstream.wire.client_connection import ApiRequest
 
 
 class LeaderRoute:
     """To one partition's leader, whoever that is by then."""
 
-    def __init__(self, asking: Asking, where: TopicPartition, posting: Posting) -> None:
+    def __init__(self, asking: RetryingCaller, where: TopicPartition, posting: RequestBatcher) -> None:
         self._asking = asking
         self._posting = posting
         self._cluster = asking.cluster
         self._where = where
         self.keeps_ids = True
 
-    async def find(self, deadline: Deadline) -> Connection:
+    async def find(self, deadline: Deadline) -> BrokerConnection:
         topic, partition = self._where
         try:
             address = await self._cluster.leader(topic, partition, deadline, auto_create=True)
@@ -35,7 +35,7 @@ class LeaderRoute:
             self._cluster.forget(topic)
             raise
 
-    async def send(self, connection: Connection, batch: Batch, deadline: Deadline) -> Produced:
+    async def send(self, connection: BrokerConnection, batch: ProducerBatch, deadline: Deadline) -> Produced:
         try:
             produced = await connection.request(self._request(connection, batch), self._cluster.timeout_s(deadline))
         except MillstreamError:
@@ -43,7 +43,9 @@ class LeaderRoute:
             raise
         return produced if batch.chunk.options.acks else Produced(-1, -1, -1)
 
-    def post(self, batch: Batch, same: Connection | None, when_room: Callable[[], None]) -> Posted | None:
+    def post(
+        self, batch: ProducerBatch, same: BrokerConnection | None, when_room: Callable[[], None]
+    ) -> InFlightBatch | None:
         connection = self._cluster.open_leader(*self._where)
         if connection is None or (same is not None and connection is not same):
             return None
@@ -52,9 +54,9 @@ class LeaderRoute:
             return None
         answer = self._answer(connection, batch)
         answer.add_done_callback(self._forget_if_failed)
-        return Posted(connection, answer)
+        return InFlightBatch(connection, answer)
 
-    def _answer(self, connection: Connection, batch: Batch) -> Answer:
+    def _answer(self, connection: BrokerConnection, batch: ProducerBatch) -> Answer:
         deadline: Deadline = batch.chunk.deadline
         timeout_s, request = self._cluster.timeout_s(deadline), self._request(connection, batch)
         if not self.keeps_ids:
@@ -66,7 +68,7 @@ class LeaderRoute:
         if answer.exception() is not None or isinstance(answer.result(), MillstreamError):
             self._cluster.forget(self._where.topic)
 
-    def _request(self, connection: Connection, batch: Batch) -> Request[Produced]:
+    def _request(self, connection: BrokerConnection, batch: ProducerBatch) -> ApiRequest[Produced]:
         """Puts, which message ids travel in; Produce for brokers that have nothing else, and keep no ids."""
         timeout_ms = self._cluster.broker_timeout_ms(batch.chunk.deadline)
         acks = batch.chunk.options.acks
@@ -80,7 +82,7 @@ class LeaderRoute:
         return requests.produce(self._where, batch.encoded, acks=acks, timeout_ms=timeout_ms)
 
 
-async def ask_identity(asking: Asking, deadline: Deadline) -> ProducerIdentity:
+async def ask_identity(asking: RetryingCaller, deadline: Deadline) -> ProducerIdentity:
     """A new identity from whichever broker answers."""
     try:
         return await asking.anyone(requests.init_producer_id(), deadline)

@@ -7,20 +7,20 @@ from typing import Any
 
 from millstream.model.message_id import MADE_PREFIX
 from millstream.records.batch import decode_batch
-from millstream.sdk.producing._chunk import Batch, Chunk
+from millstream.sdk.producing._chunk import ProducerBatch, ProducerChunk
 from millstream.sdk.producing._sharing import shares, sorted_by_key
 from millstream.sdk.producing.batches import encoded_parts, parts
-from millstream.sdk.producing.packing import Packing
+from millstream.sdk.producing.packing import BatchCompressor
 
 
-def whole(chunk: Chunk, partition: int) -> Batch:
+def whole(chunk: ProducerChunk, partition: int) -> ProducerBatch:
     """All of the chunk in one batch."""
-    batch = Batch(chunk, partition, None, chunk.held_bytes)
+    batch = ProducerBatch(chunk, partition, None, chunk.held_bytes)
     chunk.assign(batch)
     return batch
 
 
-def share_columns(chunk: Chunk, turn: int) -> list[Batch]:
+def share_columns(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
     """The batches of a chunk; rows that nothing decides for go to partition `turn`."""
     found: dict[int, list[int]] | dict[int, range] = {turn: range(chunk.count)}
     if chunk.partitions or chunk.hashes or chunk.keys or chunk.ids:
@@ -33,12 +33,12 @@ def share_columns(chunk: Chunk, turn: int) -> list[Batch]:
     ]
     if len(pieces) == 1:
         return [whole(chunk, pieces[0][0])]
-    batches = [Batch(chunk, partition, list(rows), 0) for partition, rows in pieces]
+    batches = [ProducerBatch(chunk, partition, list(rows), 0) for partition, rows in pieces]
     chunk.assign_ordered(None, batches)
     return _with_bytes(chunk, batches)
 
 
-def share_table(chunk: Chunk, turn: int) -> list[Batch]:
+def share_table(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
     """The batches of a chunk of a table's rows."""
     count = chunk.partition_count
     if chunk.partitions is not None:
@@ -51,24 +51,26 @@ def share_table(chunk: Chunk, turn: int) -> list[Batch]:
     batches = []
     for partition, (start, end) in enumerate(pairwise([0, *ends])):
         if end > start:
-            batch = Batch(chunk, partition, None, 0)
+            batch = ProducerBatch(chunk, partition, None, 0)
             batch.start, batch.count = start, end - start
             batches.append(batch)
     chunk.assign_ordered(order, batches)
     return _with_bytes(chunk, batches)
 
 
-def is_placed(batch: Batch) -> bool:
+def is_placed(batch: ProducerBatch) -> bool:
     """Whether the user has chosen a partition for all of its messages."""
-    chunk: Chunk = batch.chunk
+    chunk: ProducerChunk = batch.chunk
     if chunk.partitions is None or chunk.table is not None:
         return chunk.partitions is not None
     return all(chunk.partitions[row] is not None for row in batch.places())
 
 
-async def share_anew(batch: Batch, partition_count: int, turn: int, packing: Packing) -> list[Batch]:
+async def share_anew(
+    batch: ProducerBatch, partition_count: int, turn: int, packing: BatchCompressor
+) -> list[ProducerBatch]:
     """The batches in the place of one that was encoded, for so many partitions."""
-    chunk: Chunk = batch.chunk
+    chunk: ProducerChunk = batch.chunk
     keys = await packing.run(batch, partial(_keys, batch.encoded))
     while True:
         with chunk.desk.lock:
@@ -86,9 +88,9 @@ def _keys(encoded: bytearray) -> list[bytes | None]:
     return [record.key for record in decode_batch(encoded)]
 
 
-def _deciding(batch: Batch) -> tuple[list[Any] | None, ...]:
+def _deciding(batch: ProducerBatch) -> tuple[list[Any] | None, ...]:
     """What beside keys decides where its rows go: partitions, hashes, ids."""
-    chunk: Chunk = batch.chunk
+    chunk: ProducerChunk = batch.chunk
     rows = batch.places()
     return tuple(
         None if column is None else [column[row] for row in rows]
@@ -96,7 +98,7 @@ def _deciding(batch: Batch) -> tuple[list[Any] | None, ...]:
     )
 
 
-def _with_bytes(chunk: Chunk, batches: list[Batch]) -> list[Batch]:
+def _with_bytes(chunk: ProducerChunk, batches: list[ProducerBatch]) -> list[ProducerBatch]:
     """Each one with its part of what the chunk holds."""
     for batch in batches:
         batch.held_bytes = chunk.held_bytes * batch.count // chunk.count

@@ -23,14 +23,14 @@ from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.admin.groups import Coordinators, Groups
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import FEW_ATTEMPTS, Attempts, Deadline
 from millstream.sdk.consuming.opening import is_heavy
-from millstream.sdk.errand import Errand
+from millstream.sdk.errand import SingleFlight
 from millstream.sdk.metrics import count_read
-from millstream.sdk.starting import Starting
-from millstream.sdk.subscribing.options import EngineSettings, StreamSettings
-from millstream.sdk.subscribing.stream import Arrived, Owner, Stream
+from millstream.sdk.starting import SharedStart
+from millstream.sdk.subscribing.options import StreamSettings, SubscriptionEngineSettings
+from millstream.sdk.subscribing.stream import Arrived, StreamOwner, SubscriptionStream
 from millstream.sdk.unexpected import client_failed
 
 START_TIMEOUT_S = 30.0
@@ -51,7 +51,7 @@ _EVER_S = 1e9
 log = logging.getLogger("millstream.sdk.subscription")
 
 
-class Portion(NamedTuple):
+class DeliveredMessages(NamedTuple):
     """Messages of one partition, at least one."""
 
     where: TopicPartition
@@ -66,7 +66,7 @@ class Portion(NamedTuple):
         return self.next_offset if taken == len(self.messages) else self.messages[taken].offset
 
 
-class Opened(NamedTuple):
+class OpenedDelivery(NamedTuple):
     """What arrived, with its messages or what is wrong with them."""
 
     arrived: Arrived
@@ -75,18 +75,18 @@ class Opened(NamedTuple):
 
 
 class SubscriptionEngine:
-    def __init__(self, asking: Asking, settings: EngineSettings) -> None:
+    def __init__(self, asking: RetryingCaller, settings: SubscriptionEngineSettings) -> None:
         self._asking = asking
         self._settings = settings
         self._stream_settings = StreamSettings(settings.window, settings.group_id, settings.otherwise, asking.entropy)
-        self._owner = Owner(self._arrived, self._refused, self._ended, self._failed)
+        self._owner = StreamOwner(self._arrived, self._refused, self._ended, self._failed)
         self.positions: dict[TopicPartition, int] = {}
         """Behind what the caller was handed."""
         self.finished: dict[TopicPartition, int] = {}
         """Behind what the caller has done with."""
         self._topic_ids: dict[str, UUID] = {}
         """Of the topics that the positions are places in."""
-        self._streams: dict[Stream, None] = {}
+        self._streams: dict[SubscriptionStream, None] = {}
         self._queue: deque[Arrived] = deque()
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
@@ -94,8 +94,8 @@ class SubscriptionEngine:
         self._trouble: MillstreamError | None = None
         self._damaged = 0
         self._keeper: asyncio.Task[None] | None = None
-        self._starting = Starting(self._start, "start of a subscription")
-        self._opening = Errand(self._open_first, "opening of what came")
+        self._starting = SharedStart(self._start, "start of a subscription")
+        self._opening = SingleFlight(self._open_first, "opening of what came")
         self._is_asked = False
 
     @property
@@ -116,7 +116,7 @@ class SubscriptionEngine:
         await self._asking.retrying(partial(self._subscribe, deadline), deadline, *self._settings.topics)
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
-    async def close(self, portion: Portion | None = None, finished: int = 0) -> None:
+    async def close(self, portion: DeliveredMessages | None = None, finished: int = 0) -> None:
         """Tell the group what the caller has finished, so many messages of a portion included, and end."""
         if portion is not None and self._settings.auto_commit_s is not None:
             self.finished[portion.where] = portion.behind(finished)
@@ -132,7 +132,7 @@ class SubscriptionEngine:
         self._streams.clear()
         self._queue.clear()
 
-    async def _commit_last(self, stream: Stream, deadline: Deadline) -> None:
+    async def _commit_last(self, stream: SubscriptionStream, deadline: Deadline) -> None:
         offsets = {where: offset for where, offset in self.finished.items() if where in stream.places}
         if offsets and self._settings.auto_commit_s is not None and self._settings.group_id is not None:
             try:
@@ -142,7 +142,7 @@ class SubscriptionEngine:
 
     # Reading.
 
-    async def next(self, timeout_s: float | None, done: Portion | None = None) -> Portion | None:
+    async def next(self, timeout_s: float | None, done: DeliveredMessages | None = None) -> DeliveredMessages | None:
         """What comes next of some partition; None when nothing does in time, which is never when that is None.
         With the portion that the caller has done with.
 
@@ -164,7 +164,7 @@ class SubscriptionEngine:
         finally:
             self._is_asked = False
 
-    async def _until(self, deadline: Deadline) -> Portion | None:
+    async def _until(self, deadline: Deadline) -> DeliveredMessages | None:
         while True:
             while self._queue:
                 opened = await self._open(deadline)
@@ -181,17 +181,17 @@ class SubscriptionEngine:
             except TimeoutError:
                 return None
 
-    async def _open(self, deadline: Deadline) -> Opened | None:
+    async def _open(self, deadline: Deadline) -> OpenedDelivery | None:
         """What came first, opened: in a worker if it is heavy, which goes on when the time is over (None)."""
         if not self._opening.is_under_way and not is_heavy(self._queue[0].stored):
             return _opened(self._queue[0])
         opening = await self._opening.wait(deadline)
         return None if opening is None else opening.result()
 
-    async def _open_first(self) -> Opened:
+    async def _open_first(self) -> OpenedDelivery:
         return await self._asking.workers.run(partial(_opened, self._queue[0]))
 
-    def _take(self, opened: Opened) -> Portion | None:
+    def _take(self, opened: OpenedDelivery) -> DeliveredMessages | None:
         """Its messages; None where there are none, or where it was taken back while it was opened. What cannot be read
         is asked for again, and raised when that did not help."""
         arrived, messages, damage = opened
@@ -213,7 +213,7 @@ class SubscriptionEngine:
             self.finish(where, next_offset)  # Places without messages need nobody's hand.
             return None
         count_read(self._asking.metrics, where.topic, len(messages), len(arrived.stored))
-        return Portion(where, messages, position, next_offset)
+        return DeliveredMessages(where, messages, position, next_offset)
 
     def finish(self, where: TopicPartition, offset: int) -> None:
         """The caller has done with everything before `offset`."""
@@ -253,7 +253,7 @@ class SubscriptionEngine:
         self._queue.append(arrived)
         self._news.set()
 
-    def _refused(self, stream: Stream, where: TopicPartition, error: MillstreamError) -> None:
+    def _refused(self, stream: SubscriptionStream, where: TopicPartition, error: MillstreamError) -> None:
         self._take_back(lambda arrived: arrived.where == where)
         if error.code.retriable:
             self._look_again(error, [where])
@@ -261,7 +261,7 @@ class SubscriptionEngine:
             self.positions.pop(where, None)
             self._failed(error)
 
-    def _ended(self, stream: Stream, error: MillstreamError) -> None:
+    def _ended(self, stream: SubscriptionStream, error: MillstreamError) -> None:
         self._streams.pop(stream, None)
         self._take_back(lambda arrived: arrived.stream is stream)
         if stream.places:
@@ -352,7 +352,7 @@ class SubscriptionEngine:
         for address, places in by_leader.items():
             for at in range(0, len(places), PARTITIONS_MAX):
                 share = {where: self.positions[where] for where in places[at : at + PARTITIONS_MAX]}
-                stream = Stream(address, share, self._topic_ids, self._stream_settings, self._owner)
+                stream = SubscriptionStream(address, share, self._topic_ids, self._stream_settings, self._owner)
                 self._streams[stream] = None
                 try:
                     await stream.open(self._asking.cluster, deadline)
@@ -392,8 +392,8 @@ class SubscriptionEngine:
         return found | await settings.start.find(self._asking, rest, deadline)
 
 
-def _opened(arrived: Arrived) -> Opened:
+def _opened(arrived: Arrived) -> OpenedDelivery:
     try:
-        return Opened(arrived, decode_messages(arrived.stored, *arrived.where))
+        return OpenedDelivery(arrived, decode_messages(arrived.stored, *arrived.where))
     except MillstreamError as error:
-        return Opened(arrived, [], error)
+        return OpenedDelivery(arrived, [], error)

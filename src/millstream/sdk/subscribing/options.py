@@ -6,7 +6,7 @@ from typing import NamedTuple, TypedDict
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from millstream.sdk.consuming.decoding import Values
-from millstream.sdk.consuming.hints import Hint, Places
+from millstream.sdk.consuming.hints import Hint, StartPositions
 from millstream.sdk.requests import LATEST
 from millstream.sdk.times import Time, Times
 from millstream.seams.entropy import Entropy
@@ -46,7 +46,7 @@ class SubscriptionOptions(TypedDict, total=False):
     """Where to go on when messages are removed before they are sent: "beginning", "latest", or "error" (as without)."""
 
 
-class Window(NamedTuple):
+class SubscriptionWindow(NamedTuple):
     """How much may be under way from each broker, which knows what is allowed."""
 
     messages: int = WINDOW_MESSAGES
@@ -55,24 +55,24 @@ class Window(NamedTuple):
 
 
 class StreamSettings(NamedTuple):
-    window: Window
+    window: SubscriptionWindow
     group_id: str | None
     otherwise: int
     entropy: Entropy
 
 
-class EngineSettings(NamedTuple):
+class SubscriptionEngineSettings(NamedTuple):
     topics: Sequence[str]
     partitions: Sequence[int] | None
-    start: Places
+    start: StartPositions
     group_id: str | None
-    window: Window
+    window: SubscriptionWindow
     otherwise: int
     auto_commit_s: float | None
     """How long finished messages of a group wait for more of them; None leaves committing to the caller."""
 
 
-def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOptions) -> EngineSettings:
+def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOptions) -> SubscriptionEngineSettings:
     """INVALID_SETTING, naming it, for what makes no sense; TypeError for what there is not."""
     unknown = sorted(set(options) - set(SubscriptionOptions.__annotations__))
     if unknown:
@@ -86,7 +86,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
     group_id = options.get("group")
     if group_id is not None:
         check_text("group", group_id, 1, NAME_MAX)
-    window = Window(
+    window = SubscriptionWindow(
         options.get("window_messages", WINDOW_MESSAGES),
         options.get("window_bytes", WINDOW_BYTES),
         options.get("share_percent", SHARE_PERCENT),
@@ -94,10 +94,10 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
     for name, number, most in zip(_NUMBERS, window, (INT32_MAX, INT32_MAX, 100), strict=True):
         check_number(name, number, 0, most)
     check_partitions(options.get("partitions"))
-    return EngineSettings(
+    return SubscriptionEngineSettings(
         topics,
         options.get("partitions"),
-        Places(options.get("start", "latest"), times, "start", LATEST),
+        StartPositions(options.get("start", "latest"), times, "start", LATEST),
         group_id,
         window,
         _GONE[gone],

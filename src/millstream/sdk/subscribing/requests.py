@@ -7,8 +7,8 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.answers import refusal
-from millstream.sdk.subscribing.options import Window
-from millstream.wire.client_connection import Api, Request
+from millstream.sdk.subscribing.options import SubscriptionWindow
+from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
 from millstream.wire.subscribe import Delivered, parse_delivery
 
@@ -19,11 +19,11 @@ UNSUBSCRIBE = Api(1022, "Unsubscribe", 0, 0)
 
 def subscribe(
     places: Mapping[TopicPartition, int],
-    window: Window,
+    window: SubscriptionWindow,
     group_id: str | None,
     otherwise: int,
     topic_ids: Mapping[str, UUID] | None = None,
-) -> Request[Delivered]:
+) -> ApiRequest[Delivered]:
     """Stands. An error of the whole is in its value, as it is in whatever follows the answer.
 
     With the ids of the topics: of these, and of no others that have their names by now.
@@ -41,12 +41,12 @@ def subscribe(
     def decode(_version: int, frame: memoryview, start: int) -> Delivered:
         return parse_delivery(frame, start)
 
-    return Request(SUBSCRIBE, lambda version: [write_request(SUBSCRIBE.name, version, fields)], decode, stands=True)
+    return ApiRequest(SUBSCRIBE, lambda version: [write_request(SUBSCRIBE.name, version, fields)], decode, stands=True)
 
 
 def commit(
     subscription_id: int, offsets: Mapping[TopicPartition, int], metadata: str = ""
-) -> Request[dict[TopicPartition, MillstreamError]]:
+) -> ApiRequest[dict[TopicPartition, MillstreamError]]:
     """The refusals, partition by partition; what is not among them is committed."""
     fields = {"subscription_id": subscription_id, "member_id": "", "topics": _by_topic(offsets, metadata=metadata)}
 
@@ -62,10 +62,10 @@ def commit(
                     refused[where] = refusal(row["error_code"], f"committing {where}")
         return refused
 
-    return Request(COMMIT, lambda version: [write_request(COMMIT.name, version, fields)], decode)
+    return ApiRequest(COMMIT, lambda version: [write_request(COMMIT.name, version, fields)], decode)
 
 
-def unsubscribe(subscription_id: int) -> Request[None]:
+def unsubscribe(subscription_id: int) -> ApiRequest[None]:
     """Nothing of the subscription comes behind the answer."""
 
     def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
@@ -74,7 +74,7 @@ def unsubscribe(subscription_id: int) -> Request[None]:
         return refusal(number, "the subscription", answer["error_message"]) if number else None
 
     fields = {"subscription_id": subscription_id}
-    return Request(UNSUBSCRIBE, lambda version: [write_request(UNSUBSCRIBE.name, version, fields)], decode)
+    return ApiRequest(UNSUBSCRIBE, lambda version: [write_request(UNSUBSCRIBE.name, version, fields)], decode)
 
 
 def _by_topic(places: Mapping[TopicPartition, int], **more: Any) -> list[dict[str, Any]]:

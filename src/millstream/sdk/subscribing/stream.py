@@ -19,7 +19,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.answers import refusal
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import StreamSettings
@@ -35,33 +35,33 @@ log = logging.getLogger("millstream.sdk.subscription")
 class Arrived(NamedTuple):
     """Whole batches of one partition, unopened; the first may begin before `position`."""
 
-    stream: "Stream"
+    stream: "SubscriptionStream"
     where: TopicPartition
     position: int
     next_offset: int
     stored: memoryview
 
 
-class Owner(NamedTuple):
+class StreamOwner(NamedTuple):
     """Whom a stream tells."""
 
     arrived: Callable[[Arrived], None]
-    refused: Callable[["Stream", TopicPartition, MillstreamError], None]
+    refused: Callable[["SubscriptionStream", TopicPartition, MillstreamError], None]
     """Nothing more of this partition comes."""
-    ended: Callable[["Stream", MillstreamError], None]
+    ended: Callable[["SubscriptionStream", MillstreamError], None]
     """Nothing more comes."""
     failed: Callable[[MillstreamError], None]
     """A commit was refused for good."""
 
 
-class Stream:
+class SubscriptionStream:
     def __init__(
         self,
         address: Address,
         places: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, UUID],
         settings: StreamSettings,
-        owner: Owner,
+        owner: StreamOwner,
     ) -> None:
         self.places = dict(places)
         """Where each partition goes on: behind what was received."""
@@ -72,7 +72,7 @@ class Stream:
         self._finished = dict(places)
         self._acknowledged = dict(places)
         self._held = AsyncExitStack()
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._id = -1
         self._committing: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None

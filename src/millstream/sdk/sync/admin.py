@@ -8,10 +8,10 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
 from millstream.sdk.admin.admin_answers import (
     ClusterDescription,
+    ConfigSetting,
     LogDirectory,
     QueryResult,
     ResourceKind,
-    Setting,
     TopicPage,
 )
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
@@ -28,15 +28,15 @@ from millstream.sdk.arguments import (
     names_or_all,
     offsets_by_place,
 )
-from millstream.sdk.home import Home
-from millstream.sdk.sync.face import Part, Portal
+from millstream.sdk.home import ClientContext
+from millstream.sdk.sync.face import EngineHandle, Portal
 from millstream.sdk.times import Time
 
 
-class Admin(Part):
+class Admin(EngineHandle):
     """The part of a client that administers; reached as `client.admin`."""
 
-    def __init__(self, portal: Portal, home: Home) -> None:
+    def __init__(self, portal: Portal, home: ClientContext) -> None:
         super().__init__(portal, home, home.life)
         self._engine = home.idle.admin
 
@@ -44,7 +44,7 @@ class Admin(Part):
 
     def describe_settings(
         self, kind: ResourceKind | str, name: str, names: Sequence[str] | None = None, *, timeout: Time = 30.0
-    ) -> list[Setting]:
+    ) -> list[ConfigSetting]:
         """The settings of a "topic", a "broker" (its number) or a "group", by name; these, or all."""
         check_text("name", name, 0, NAME_MAX)
         resource, chosen, timeout_s = ResourceKind.named(kind), names_or_all("names", names), self._span_s(timeout)

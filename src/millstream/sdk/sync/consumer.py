@@ -22,18 +22,18 @@ from millstream.sdk.arguments import (
     offsets_by_place,
     place,
 )
-from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.callbacks import bounded, report
 from millstream.sdk.consuming.decoding import decoder
-from millstream.sdk.consuming.engine import ConsumerEngine, Outcome
+from millstream.sdk.consuming.engine import ConsumerEngine, PollOutcome
 from millstream.sdk.consuming.getting import get_messages
-from millstream.sdk.consuming.hand import Hand
+from millstream.sdk.consuming.hand import DeliveredBuffer
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.hints import Hint, Places
+from millstream.sdk.consuming.hints import Hint, StartPositions
 from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
 from millstream.sdk.consuming.source import Change, ChangeKind
 from millstream.sdk.fetching import MAX_BYTES
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.sync.face import Portal
 from millstream.sdk.sync.reader import Reader
 from millstream.sdk.times import Time
@@ -58,7 +58,7 @@ class Consumer(Reader):
     def __init__(
         self,
         portal: Portal,
-        home: Home,
+        home: ClientContext,
         topics: str | Sequence[str],
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -75,7 +75,7 @@ class Consumer(Reader):
             ChangeKind.LOST: options.get("on_lost"),
         }
         self._on_health = options.get("on_health")
-        self._hand = Hand(decoder(options.get("values")), reads=portal.callers_wait)
+        self._hand = DeliveredBuffer(decoder(options.get("values")), reads=portal.callers_wait)
         self._has_end = options.get("stop") is not None
         settings = engine_settings(home.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
@@ -114,7 +114,7 @@ class Consumer(Reader):
         return self._each()
 
     def _each(self) -> Iterator[Message]:
-        while self._bring(None) is not Outcome.OVER:
+        while self._bring(None) is not PollOutcome.OVER:
             take = self._hand.taker()
             try:
                 while True:
@@ -122,24 +122,24 @@ class Consumer(Reader):
             except IndexError:
                 pass  # There are no more here.
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[MessageBatch]:
         """What comes of each partition at a time, until the range ends."""
-        while self._bring(None) is not Outcome.OVER:
+        while self._bring(None) is not PollOutcome.OVER:
             batch = self._batch()
             if batch is not None:
                 yield batch
 
-    def poll_batch(self, timeout: Time | None = 5.0) -> Batch | None:
+    def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch | None:
         """The next messages of whichever partition has some; None when none has in time, or the range has ended."""
         self._bring(timeout)
         return self._batch()
 
-    def _batch(self) -> Batch | None:
+    def _batch(self) -> MessageBatch | None:
         messages = self._hand.one()
         if not messages:
             return None
         where = TopicPartition(*messages[0][:2])
-        return Batch(*where, messages, self._hand.positions()[where])
+        return MessageBatch(*where, messages, self._hand.positions()[where])
 
     def arrow(self) -> "Iterator[pa.RecordBatch]":
         """As `batches`, as Arrow record batches: topic, partition, offset, timestamp, key, value, headers.
@@ -206,7 +206,7 @@ class Consumer(Reader):
 
     def seek(self, to: Hint, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0) -> None:
         """Go on there: in these partitions, or in all. `to` is what `start` may be."""
-        places = Places(to, self._home.times, "to")
+        places = StartPositions(to, self._home.times, "to")
         self._do(self._engine.seek(places, _named(partitions), self._span_s(timeout)))
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
@@ -258,7 +258,7 @@ class Consumer(Reader):
 
     # How it is done.
 
-    def _bring(self, timeout: Time | None) -> Outcome:
+    def _bring(self, timeout: Time | None) -> PollOutcome:
         """Have messages in hand; the group's changes are told in between."""
         self._life.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
@@ -268,9 +268,9 @@ class Consumer(Reader):
             again = True
             if isinstance(found, Change):
                 self._tell(found)
-            elif found is not Outcome.HERE:
+            elif found is not PollOutcome.HERE:
                 return found
-        return Outcome.HERE
+        return PollOutcome.HERE
 
     def _bring_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
         from millstream.sdk.consuming.arrow import next_record_batch
@@ -283,7 +283,7 @@ class Consumer(Reader):
             again = True
             if isinstance(found, Change):
                 self._tell(found)
-            elif found is not Outcome.HERE:
+            elif found is not PollOutcome.HERE:
                 return None
         return batch
 

@@ -6,21 +6,21 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from millstream.model.errors import MillstreamError
-from millstream.sdk.home import Home
-from millstream.sdk.life import Life, note_or_raise
+from millstream.sdk.home import ClientContext
+from millstream.sdk.life import Lifecycle, note_or_raise
 from millstream.sdk.sync.portal import Portal
 from millstream.sdk.times import Time
 
-__all__ = ["Face", "Portal", "opening"]
+__all__ = ["Facade", "Portal", "opening"]
 
 T = TypeVar("T")
 Make = TypeVar("Make", bound=Callable[..., object])
 
 
-class Part:
+class EngineHandle:
     """A public class, or a part of one, that lives as long as `life`."""
 
-    def __init__(self, portal: Portal, home: Home, life: Life) -> None:
+    def __init__(self, portal: Portal, home: ClientContext, life: Lifecycle) -> None:
         self._portal = portal
         self._home = home
         self._life = life
@@ -48,7 +48,7 @@ class Part:
         return self._life.over is not None
 
 
-class Face(Part):
+class Facade(EngineHandle):
     """A public class with an end of its own: a client, or something that a client made."""
 
     def close(self) -> None:

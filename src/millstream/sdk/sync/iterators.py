@@ -7,10 +7,16 @@ from typing import Unpack
 
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.iterating.options import IteratorOptions, engine_settings
-from millstream.sdk.iterating.requests import Commit, GroupIterator, IteratorBatch, ListedIterator, Membership
+from millstream.sdk.iterating.requests import (
+    GroupIterator,
+    IteratorBatch,
+    IteratorCommit,
+    IteratorMembership,
+    ListedIterator,
+)
 from millstream.sdk.sync.face import Portal
 from millstream.sdk.sync.reader import Reader
 from millstream.sdk.times import Time
@@ -31,7 +37,7 @@ class Iterators(Reader):
     def __init__(
         self,
         portal: Portal,
-        home: Home,
+        home: ClientContext,
         topics: str | Sequence[str],
         group: str,
         **options: Unpack[IteratorOptions],
@@ -50,7 +56,7 @@ class Iterators(Reader):
         super().__init__(portal, home, life)
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> IteratorMembership | None:
         """What the coordinator said last; None before the client has joined."""
         return self._engine.membership
 
@@ -62,14 +68,14 @@ class Iterators(Reader):
 
     # The group.
 
-    def join(self, *, timeout: Time = 30.0) -> Membership:
+    def join(self, *, timeout: Time = 30.0) -> IteratorMembership:
         """Become a member of the group; `with` does it, and so does the loop.
 
         What is read is shared out when an iterator is asked for.
         """
         return self._do(self._engine.join(self._span_s(timeout)))
 
-    def beat(self, *, timeout: Time = 30.0) -> Membership:
+    def beat(self, *, timeout: Time = 30.0) -> IteratorMembership:
         """What the client may get iterators of now. Beats go by themselves: this is for who wants to know."""
         return self._do(self._engine.beat(self._span_s(timeout)))
 
@@ -99,7 +105,7 @@ class Iterators(Reader):
         check_kind("iterator", iterator, GroupIterator)
         return self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
-    def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> Commit:
+    def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> IteratorCommit:
         """So many of its messages were read, or all: the group goes on behind them. With the next iterator, if the
         partition stays the client's.
 

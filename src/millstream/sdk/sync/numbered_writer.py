@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 from millstream.model.names import check_topic_name
 from millstream.model.roles import Role
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.sdk.numbered.engine import NumberedEngine
 from millstream.sdk.numbered.options import NumberedOptions
-from millstream.sdk.sync.face import Face, Portal
+from millstream.sdk.sync.face import Facade, Portal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class NumberedWriter(Face):
+class NumberedWriter(Facade):
     """Made by `client.numbered_writer`. Use `with`, or `close()` it; `finish` tells that all is stored.
 
     Its rows are numbered from 0 in each partition, and the brokers keep, under its name, how far it is. One of the same
@@ -24,7 +24,7 @@ class NumberedWriter(Face):
     row. It is for one task at a time (without `async`: one thread).
     """
 
-    def __init__(self, portal: Portal, home: Home, topic: str, options: NumberedOptions) -> None:
+    def __init__(self, portal: Portal, home: ClientContext, topic: str, options: NumberedOptions) -> None:
         check_topic_name(topic)
         asking = home.asking(Role.PRODUCER)
         home.life.check()

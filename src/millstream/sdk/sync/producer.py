@@ -7,28 +7,30 @@ from typing import Any
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT64_MAX, check_callback, check_number
-from millstream.sdk.home import Home
-from millstream.sdk.life import Life
+from millstream.sdk.home import ClientContext
+from millstream.sdk.life import Lifecycle
 from millstream.sdk.producing._chunk import Receipt
-from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.ids import Id, as_column, taken_id, taken_ids
 from millstream.sdk.producing.lots import Receipts
-from millstream.sdk.producing.options import Options
-from millstream.sdk.sync.face import Face, Portal
+from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.sync.face import Facade, Portal
 from millstream.sdk.times import Time
 
 Data = bytes | bytearray | memoryview | str | None
 Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 
-class Producer(Face):
+class Producer(Facade):
     """Made by `client.producer`. Use `with`, or `close()` it: both send what is left.
 
     Messages are gathered in batches and sent in the background; one thread's messages to one partition keep their
     order. Any thread may put, and ask a receipt.
     """
 
-    def __init__(self, portal: Portal, home: Home, life: Life, engine: Engine, group: str | None) -> None:
+    def __init__(
+        self, portal: Portal, home: ClientContext, life: Lifecycle, engine: ProducerEngine, group: str | None
+    ) -> None:
         super().__init__(portal, home, life)
         self._engine = engine
         self._put = engine.intake.put
@@ -165,9 +167,9 @@ class Producer(Face):
         return self._engine.settled_within_s if timeout is None else self._span_s(timeout)
 
 
-def make_producer(portal: Portal, home: Home, group: str | None, options: Options) -> Producer:
+def make_producer(portal: Portal, home: ClientContext, group: str | None, options: ProducerOptions) -> Producer:
     """A producer with connections of its own; on the client's event loop."""
     home.life.check()
     asking = home.asking(Role.PRODUCER, group)
-    engine = Engine(asking, home.clock, options)
+    engine = ProducerEngine(asking, home.clock, options)
     return Producer(portal, home, home.adopt("producer", asking, engine.close), engine, group)

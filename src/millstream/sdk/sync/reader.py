@@ -4,10 +4,10 @@
 from types import TracebackType
 from typing import Self
 
-from millstream.sdk.sync.face import Face
+from millstream.sdk.sync.face import Facade
 
 
-class Reader(Face):
+class Reader(Facade):
     """A public class that reads from the moment it is entered."""
 
     _is_done = False

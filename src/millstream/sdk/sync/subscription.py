@@ -10,10 +10,10 @@ from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
 from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
-from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.decoding import decode_some, decoder
-from millstream.sdk.home import Home
-from millstream.sdk.subscribing.engine import Portion, SubscriptionEngine
+from millstream.sdk.home import ClientContext
+from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
 from millstream.sdk.subscribing.options import SubscriptionOptions, engine_settings
 from millstream.sdk.sync.face import Portal
 from millstream.sdk.sync.reader import Reader
@@ -33,14 +33,18 @@ class Subscription(Reader):
     """
 
     def __init__(
-        self, portal: Portal, home: Home, topics: str | Sequence[str], **options: Unpack[SubscriptionOptions]
+        self,
+        portal: Portal,
+        home: ClientContext,
+        topics: str | Sequence[str],
+        **options: Unpack[SubscriptionOptions],
     ) -> None:
         self.topics = named_topics(topics)
         """What it is sent."""
         self.group = options.get("group")
         """Who keeps its place; None for one that keeps it by itself."""
         self._decode = decoder(options.get("values"))
-        self._portion: Portion | None = None
+        self._portion: DeliveredMessages | None = None
         self._left: deque[Message] = deque()
         self._handed = 1
         """How many messages were handed out at once, and are in work until more is asked for."""
@@ -76,7 +80,7 @@ class Subscription(Reader):
                 pass  # There are no more here.
             self._bring(None)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[MessageBatch]:
         """What comes of each partition at a time, for ever."""
         while True:
             batch = self.poll_batch(None)
@@ -101,12 +105,12 @@ class Subscription(Reader):
         self._handed = len(messages)
         return messages
 
-    def poll_batch(self, timeout: Time | None = 5.0) -> Batch | None:
+    def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch | None:
         """As `poll`, with where they come from; None when none has come in time."""
         messages = self.poll(timeout)
         if not messages or self._portion is None:
             return None
-        return Batch(*self._portion.where, messages, self._portion.behind(self._taken))
+        return MessageBatch(*self._portion.where, messages, self._portion.behind(self._taken))
 
     def position(self, topic: str, partition: int) -> int | None:
         """Where its next message of this partition begins; None for one that it is not sent."""

@@ -15,11 +15,11 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
 from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.connection.asking import PLACES_PER_REQUEST, Asking
+from millstream.sdk.connection.asking import PLACES_PER_REQUEST, RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.consuming.opening import HEAVY_BYTES
 from millstream.sdk.fetching import ahead
-from millstream.sdk.watching.portion import Limits, Portion, from_on
+from millstream.sdk.watching.portion import ReadResult, WatchLimits, from_on
 from millstream.sdk.watching.requests import fetch
 
 PIECE_BYTES = 32 * 1024
@@ -31,7 +31,7 @@ FETCHES_MAX = 32
 MORE_S = 1.0
 """Who has so much more time than whoever asked asks again where that one failed."""
 
-Portions = dict[TopicPartition, Portion]
+Portions = dict[TopicPartition, ReadResult]
 _Places = tuple[tuple[TopicPartition, int], ...]
 
 
@@ -57,11 +57,11 @@ class _Shared(NamedTuple):
             raise MillstreamError(error.code, error.detail) from error
 
 
-class Behind:
-    def __init__(self, asking: Asking) -> None:
+class BacklogFetch:
+    def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._slots = asyncio.Semaphore(FETCHES_MAX)
-        self._shared: dict[tuple[_Places, Limits], _Shared] = {}
+        self._shared: dict[tuple[_Places, WatchLimits], _Shared] = {}
 
     async def close(self) -> None:
         tasks = [shared.task for shared in self._shared.values()]
@@ -69,7 +69,7 @@ class Behind:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def fetch(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
+    async def fetch(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
         """What is there now, about as many bytes in all as the limits allow; the first places have them first.
 
         OFFSET_OUT_OF_RANGE for a place before the beginning; nothing for one that is not reached.
@@ -83,7 +83,7 @@ class Behind:
                 if error.code is not ErrorCode.CORRUPT_MESSAGE or not await attempts.again(error):
                     raise
 
-    async def _fetch(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
+    async def _fetch(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
         portions: Portions = {}
         # Each question may bring as much as the limits allow, so that there are no more of them than there must be.
         answers = await self._asking.leaders(offsets, partial(fetch, limits), deadline, at_once=PLACES_PER_REQUEST)
@@ -93,7 +93,9 @@ class Behind:
             portions[where] = await self._opened(where, offsets[where], found, limits)
         return portions
 
-    async def _opened(self, where: TopicPartition, offset: int, found: FetchedBatches, limits: Limits) -> Portion:
+    async def _opened(
+        self, where: TopicPartition, offset: int, found: FetchedBatches, limits: WatchLimits
+    ) -> ReadResult:
         """No more of it than is wanted; CORRUPT_MESSAGE when it is damaged."""
         messages: list[Message] = []
         size_bytes, next_offset = 0, offset
@@ -108,9 +110,9 @@ class Behind:
                     break
         except MillstreamError as error:
             raise MillstreamError(error.code, f"{where}: {error.detail}") from error
-        return Portion(*where, messages, next_offset, found.log_start_offset, found.high_watermark)
+        return ReadResult(*where, messages, next_offset, found.log_start_offset, found.high_watermark)
 
-    async def share(self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline) -> Portions:
+    async def share(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
         """As `fetch`, together with all who ask the same meanwhile, each for as long as it has time itself."""
         key = (tuple(sorted(offsets.items())), limits)
         while (other := self._shared.get(key)) is not None:
@@ -137,7 +139,7 @@ class Behind:
         finally:
             self._slots.release()
 
-    def _answered(self, key: tuple[_Places, Limits], task: "asyncio.Task[Portions]") -> None:
+    def _answered(self, key: tuple[_Places, WatchLimits], task: "asyncio.Task[Portions]") -> None:
         del self._shared[key]
         if not task.cancelled():
             task.exception()  # Marks it as seen: all who asked may be gone.

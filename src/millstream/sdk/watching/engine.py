@@ -18,15 +18,15 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.waiters import Cancel
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.times import Times
-from millstream.sdk.watching.behind import Behind, Portions
-from millstream.sdk.watching.link import Link, Owner, is_final
+from millstream.sdk.watching.behind import BacklogFetch, Portions
+from millstream.sdk.watching.link import LinkOwner, WatchConnection, is_final
 from millstream.sdk.watching.places import Position, find_offsets
-from millstream.sdk.watching.portion import Limits, share_out
-from millstream.sdk.watching.shelf import Cache
-from millstream.sdk.watching.watch import Watch
+from millstream.sdk.watching.portion import WatchLimits, share_out
+from millstream.sdk.watching.shelf import RecentCache
+from millstream.sdk.watching.watch import PartitionWatch
 
 LINGER_S = 10.0
 """How long a partition is watched after the last who wanted it: mostly, there is a next poll."""
@@ -43,19 +43,19 @@ _EVER_S = 1e9
 _log = logging.getLogger("millstream.sdk.watching")
 
 
-class Watching:
-    def __init__(self, asking: Asking, times: Times, cache: Cache | None = None) -> None:
+class WatchEngine:
+    def __init__(self, asking: RetryingCaller, times: Times, cache: RecentCache | None = None) -> None:
         self._asking = asking
         self._times = times
         self._cluster = asking.cluster
         self._loop = asyncio.get_running_loop()
-        self._cache = cache or Cache()
-        self._behind = Behind(asking)
-        self._watches: OrderedDict[TopicPartition, Watch] = OrderedDict()
+        self._cache = cache or RecentCache()
+        self._behind = BacklogFetch(asking)
+        self._watches: OrderedDict[TopicPartition, PartitionWatch] = OrderedDict()
         """Those that were used last come last."""
-        self._links: dict[Address, Link] = {}
-        self._owner = Owner(self._lost, self._failed)
-        self._homeless: dict[Watch, None] = {}
+        self._links: dict[Address, WatchConnection] = {}
+        self._owner = LinkOwner(self._lost, self._failed)
+        self._homeless: dict[PartitionWatch, None] = {}
         self._finding: asyncio.Task[None] | None = None
         self._attempts: Attempts | None = None
         self._stable_at_s = 0.0
@@ -78,7 +78,7 @@ class Watching:
     # Reading.
 
     async def read(
-        self, places: Mapping[TopicPartition, Position], limits: Limits, wait_s: float, timeout_s: float
+        self, places: Mapping[TopicPartition, Position], limits: WatchLimits, wait_s: float, timeout_s: float
     ) -> Portions:
         """What is there at these places, or what comes first at any of them within the wait; a portion for each.
 
@@ -116,7 +116,7 @@ class Watching:
         return dict(rows[first:] + rows[:first])
 
     async def _look(
-        self, offsets: Mapping[TopicPartition, int], limits: Limits, deadline: Deadline, *, waits: bool
+        self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline, *, waits: bool
     ) -> Portions:
         """What is at hand, or is fetched. Who waits need not ask where a watch knows that there is nothing."""
         found: Portions = {}
@@ -173,30 +173,30 @@ class Watching:
         if where not in self._watches:
             address = await self._cluster.leader(*where, deadline)
             if where not in self._watches:
-                watch = self._watches[where] = Watch(where, self._cache, self._loop.time())
+                watch = self._watches[where] = PartitionWatch(where, self._cache, self._loop.time())
                 self._link(address).open(watch)
                 if self._ticking is None:
                     self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._use(self._watches[where])
 
-    def _use(self, watch: Watch) -> None:
+    def _use(self, watch: PartitionWatch) -> None:
         if self._watches.get(watch.where) is watch:
             watch.used_s = self._loop.time()
             self._watches.move_to_end(watch.where)
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: Address) -> WatchConnection:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = Link(self._cluster, address, self._owner)
+            link = self._links[address] = WatchConnection(self._cluster, address, self._owner)
         return link
 
     # What becomes of watches.
 
-    def _failed(self, watch: Watch, error: MillstreamError) -> None:
+    def _failed(self, watch: PartitionWatch, error: MillstreamError) -> None:
         self._forget(watch)
         watch.fail(error)
 
-    def _lost(self, watch: Watch, error: MillstreamError) -> None:
+    def _lost(self, watch: PartitionWatch, error: MillstreamError) -> None:
         """Its broker is gone, or leads no longer: whoever waits waits on, and a new one is looked for."""
         _log.debug("%s is looked for: %s", watch.where, error)
         watch.lose()
@@ -206,7 +206,7 @@ class Watching:
             _log.info("watching again: %s", error)
             self._finding = self._loop.create_task(self._find(), name="finding what is watched")
 
-    def _forget(self, watch: Watch) -> None:
+    def _forget(self, watch: PartitionWatch) -> None:
         self._watches.pop(watch.where, None)
         self._homeless.pop(watch, None)
         if watch.feed is not None:
@@ -228,7 +228,7 @@ class Watching:
         finally:
             self._finding = None
 
-    async def _find_leaders(self, watches: Sequence[Watch], deadline: Deadline) -> None:
+    async def _find_leaders(self, watches: Sequence[PartitionWatch], deadline: Deadline) -> None:
         topics = list(dict.fromkeys(watch.where.topic for watch in watches))
         for at in range(0, len(topics), TOPICS_PER_REQUEST):
             await self._cluster.refresh(topics[at : at + TOPICS_PER_REQUEST], deadline)

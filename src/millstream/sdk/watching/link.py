@@ -17,16 +17,16 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.answers import refusal
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.requests import metadata
 from millstream.sdk.subscribing import requests
-from millstream.sdk.subscribing.options import Window
-from millstream.sdk.watching.watch import Watch
-from millstream.wire.client_connection import Request
+from millstream.sdk.subscribing.options import SubscriptionWindow
+from millstream.sdk.watching.watch import PartitionWatch
+from millstream.wire.client_connection import ApiRequest
 from millstream.wire.subscribe import BEGINNING, END, Delivered
 
-WINDOW = Window(messages=10_000_000, size_bytes=4 * 1024 * 1024, share_percent=50)
+WINDOW = SubscriptionWindow(messages=10_000_000, size_bytes=4 * 1024 * 1024, share_percent=50)
 UNCOMMITTED_BYTES = 1024 * 1024
 """So batches that are far larger than a topic takes by default always find room, where somebody waits for them."""
 
@@ -38,28 +38,28 @@ TIMEOUT_S = 10.0
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class Owner(NamedTuple):
+class LinkOwner(NamedTuple):
     """Whom a link tells."""
 
-    lost: Callable[[Watch, MillstreamError], None]
+    lost: Callable[[PartitionWatch, MillstreamError], None]
     """It must be opened again, here or elsewhere."""
-    failed: Callable[[Watch, MillstreamError], None]
+    failed: Callable[[PartitionWatch, MillstreamError], None]
     """It is refused for good."""
 
 
-class Link:
-    def __init__(self, cluster: Cluster, address: Address, owner: Owner) -> None:
+class WatchConnection:
+    def __init__(self, cluster: Cluster, address: Address, owner: LinkOwner) -> None:
         self.address = address
         self.owner = owner
         self.unsettled: dict[WatchFeed, None] = {}
         """Those of which something came since the last commit."""
         self._cluster = cluster
         self._held = AsyncExitStack()
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._queue: deque[WatchFeed] = deque()
         self._opening: asyncio.Task[None] | None = None
 
-    def open(self, watch: Watch) -> None:
+    def open(self, watch: PartitionWatch) -> None:
         """Have the broker send what is written from now on."""
         feed = WatchFeed(self, watch)
         watch.feed = feed
@@ -90,7 +90,7 @@ class Link:
             await asyncio.gather(self._opening, return_exceptions=True)
         await self._hang_up()
 
-    def post(self, request: Request[Any]) -> "asyncio.Future[Any] | None":
+    def post(self, request: ApiRequest[Any]) -> "asyncio.Future[Any] | None":
         """Say it. That a connection is lost is told to those who stand on it, and need not be seen here."""
         connection = self._connection
         if connection is None or connection.closed:
@@ -117,7 +117,7 @@ class Link:
         finally:
             self._opening = None
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> BrokerConnection:
         if self._connection is None or self._connection.closed:
             await self._hang_up()
             polling = self._cluster.polling(self.address, Deadline(TIMEOUT_S))
@@ -135,14 +135,14 @@ class WatchFeed:
 
     __slots__ = ("_id", "_link", "_uncommitted_bytes", "is_over", "watch")
 
-    def __init__(self, link: Link, watch: Watch) -> None:
+    def __init__(self, link: WatchConnection, watch: PartitionWatch) -> None:
         self.watch = watch
         self._link = link
         self.is_over = False
         self._id = -1
         self._uncommitted_bytes = 0
 
-    async def open(self, connection: Connection, timeout_s: float) -> None:
+    async def open(self, connection: BrokerConnection, timeout_s: float) -> None:
         request = requests.subscribe({self.watch.where: END}, WINDOW, None, BEGINNING)
         try:
             self._id, answer = await connection.stand(request, timeout_s, self.deliver)

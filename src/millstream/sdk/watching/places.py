@@ -6,9 +6,9 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.consuming.hints import Places
+from millstream.sdk.consuming.hints import StartPositions
 from millstream.sdk.times import Times
 
 Position = int | str | float | datetime | timedelta
@@ -16,7 +16,7 @@ Position = int | str | float | datetime | timedelta
 
 
 async def find_offsets(
-    asking: Asking, times: Times, places: Mapping[TopicPartition, Position], deadline: Deadline
+    asking: RetryingCaller, times: Times, places: Mapping[TopicPartition, Position], deadline: Deadline
 ) -> dict[TopicPartition, int]:
     """INVALID_SETTING for what is no place."""
     if not places:
@@ -29,5 +29,5 @@ async def find_offsets(
         position: Any = places[some[0]]
         if isinstance(position, Mapping):
             raise MillstreamError(ErrorCode.INVALID_SETTING, f"offset={position!r}: a partition has one place")
-        found |= await Places(position, times, "offset").find(asking, some, deadline)
+        found |= await StartPositions(position, times, "offset").find(asking, some, deadline)
     return {where: found[where] for where in places}

@@ -13,7 +13,7 @@ from millstream.sdk.arguments import INT32_MAX, check_number
 _offset = attrgetter("offset")
 
 
-class Portion(NamedTuple):
+class ReadResult(NamedTuple):
     """Messages of one partition in order, from the place asked for on; none when none came in time.
 
     `next_offset` is where to go on. It may be further than behind the last message: places of removed messages and of
@@ -30,14 +30,14 @@ class Portion(NamedTuple):
     """The end of the partition, when this was read."""
 
 
-class Limits(NamedTuple):
+class WatchLimits(NamedTuple):
     """What one read gives at most; bytes are those of keys, values and headers, and the first message fits always."""
 
     messages: int
     size_bytes: int
 
     @classmethod
-    def checked(cls, messages: int, size_bytes: int) -> "Limits":
+    def checked(cls, messages: int, size_bytes: int) -> "WatchLimits":
         """INVALID_SETTING for what limits nothing sensibly."""
         check_number("max_messages", messages, 1, INT32_MAX)
         check_number("max_bytes", size_bytes, 1, INT32_MAX)
@@ -56,7 +56,7 @@ def size_of(message: Message) -> int:
     return size + sum(len(key) + len(value or b"") for key, value in message.headers)
 
 
-def cut(portion: Portion, limits: Limits) -> Portion:
+def cut(portion: ReadResult, limits: WatchLimits) -> ReadResult:
     """As much of it as the limits allow."""
     messages = portion.messages
     sizes = list(accumulate(map(size_of, messages[: limits.messages])))
@@ -66,21 +66,21 @@ def cut(portion: Portion, limits: Limits) -> Portion:
     return portion._replace(messages=messages[:count], next_offset=messages[count].offset)
 
 
-def share_out(portions: Mapping[TopicPartition, Portion], limits: Limits) -> dict[TopicPartition, Portion]:
+def share_out(portions: Mapping[TopicPartition, ReadResult], limits: WatchLimits) -> dict[TopicPartition, ReadResult]:
     """All of them within the limits: one after the other gets an even share of what is left."""
-    given: dict[TopicPartition, Portion] = {}
+    given: dict[TopicPartition, ReadResult] = {}
     left, rest = limits, sum(bool(portion.messages) for portion in portions.values())
     for where, portion in portions.items():
         given[where] = portion
         if portion.messages:
-            given[where] = _cut_or_none(portion, Limits(-(-left.messages // rest), -(-left.size_bytes // rest)))
+            given[where] = _cut_or_none(portion, WatchLimits(-(-left.messages // rest), -(-left.size_bytes // rest)))
             taken = given[where].messages
-            left = Limits(left.messages - len(taken), left.size_bytes - sum(map(size_of, taken)))
+            left = WatchLimits(left.messages - len(taken), left.size_bytes - sum(map(size_of, taken)))
             rest -= 1
     return given
 
 
-def _cut_or_none(portion: Portion, limits: Limits) -> Portion:
+def _cut_or_none(portion: ReadResult, limits: WatchLimits) -> ReadResult:
     if limits.messages > 0 and limits.size_bytes > 0:
         return cut(portion, limits)
     return portion._replace(messages=[], next_offset=portion.messages[0].offset)

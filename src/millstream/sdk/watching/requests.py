@@ -8,9 +8,9 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.answers import FetchedBatches, refusal
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import FETCH
-from millstream.sdk.watching.portion import Limits
-from millstream.wire.client_connection import Request
-from millstream.wire.fetch import Fetched, FetchPartition
+from millstream.sdk.watching.portion import WatchLimits
+from millstream.wire.client_connection import ApiRequest
+from millstream.wire.fetch import FetchedPartition, FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer
 
@@ -18,7 +18,7 @@ Found = FetchedBatches | MillstreamError | None
 """None: the place is out of the range that the broker has, and the broker does not say which that is."""
 
 
-def fetch(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict[TopicPartition, Found]]:
+def fetch(limits: WatchLimits, offsets: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPartition, Found]]:
     """About as many bytes in all as the limits allow; the first places have them first, and none waits for more."""
     rows: dict[str, list[FetchPartition]] = {}
     for where, offset in offsets.items():
@@ -36,10 +36,10 @@ def fetch(limits: Limits, offsets: Mapping[TopicPartition, int]) -> Request[dict
         places = ((TopicPartition(str(topic), row.partition), row) for topic, parts in answer.topics for row in parts)
         return {where: _found(where, offsets[where], row) for where, row in places}
 
-    return Request(FETCH, encode, decode)
+    return ApiRequest(FETCH, encode, decode)
 
 
-def _found(where: TopicPartition, offset: int, row: Fetched) -> Found:
+def _found(where: TopicPartition, offset: int, row: FetchedPartition) -> Found:
     if row.error == ErrorCode.OFFSET_OUT_OF_RANGE.number:
         return _out_of_range(where, offset, row)
     if row.error:
@@ -47,7 +47,7 @@ def _found(where: TopicPartition, offset: int, row: Fetched) -> Found:
     return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
 
-def _out_of_range(where: TopicPartition, offset: int, row: Fetched) -> Found:
+def _out_of_range(where: TopicPartition, offset: int, row: FetchedPartition) -> Found:
     """Nothing for a place that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
     if row.high_watermark < 0 or row.log_start_offset < 0:
         return None

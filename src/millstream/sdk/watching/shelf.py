@@ -15,7 +15,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.watching.portion import Limits, from_on, size_of
+from millstream.sdk.watching.portion import WatchLimits, from_on, size_of
 
 ALL_BYTES = 64 * 1024 * 1024
 SHELF_BYTES = 4 * 1024 * 1024
@@ -28,7 +28,7 @@ _MESSAGE_BYTES = 200
 _begin = attrgetter("begin")
 
 
-class Chunk:
+class RecentChunk:
     """What one delivery brought: the messages from `begin` up to `end`."""
 
     __slots__ = ("_messages", "_stored", "begin", "came_s", "end", "size_bytes")
@@ -50,7 +50,7 @@ class Chunk:
         return self._messages
 
 
-class Shelf:
+class RecentMessages:
     """The last chunks of one partition."""
 
     __slots__ = ("_chunks", "size_bytes", "where")
@@ -58,12 +58,12 @@ class Shelf:
     def __init__(self, where: TopicPartition) -> None:
         self.where = where
         self.size_bytes = 0
-        self._chunks: list[Chunk] = []
+        self._chunks: list[RecentChunk] = []
 
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def __getitem__(self, number: int) -> Chunk:
+    def __getitem__(self, number: int) -> RecentChunk:
         return self._chunks[number]
 
     def find(self, offset: int) -> int:
@@ -71,17 +71,17 @@ class Shelf:
         number = bisect_right(self._chunks, offset, key=_begin) - 1
         return number if number >= 0 and offset < self._chunks[number].end else -1
 
-    def append(self, chunk: Chunk) -> None:
+    def append(self, chunk: RecentChunk) -> None:
         self._chunks.append(chunk)
         self.size_bytes += chunk.size_bytes
 
-    def drop_first(self) -> Chunk:
+    def drop_first(self) -> RecentChunk:
         chunk = self._chunks.pop(0)
         self.size_bytes -= chunk.size_bytes
         return chunk
 
 
-class Cache:
+class RecentCache:
     """All shelves of a client together."""
 
     def __init__(self, all_bytes: int = ALL_BYTES, shelf_bytes: int = SHELF_BYTES, keep_s: float = KEEP_S) -> None:
@@ -89,12 +89,12 @@ class Cache:
         self._all_bytes = all_bytes
         self._shelf_bytes = shelf_bytes
         self._keep_s = keep_s
-        self._order: OrderedDict[Chunk, Shelf] = OrderedDict()
+        self._order: OrderedDict[RecentChunk, RecentMessages] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, shelf: Shelf, chunk: Chunk) -> None:
+    def put(self, shelf: RecentMessages, chunk: RecentChunk) -> None:
         """Keep it behind what the shelf has; it begins where that ends."""
         assert not len(shelf) or shelf[-1].end == chunk.begin, "chunks lie end to end"
         shelf.append(chunk)
@@ -102,7 +102,7 @@ class Cache:
         self.size_bytes += chunk.size_bytes
         self._make_room(shelf)
 
-    def take(self, shelf: Shelf, offset: int, limits: Limits) -> tuple[list[Message], int] | None:
+    def take(self, shelf: RecentMessages, offset: int, limits: WatchLimits) -> tuple[list[Message], int] | None:
         """Messages from `offset` on, at least as many as the limits allow if they are here, and where to go on.
 
         None when `offset` is not here, or when what is here cannot be read: then it is not kept either.
@@ -125,7 +125,7 @@ class Cache:
         self._make_room(shelf)
         return messages, end
 
-    def clear(self, shelf: Shelf) -> None:
+    def clear(self, shelf: RecentMessages) -> None:
         while len(shelf):
             self._drop_first(shelf)
 
@@ -137,20 +137,20 @@ class Cache:
                 return
             self._drop_first(shelf)
 
-    def _opened(self, shelf: Shelf, chunk: Chunk) -> list[Message]:
+    def _opened(self, shelf: RecentMessages, chunk: RecentChunk) -> list[Message]:
         before = chunk.size_bytes
         messages = chunk.open(shelf.where)
         shelf.size_bytes += chunk.size_bytes - before
         self.size_bytes += chunk.size_bytes - before
         return messages
 
-    def _make_room(self, shelf: Shelf) -> None:
+    def _make_room(self, shelf: RecentMessages) -> None:
         while shelf.size_bytes > self._shelf_bytes:
             self._drop_first(shelf)
         while self.size_bytes > self._all_bytes:
             self._drop_first(next(iter(self._order.values())))
 
-    def _drop_first(self, shelf: Shelf) -> None:
+    def _drop_first(self, shelf: RecentMessages) -> None:
         chunk = shelf.drop_first()
         del self._order[chunk]
         self.size_bytes -= chunk.size_bytes

@@ -16,14 +16,14 @@ from millstream.model.names import TopicPartition
 from millstream.model.waiters import Cancel, Waiters
 from millstream.records.message import Message
 from millstream.sdk.consuming.opening import is_heavy
-from millstream.sdk.watching.portion import Limits, Portion
-from millstream.sdk.watching.shelf import Cache, Chunk, Shelf
+from millstream.sdk.watching.portion import ReadResult, WatchLimits
+from millstream.sdk.watching.shelf import RecentCache, RecentChunk, RecentMessages
 from millstream.wire.subscribe import Delivery
 
 NOWHERE = -1
 
 
-class Feed(Protocol):
+class WatchSource(Protocol):
     """Where a watch has its messages from."""
 
     @property
@@ -40,7 +40,7 @@ class Feed(Protocol):
         ...
 
 
-class Watch:
+class PartitionWatch:
     __slots__ = (
         "_cache",
         "_shelf",
@@ -54,19 +54,19 @@ class Watch:
         "where",
     )
 
-    def __init__(self, where: TopicPartition, cache: Cache, now_s: float) -> None:
+    def __init__(self, where: TopicPartition, cache: RecentCache, now_s: float) -> None:
         self.where = where
         self.position = NOWHERE
         self.log_start_offset = 0
         self.high_watermark = 0
-        self.feed: Feed | None = None
+        self.feed: WatchSource | None = None
         """None while its broker is looked for."""
         self.used_s = now_s
         """When somebody last had something of it."""
         self.failure: MillstreamError | None = None
         """Why it is over, where that was nobody's wish."""
         self._cache = cache
-        self._shelf = Shelf(where)
+        self._shelf = RecentMessages(where)
         self._waiters = Waiters()
 
     def __repr__(self) -> str:
@@ -93,17 +93,17 @@ class Watch:
             self.feed.want()
         return cancel
 
-    def take(self, offset: int, limits: Limits) -> Portion | None:
+    def take(self, offset: int, limits: WatchLimits) -> ReadResult | None:
         """What is at hand from `offset` on, at least as much as the limits allow; None when nothing is."""
         taken = self._cache.take(self._shelf, offset, limits)
         return None if taken is None else self._portion(*taken)
 
-    def nothing(self, offset: int) -> Portion:
+    def nothing(self, offset: int) -> ReadResult:
         """What there is at its position, and beyond."""
         return self._portion([], offset)
 
-    def _portion(self, messages: list[Message], next_offset: int) -> Portion:
-        return Portion(*self.where, messages, next_offset, self.log_start_offset, self.high_watermark)
+    def _portion(self, messages: list[Message], next_offset: int) -> ReadResult:
+        return ReadResult(*self.where, messages, next_offset, self.log_start_offset, self.high_watermark)
 
     # What its feed tells.
 
@@ -118,7 +118,7 @@ class Watch:
             if is_heavy(row.records):
                 self._cache.clear(self._shelf)  # Who wants it fetches it, and has it unpacked by a worker.
             else:
-                self._cache.put(self._shelf, Chunk(row.position, row.next_offset, row.records, now_s))
+                self._cache.put(self._shelf, RecentChunk(row.position, row.next_offset, row.records, now_s))
         self.position = row.next_offset
         self.log_start_offset = row.log_start_offset
         self.high_watermark = max(row.high_watermark, row.next_offset)

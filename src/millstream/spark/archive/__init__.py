@@ -6,12 +6,12 @@ Nothing of Spark is imported before something of here is used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.spark.archive.checking import Verdict as Verdict
+    from millstream.spark.archive.checking import ArchiveVerdict as ArchiveVerdict
     from millstream.spark.archive.checking import verify as verify
-    from millstream.spark.archive.running import Progress as Progress
+    from millstream.spark.archive.running import ArchiveProgress as ArchiveProgress
     from millstream.spark.archive.running import archive as archive
 
-__all__ = ["Progress", "Verdict", "archive", "verify"]
+__all__ = ["ArchiveProgress", "ArchiveVerdict", "archive", "verify"]
 
 
 def __getattr__(name: str) -> object:

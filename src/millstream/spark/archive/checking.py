@@ -13,9 +13,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.checksum import crc32c
 from millstream.spark.archive.files import SCHEMA, damaged, read_piece
-from millstream.spark.archive.pieces import Piece, StoredFile, misplaced
-from millstream.spark.archive.running import Progress
-from millstream.spark.archive.shelf import Shelf, topics_in
+from millstream.spark.archive.pieces import ArchivePiece, StoredFile, misplaced
+from millstream.spark.archive.running import ArchiveProgress
+from millstream.spark.archive.shelf import TopicArchive, topics_in
 from millstream.spark.archive.store import located
 from millstream.spark.connections import client_of
 from millstream.spark.options import default_bootstrap
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ArchiveVerdict:
     """On one topic's archive. Without differences, it is what the log was."""
 
     topic: str
@@ -50,7 +50,7 @@ class Verdict:
     differences: Sequence[str] = field(default_factory=list)
 
 
-class Log(NamedTuple):
+class ArchivedTopicLog(NamedTuple):
     """The topic that an archive is held against."""
 
     bootstrap: str
@@ -64,8 +64,8 @@ def verify(
     *,
     bootstrap: str | None = None,
     topic: str | None = None,
-    on_progress: Callable[[str, Progress], None] = lambda topic, progress: None,
-) -> list[Verdict]:
+    on_progress: Callable[[str, ArchiveProgress], None] = lambda topic, progress: None,
+) -> list[ArchiveVerdict]:
     """Compare the archives in `path`, or one topic's, with the topics, which may be in use meanwhile.
 
     Every file is read and its checksum compared; what the log still has is compared message by message. A message that
@@ -76,10 +76,10 @@ def verify(
     return [_verdict(spark, shelf, bootstrap, partial(on_progress, shelf.topic)) for shelf in archives_in(path, topic)]
 
 
-def archives_in(path: str, topic: str | None = None) -> list[Shelf]:
+def archives_in(path: str, topic: str | None = None) -> list[TopicArchive]:
     """All, or one topic's. RESOURCE_NOT_FOUND where there is none."""
     path = located(path)
-    shelves = [Shelf(path, each) for each in (topics_in(path) if topic is None else [topic])]
+    shelves = [TopicArchive(path, each) for each in (topics_in(path) if topic is None else [topic])]
     found = [shelf for shelf in shelves if shelf.topic_id() is not None]
     if not found:
         text = f"there is no archive in {path}" + (f" of topic {topic!r}" if topic else "")
@@ -87,7 +87,9 @@ def archives_in(path: str, topic: str | None = None) -> list[Shelf]:
     return found
 
 
-def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str, tell: Callable[[Progress], None]) -> Verdict:
+def _verdict(
+    spark: "SparkSession", shelf: TopicArchive, bootstrap: str, tell: Callable[[ArchiveProgress], None]
+) -> ArchiveVerdict:
     files = set(shelf.store.below(shelf.data))  # Before the index: what is archived meanwhile is no surprise then.
     pieces = shelf.pieces()
     log = _log(shelf, bootstrap)
@@ -106,7 +108,7 @@ def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str, tell: Callable
                 differences.append(f"partition {where.partition}: the archive ends at {archived}, the log at {end}")
         differences += [f"partition {number}: the topic has no such partition" for number in ends]
     found = _checked(spark, shelf, log, stored, tell)
-    return Verdict(
+    return ArchiveVerdict(
         shelf.topic,
         pieces=len(stored),
         rows=sum(piece.rows for piece in stored),
@@ -117,7 +119,7 @@ def _verdict(spark: "SparkSession", shelf: Shelf, bootstrap: str, tell: Callable
     )
 
 
-def _log(shelf: Shelf, bootstrap: str) -> Log | None:
+def _log(shelf: TopicArchive, bootstrap: str) -> ArchivedTopicLog | None:
     """None where the topic is gone, or another one by now: files can still be checked by themselves."""
     client = client_of(bootstrap)
     try:
@@ -129,7 +131,7 @@ def _log(shelf: Shelf, bootstrap: str) -> Log | None:
     if view.topic_id != shelf.topic_id():
         return None
     (policy,) = client.admin.describe_settings("topic", shelf.topic, ["cleanup.policy"])
-    return Log(bootstrap, view.topic_id, "compact" in (policy.value or ""))
+    return ArchivedTopicLog(bootstrap, view.topic_id, "compact" in (policy.value or ""))
 
 
 def _log_ends(topic: str, client: "Client") -> Mapping[TopicPartition, int]:
@@ -143,12 +145,16 @@ class Checked(NamedTuple):
 
 
 def _checked(
-    spark: "SparkSession", shelf: Shelf, log: Log | None, pieces: Sequence[Piece], tell: Callable[[Progress], None]
+    spark: "SparkSession",
+    shelf: TopicArchive,
+    log: ArchivedTopicLog | None,
+    pieces: Sequence[ArchivePiece],
+    tell: Callable[[ArchiveProgress], None],
 ) -> list[Checked]:
     context = spark.sparkContext
     check = partial(check_piece, shelf.path, shelf.topic, log)
     found: list[Checked] = []
-    done, left = Progress(), sum(piece.rows for piece in pieces)
+    done, left = ArchiveProgress(), sum(piece.rows for piece in pieces)
     for some in parted(pieces, TASK_BYTES * TASKS_EACH * context.defaultParallelism):
         tell(replace(done, behind=left))
         size_bytes = sum(piece.size_bytes for piece in some)
@@ -159,9 +165,9 @@ def _checked(
     return found
 
 
-def parted(pieces: Sequence[Piece], size_bytes: int) -> Iterator[list[Piece]]:
+def parted(pieces: Sequence[ArchivePiece], size_bytes: int) -> Iterator[list[ArchivePiece]]:
     """All of them, in order, in parts of about this size."""
-    some: list[Piece] = []
+    some: list[ArchivePiece] = []
     some_bytes = 0
     for piece in pieces:
         some.append(piece)
@@ -173,9 +179,9 @@ def parted(pieces: Sequence[Piece], size_bytes: int) -> Iterator[list[Piece]]:
         yield some
 
 
-def check_piece(path: str, topic: str, log: Log | None, piece: Piece) -> Checked:
+def check_piece(path: str, topic: str, log: ArchivedTopicLog | None, piece: ArchivePiece) -> Checked:
     """On an executor."""
-    shelf = Shelf(path, topic)
+    shelf = TopicArchive(path, topic)
     try:
         for file in piece.files:
             _check_file(shelf, file)
@@ -187,11 +193,11 @@ def check_piece(path: str, topic: str, log: Log | None, piece: Piece) -> Checked
     return Checked(0, []) if log is None else _compared(topic, log, piece, archived)
 
 
-def _range(piece: Piece) -> str:
+def _range(piece: ArchivePiece) -> str:
     return f"partition {piece.partition}, offsets {piece.start} to {piece.end - 1}"
 
 
-def _check_file(shelf: Shelf, file: StoredFile) -> None:
+def _check_file(shelf: TopicArchive, file: StoredFile) -> None:
     checksum = size_bytes = 0
     try:
         with shelf.open(file) as source:
@@ -208,7 +214,7 @@ def _table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches([batch.select(SCHEMA.names) for batch in batches], SCHEMA)
 
 
-def _compared(topic: str, log: Log, piece: Piece, archived: pa.Table) -> Checked:
+def _compared(topic: str, log: ArchivedTopicLog, piece: ArchivePiece, archived: pa.Table) -> Checked:
     client = client_of(log.bootstrap)
     where = TopicPartition(topic, piece.partition)
     logged = _table(_logged(client, log, where, piece))
@@ -221,7 +227,9 @@ def _compared(topic: str, log: Log, piece: Piece, archived: pa.Table) -> Checked
     return Checked(0, [f"{_range(piece)}: {_difference(archived, logged)}"])
 
 
-def _logged(client: "Client", log: Log, where: TopicPartition, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _logged(
+    client: "Client", log: ArchivedTopicLog, where: TopicPartition, piece: ArchivePiece
+) -> Iterator[pa.RecordBatch]:
     first = client.offsets({where: "beginning"})[where].offset
     last = client.offsets({where: "latest"})[where].offset
     start, end = max(piece.start, first), min(piece.end, last)

@@ -22,8 +22,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.arrow import SCHEMA as RECORDS
 from millstream.records.checksum import crc32c
 from millstream.sdk.consuming.arrow import SCHEMA as MESSAGES
-from millstream.spark.archive.pieces import Piece, StoredFile
-from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.pieces import ArchivePiece, StoredFile
+from millstream.spark.archive.shelf import TopicArchive
 from millstream.spark.archive.store import naming
 
 ROLL_BYTES = 128 * 1024 * 1024
@@ -55,7 +55,7 @@ _WRITING: dict[str, Any] = {
 class PieceWriter:
     """Takes the messages of a range in their order; nothing of it counts before the piece is committed."""
 
-    def __init__(self, shelf: Shelf, partition: int) -> None:
+    def __init__(self, shelf: TopicArchive, partition: int) -> None:
         self._shelf = shelf
         self._partition = partition
         self._open: OrderedDict[int, _Growing] = OrderedDict()
@@ -80,11 +80,11 @@ class PieceWriter:
         self._files.append(self._open[day].finish())
         del self._open[day]
 
-    def finish(self, start: int, end: int) -> Piece:
+    def finish(self, start: int, end: int) -> ArchivePiece:
         """The piece of these offsets; its files are on the disk."""
         for day in list(self._open):
             self._finish(day)
-        return Piece(self._partition, start, end, files=tuple(sorted(self._files, key=lambda each: each.first)))
+        return ArchivePiece(self._partition, start, end, files=tuple(sorted(self._files, key=lambda each: each.first)))
 
     def discard(self) -> None:
         """Delete what was written, also where nothing more can be."""
@@ -97,7 +97,7 @@ class PieceWriter:
 class _Growing:
     """A file that is being written."""
 
-    def __init__(self, shelf: Shelf, partition: int, day: int, first: int) -> None:
+    def __init__(self, shelf: TopicArchive, partition: int, day: int, first: int) -> None:
         self._shelf = shelf
         directory = f"date={date.fromordinal(day).isoformat()}/partition={partition}"
         self._empty = StoredFile(f"{directory}/{first:020}-{uuid4().hex[:12]}.parquet", first, first, 0, 0, 0, 0, 0)
@@ -208,7 +208,7 @@ def _day(time_ms: int) -> int:
 
 
 def read_piece(
-    shelf: Shelf, piece: Piece, start: int, end: int, names: Sequence[str] = SCHEMA.names
+    shelf: TopicArchive, piece: ArchivePiece, start: int, end: int, names: Sequence[str] = SCHEMA.names
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a piece with these offsets, in their order, as the SDK gives them; only columns of these names.
 
@@ -240,7 +240,9 @@ def _sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(found).sort_by("offset").combine_chunks().to_batches()
 
 
-def _read(shelf: Shelf, stored: StoredFile, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read(
+    shelf: TopicArchive, stored: StoredFile, start: int, end: int, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     columns = [name for name in SCHEMA.names if name in names or name == "offset"]
     try:
         with shelf.open(stored) as source:
@@ -261,7 +263,7 @@ def _read(shelf: Shelf, stored: StoredFile, start: int, end: int, names: Sequenc
         raise damaged(shelf, stored, error) from None
 
 
-def damaged(shelf: Shelf, stored: StoredFile, why: object) -> MillstreamError:
+def damaged(shelf: TopicArchive, stored: StoredFile, why: object) -> MillstreamError:
     text = f"{shelf.store.full(shelf.place(stored))} of the archive cannot be read: {why}"
     return MillstreamError(ErrorCode.CORRUPT_MESSAGE, text)
 

@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.archive.files import read_piece
-from millstream.spark.archive.pieces import Piece
-from millstream.spark.archive.segments import Extent
-from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.pieces import ArchivePiece
+from millstream.spark.archive.segments import ArchivedRange
+from millstream.spark.archive.shelf import TopicArchive
 from millstream.spark.options import DataLoss, SourceOptions
 from millstream.spark.reading.fetching import fetch_records
-from millstream.spark.reading.places import Kind, Place, Places
+from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import Range
 from millstream.spark.reading.ranges import Reach, holes
-from millstream.spark.reading.survey import Found, Survey
+from millstream.spark.reading.survey import SurveyedTopics, TopicSurvey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("millstream.spark")
 
 
-class LongSurvey(Survey):
+class LongSurvey(TopicSurvey):
     """What the driver knows: topics reach back as far as their archives do."""
 
     def __init__(self, client: "Client", options: SourceOptions) -> None:
@@ -43,12 +43,12 @@ class LongSurvey(Survey):
         self._checked: dict[str, UUID] = {}
         """Ids of topics whose archives are theirs."""
 
-    def find(self, known: "Iterable[str]" = ()) -> Found:
+    def find(self, known: "Iterable[str]" = ()) -> SurveyedTopics:
         """RESOURCE_NOT_FOUND where a topic that was named has no archive; UNKNOWN_TOPIC_ID where it is another's."""
         found = super().find(known)
         for topic, topic_id in found.ids.items():
             if self._checked.get(topic) != topic_id:
-                shelf = Shelf(self._path, topic)
+                shelf = TopicArchive(self._path, topic)
                 archived_id = shelf.topic_id()
                 if archived_id is not None:
                     shelf.check_topic(archived_id, topic_id)
@@ -63,26 +63,26 @@ class LongSurvey(Survey):
         archived = self._archived(places)
         return {where: _reach(log, archived[where]) if where in archived else log for where, log in found.items()}
 
-    def _archived(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Extent]:
-        extents = {topic: Shelf(self._path, topic).extents() for topic in {where.topic for where in places}}
+    def _archived(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ArchivedRange]:
+        extents = {topic: TopicArchive(self._path, topic).extents() for topic in {where.topic for where in places}}
         return {
             where: extents[where.topic][where.partition] for where in places if where.partition in extents[where.topic]
         }
 
     def offsets(
-        self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place
+        self, said: PartitionBounds, extents: Mapping[TopicPartition, Reach], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """A time is first looked for in the archive."""
         found = super().offsets(said, extents, default)
         for where in extents:
             place = said.of(where, default)
-            if place.kind is Kind.TIME:
+            if place.kind is BoundKind.TIME:
                 found[where] = min(found[where], self._first_at(where, place.number, found[where]))
         return found
 
     def _first_at(self, where: TopicPartition, time_ms: int, before: int) -> int:
         """The first archived offset before this one whose message is as late; this one, where there is none."""
-        shelf = Shelf(self._path, where.topic)
+        shelf = TopicArchive(self._path, where.topic)
         piece = shelf.first_at(where.partition, time_ms, before)
         if piece is not None:
             for batch in read_piece(shelf, piece, piece.start, before, ["timestamp"]):
@@ -100,7 +100,7 @@ class LongSurvey(Survey):
         return found
 
 
-def _reach(log: Reach, archived: Extent) -> Reach:
+def _reach(log: Reach, archived: ArchivedRange) -> Reach:
     intervals = [*archived.archived, (log.first, log.next)]
     return Reach(min(start for start, _ in intervals), log.next, tuple(holes(intervals)))
 
@@ -115,7 +115,7 @@ def read_history(
 
     OFFSET_OUT_OF_RANGE, under dataLoss=fail, for what is in neither.
     """
-    shelf = Shelf(options.archive or "", topic)
+    shelf = TopicArchive(options.archive or "", topic)
     archived = shelf.extents()
     live = [each for each in ranges if not _touches(archived.get(each.partition), each)]
     if len(live) > 1:  # Small ones: the tail of many partitions is fetched together.
@@ -132,12 +132,12 @@ def read_history(
             yield from _read_range(client, shelf, each, options.data_loss, names)
 
 
-def _touches(archived: Extent | None, wanted: Range) -> bool:
+def _touches(archived: ArchivedRange | None, wanted: Range) -> bool:
     return archived is not None and any(start < wanted.end and end > wanted.start for start, end in archived.archived)
 
 
 def _read_range(
-    client: "Client", shelf: Shelf, wanted: Range, policy: DataLoss, names: Sequence[str]
+    client: "Client", shelf: TopicArchive, wanted: Range, policy: DataLoss, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """What is archived is looked up once, and again where the log turns out to have lost what was to come from it."""
     position = wanted.start
@@ -157,7 +157,7 @@ def _read_range(
             position = _behind_gone(client, shelf, wanted, position, policy)
 
 
-def _parts(wanted: Range, pieces: Sequence[Piece]) -> Iterator[tuple[Range, Piece | None]]:
+def _parts(wanted: Range, pieces: Sequence[ArchivePiece]) -> Iterator[tuple[Range, ArchivePiece | None]]:
     """A range in order, by what is archived of it and what is to come from the log (None)."""
     position = wanted.start
     for piece in pieces:
@@ -169,11 +169,11 @@ def _parts(wanted: Range, pieces: Sequence[Piece]) -> Iterator[tuple[Range, Piec
         yield wanted._replace(start=position), None
 
 
-def _stored(shelf: Shelf, wanted: Range, position: int) -> list[Piece]:
+def _stored(shelf: TopicArchive, wanted: Range, position: int) -> list[ArchivePiece]:
     return [piece for piece in shelf.pieces(wanted.partition, position, wanted.end) if not piece.is_lost]
 
 
-def _behind_gone(client: "Client", shelf: Shelf, wanted: Range, position: int, policy: DataLoss) -> int:
+def _behind_gone(client: "Client", shelf: TopicArchive, wanted: Range, position: int, policy: DataLoss) -> int:
     """Where to go on when the log has no longer what begins here: it may have been archived since it was looked."""
     stored = _stored(shelf, wanted, position)
     if stored and stored[0].start <= position:

@@ -31,7 +31,7 @@ class StoredFile(NamedTuple):
     latest_ms: int
 
 
-class Piece(NamedTuple):
+class ArchivePiece(NamedTuple):
     partition: int
     start: int
     end: int
@@ -47,30 +47,30 @@ class Piece(NamedTuple):
         return sum(each.size_bytes for each in self.files)
 
 
-def to_json(piece: Piece) -> str:
+def to_json(piece: ArchivePiece) -> str:
     return json.dumps(piece)
 
 
-def from_json(text: str) -> Piece:
+def from_json(text: str) -> ArchivePiece:
     partition, start, end, is_lost, files = json.loads(text)
-    return Piece(partition, start, end, is_lost, tuple(StoredFile(*each) for each in files))
+    return ArchivePiece(partition, start, end, is_lost, tuple(StoredFile(*each) for each in files))
 
 
-def by_partition(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+def by_partition(pieces: Iterable[ArchivePiece]) -> dict[int, list[ArchivePiece]]:
     """In the order of their offsets."""
-    found: dict[int, list[Piece]] = {}
+    found: dict[int, list[ArchivePiece]] = {}
     for piece in sorted(pieces, key=attrgetter("partition", "start")):
         found.setdefault(piece.partition, []).append(piece)
     return found
 
 
-def added(ends: Mapping[int, int], pieces: Sequence[Piece]) -> list[Piece]:
+def added(ends: Mapping[int, int], pieces: Sequence[ArchivePiece]) -> list[ArchivePiece]:
     """The pieces of a batch that go behind what is archived up to `ends`, with those that are missing in between.
 
     What is archived already, because the batch is repeated, is left out. ValueError where a piece covers the end of
     what is archived: nobody makes such a batch, unless two write the same archive.
     """
-    found: list[Piece] = []
+    found: list[ArchivePiece] = []
     for partition, line in by_partition(pieces).items():
         reached = ends.get(partition)
         for piece in line:
@@ -80,7 +80,7 @@ def added(ends: Mapping[int, int], pieces: Sequence[Piece]) -> list[Piece]:
                 text = f"partition {partition} ends at {reached}, and {piece.start} to {piece.end - 1} were to be added"
                 raise ValueError(text)
             if reached is not None and piece.start > reached:
-                found.append(Piece(partition, reached, piece.start, is_lost=True))
+                found.append(ArchivePiece(partition, reached, piece.start, is_lost=True))
             found.append(piece)
             reached = piece.end
     return found
@@ -97,7 +97,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
     return found
 
 
-def misplaced(pieces: Iterable[Piece]) -> list[str]:
+def misplaced(pieces: Iterable[ArchivePiece]) -> list[str]:
     """Where the pieces of an archive are not one behind the other, in words."""
     found: list[str] = []
     for partition, line in by_partition(pieces).items():

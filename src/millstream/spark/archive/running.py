@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.spark.archive.pieces import Piece, from_json
-from millstream.spark.archive.shelf import Keeper, Shelf, kept
+from millstream.spark.archive.pieces import ArchivePiece, from_json
+from millstream.spark.archive.shelf import ArchiveWriter, TopicArchive, kept
 from millstream.spark.archive.store import located
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, default_bootstrap, invalid
@@ -27,7 +27,7 @@ _TICK_S = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ArchiveProgress:
     """What was archived since the call, and how many messages wait."""
 
     rows: int = 0
@@ -50,10 +50,10 @@ def archive(
     data_loss: str = "fail",
     checkpoint: str | None = None,
     batch_bytes: int = BATCH_BYTES,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ArchiveProgress], None] | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
     grace: float = GRACE_S,
-) -> Progress:
+) -> ArchiveProgress:
     """Store a topic's messages as Parquet files under `to`, from where its archive ends; each message once.
 
     `to` is a directory or a URI (s3://, gs://, hdfs://) that all of Spark's workers have. With `once` it ends when what
@@ -91,10 +91,10 @@ def archive(
         return run.progress
 
 
-def begun(topic: str, to: str, bootstrap: str) -> Shelf:
+def begun(topic: str, to: str, bootstrap: str) -> TopicArchive:
     """The topic's archive there, which is made if need be: needs no Spark, and says what else would fail."""
     try:
-        shelf = Shelf(located(to), topic)
+        shelf = TopicArchive(located(to), topic)
         shelf.begin(view_of(client_of(bootstrap), topic).topic_id)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -102,7 +102,7 @@ def begun(topic: str, to: str, bootstrap: str) -> Shelf:
     return shelf
 
 
-def _checkpoint(shelf: Shelf) -> str:
+def _checkpoint(shelf: TopicArchive) -> str:
     if shelf.store.is_local:
         return shelf.checkpoint
     if shelf.path.startswith("hdfs://"):
@@ -115,11 +115,11 @@ class _Run:
     def __init__(
         self,
         spark: "SparkSession",
-        keeper: Keeper,
-        shelf: Shelf,
+        keeper: ArchiveWriter,
+        shelf: TopicArchive,
         options: dict[str, str],
         checkpoint: str,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: Callable[[ArchiveProgress], None] | None,
     ) -> None:
         from millstream.spark.archive.source import ArchivingSource
 
@@ -134,7 +134,7 @@ class _Run:
         self._working = threading.Lock()
         """Held while a batch is archived."""
         self._is_ending = False
-        self.progress = Progress()
+        self.progress = ArchiveProgress()
 
     def go(self, trigger: dict[str, Any], is_stopped: Callable[[], bool], grace_s: float) -> None:
         """Until the query ends, or is stopped: a batch that does not end in time is given up, and done again later."""
@@ -169,10 +169,10 @@ class _Run:
                 self._failure = error
                 raise
 
-    def tell(self, new: Sequence[Piece] = ()) -> None:
+    def tell(self, new: Sequence[ArchivePiece] = ()) -> None:
         """How far it is, with these added; also before the first batch, which may take long."""
         before = self.progress
-        self.progress = Progress(
+        self.progress = ArchiveProgress(
             rows=before.rows + sum(piece.rows for piece in new),
             files=before.files + sum(len(piece.files) for piece in new),
             size_bytes=before.size_bytes + sum(piece.size_bytes for piece in new),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.spark.archive.pieces import Interval, Piece, StoredFile, by_partition, merged
+from millstream.spark.archive.pieces import ArchivePiece, Interval, StoredFile, by_partition, merged
 
 FANOUT = 16
 _DIGITS = 12
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Span(NamedTuple):
+class CommitSpan(NamedTuple):
     """The commits of a segment, both included."""
 
     first: int
@@ -57,45 +57,45 @@ class Span(NamedTuple):
     def length(self) -> int:
         return self.last - self.first + 1
 
-    def holds(self, other: "Span") -> bool:
+    def holds(self, other: "CommitSpan") -> bool:
         return self.first <= other.first and other.last <= self.last
 
 
-def span_of(name: str) -> Span | None:
+def span_of(name: str) -> CommitSpan | None:
     """None for a name that no segment has."""
     first, _, last = name.removesuffix(_SUFFIX).partition("-")
     if not (first.isdecimal() and last.isdecimal()):
         return None
-    span = Span(int(first), int(last))
+    span = CommitSpan(int(first), int(last))
     return span if span.name == name else None
 
 
-def living(spans: Iterable[Span]) -> list[Span]:
+def living(spans: Iterable[CommitSpan]) -> list[CommitSpan]:
     """In order, without those that a longer one holds."""
-    found: list[Span] = []
+    found: list[CommitSpan] = []
     for span in sorted(spans, key=lambda each: (each.first, -each.last)):
         if not found or not found[-1].holds(span):
             found.append(span)
     return found
 
 
-def missing(spans: Iterable[Span]) -> Span | None:
+def missing(spans: Iterable[CommitSpan]) -> CommitSpan | None:
     """The first commits that no segment has, of those before the last that one has."""
     reached = 0
     for span in spans:
         if span.first > reached:
-            return Span(reached, span.first - 1)
+            return CommitSpan(reached, span.first - 1)
         reached = span.last + 1
     return None
 
 
-def due(spans: Sequence[Span]) -> Sequence[Span]:
+def due(spans: Sequence[CommitSpan]) -> Sequence[CommitSpan]:
     """Those at the end that are to be merged into one; none, as long as they are too few."""
     tail = spans[-FANOUT:]
     return tail if len(tail) == FANOUT and len({each.length for each in tail}) == 1 else ()
 
 
-def encode(pieces: Iterable[Piece]) -> bytes:
+def encode(pieces: Iterable[ArchivePiece]) -> bytes:
     """A segment's file."""
     rows = [
         {
@@ -126,12 +126,14 @@ def _encoded(table: pa.Table) -> bytes:
     return found
 
 
-def decode(file: pa.NativeFile, partition: int | None = None, start: int = 0, end: int = 2**63 - 1) -> list[Piece]:
+def decode(
+    file: pa.NativeFile, partition: int | None = None, start: int = 0, end: int = 2**63 - 1
+) -> list[ArchivePiece]:
     """The pieces of a segment, or those with some of these offsets of a partition."""
     return _pieces(_table(file, partition, start, end))
 
 
-def first_at(file: pa.NativeFile, partition: int, time_ms: int, before: int) -> Piece | None:
+def first_at(file: pa.NativeFile, partition: int, time_ms: int, before: int) -> ArchivePiece | None:
     """The first piece of a partition that has a message as late as this, of those that begin before an offset."""
     table = _table(file, partition, 0, before)
     files = table.column("files").combine_chunks()
@@ -149,7 +151,7 @@ def _table(file: pa.NativeFile, partition: int | None, start: int, end: int) -> 
         if pc.any(is_wanted.slice(reached, rows)).as_py():
             groups.append(number)
         reached += rows
-    table = found.read_row_groups(groups, [*Piece._fields])
+    table = found.read_row_groups(groups, [*ArchivePiece._fields])
     return table.filter(_is_wanted(table, partition, start, end))
 
 
@@ -170,9 +172,9 @@ def _opened(file: pa.NativeFile) -> pq.ParquetFile:
     return found
 
 
-def _pieces(table: pa.Table) -> list[Piece]:
+def _pieces(table: pa.Table) -> list[ArchivePiece]:
     return [
-        Piece(
+        ArchivePiece(
             row["partition"],
             row["start"],
             row["end"],
@@ -183,7 +185,7 @@ def _pieces(table: pa.Table) -> list[Piece]:
     ]
 
 
-class Extent(NamedTuple):
+class ArchivedRange(NamedTuple):
     """How much of a partition there is."""
 
     archived: Sequence[Interval] = ()
@@ -195,8 +197,8 @@ class Extent(NamedTuple):
     def end(self) -> int:
         return max(end for _, end in (*self.archived, *self.lost))
 
-    def together(self, other: "Extent") -> "Extent":
-        return Extent(
+    def together(self, other: "ArchivedRange") -> "ArchivedRange":
+        return ArchivedRange(
             merged((*self.archived, *other.archived)),
             merged((*self.lost, *other.lost)),
             self.rows + other.rows,
@@ -204,7 +206,7 @@ class Extent(NamedTuple):
         )
 
 
-def extents(file: pa.NativeFile) -> dict[int, Extent]:
+def extents(file: pa.NativeFile) -> dict[int, ArchivedRange]:
     """Of the partitions in a segment; which files they are in is not looked at."""
     names = [name for name in SCHEMA.names if name != "files"]
     table = _opened(file).read(names)
@@ -216,4 +218,6 @@ def extents(file: pa.NativeFile) -> dict[int, Extent]:
         intervals.setdefault(partition, ([], []))[is_lost].append((start, end))
         before = sums.get(partition, (0, 0))
         sums[partition] = (before[0] + rows, before[1] + size_bytes)
-    return {number: Extent(merged(found), merged(lost), *sums[number]) for number, (found, lost) in intervals.items()}
+    return {
+        number: ArchivedRange(merged(found), merged(lost), *sums[number]) for number, (found, lost) in intervals.items()
+    }

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.spark.archive.pieces import Piece, StoredFile, added
+from millstream.spark.archive.pieces import ArchivePiece, StoredFile, added
 from millstream.spark.archive.segments import (
-    Extent,
-    Span,
+    ArchivedRange,
+    CommitSpan,
     decode,
     due,
     encode,
@@ -39,7 +39,7 @@ from millstream.spark.archive.segments import (
     missing,
     span_of,
 )
-from millstream.spark.archive.store import Entry, Store, store_of
+from millstream.spark.archive.store import ArchiveStore, Entry, store_of
 
 T = TypeVar("T")
 
@@ -49,13 +49,13 @@ _RELISTED = 5
 """How often the index is listed again when a segment has been merged meanwhile."""
 
 
-class Shelf:
+class TopicArchive:
     """Reads; several may, while one writes."""
 
     def __init__(self, path: str, topic: str) -> None:
         self.path = path
         self.topic = topic
-        self.store: Store = store_of(path)
+        self.store: ArchiveStore = store_of(path)
         self.data = f"data/topic={topic}"
         self.home = f"_millstream/{topic}"
         self.staged = f"{self.home}/staged"
@@ -100,7 +100,7 @@ class Shelf:
 
     # The index.
 
-    def spans(self) -> dict[Span, Entry]:
+    def spans(self) -> dict[CommitSpan, Entry]:
         """Its segments, in order; what was merged is left out. CORRUPT_MESSAGE where one is missing.
 
         One that is merged while the directory is listed may be seen in neither form: so it is listed again.
@@ -114,25 +114,25 @@ class Shelf:
         assert gap is not None, "it was looked for at least once"
         raise self._unreadable(f"what the commits {gap.first} to {gap.last} have added is missing")
 
-    def extents(self) -> dict[int, Extent]:
+    def extents(self) -> dict[int, ArchivedRange]:
         """What there is of each partition. CORRUPT_MESSAGE where the index cannot be read, here and below."""
-        together: dict[int, Extent] = {}
+        together: dict[int, ArchivedRange] = {}
         for found in self._each_segment(_extents_of):
             for partition, extent in found.items():
-                together[partition] = together.get(partition, Extent()).together(extent)
+                together[partition] = together.get(partition, ArchivedRange()).together(extent)
         return together
 
-    def pieces(self, partition: int | None = None, start: int = 0, end: int = 2**63 - 1) -> list[Piece]:
+    def pieces(self, partition: int | None = None, start: int = 0, end: int = 2**63 - 1) -> list[ArchivePiece]:
         """All, or those with some of these offsets of a partition; in order."""
         found = self._each_segment(lambda store, path, _: decode(store.open_input(path), partition, start, end))
         return sorted(piece for some in found for piece in some)
 
-    def first_at(self, partition: int, time_ms: int, before: int) -> Piece | None:
+    def first_at(self, partition: int, time_ms: int, before: int) -> ArchivePiece | None:
         """The first piece with a message as late as this, of those that begin before an offset."""
         found = self._each_segment(lambda store, path, _: first_at(store.open_input(path), partition, time_ms, before))
         return min((piece for piece in found if piece is not None), default=None)
 
-    def _each_segment(self, read: Callable[[Store, str, tuple[int, int]], T]) -> list[T]:
+    def _each_segment(self, read: Callable[[ArchiveStore, str, tuple[int, int]], T]) -> list[T]:
         for _ in range(_RELISTED):
             try:
                 return [read(self.store, f"{self.index}/{e.name}", e.stamp) for e in self.spans().values()]
@@ -165,15 +165,15 @@ class Shelf:
 
 
 @lru_cache(maxsize=1024)
-def _extents_of(store: Store, path: str, stamp: tuple[int, int]) -> dict[int, Extent]:
+def _extents_of(store: ArchiveStore, path: str, stamp: tuple[int, int]) -> dict[int, ArchivedRange]:
     """Segments never change; another one under this name has another stamp."""
     return extents(store.open_input(path))
 
 
-class Keeper:
+class ArchiveWriter:
     """Writes: the only one that does, which on a local disk a lock makes sure of."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: TopicArchive) -> None:
         self._shelf = shelf
         self._store = shelf.store
         self._lock = threading.Lock()
@@ -212,7 +212,7 @@ class Keeper:
         for entry in self._store.names(self._shelf.staged):
             self._store.delete(f"{self._shelf.staged}/{entry.name}")
 
-    def commit(self, pieces: Sequence[Piece], *, may_lack: bool = False) -> list[Piece]:
+    def commit(self, pieces: Sequence[ArchivePiece], *, may_lack: bool = False) -> list[ArchivePiece]:
         """Add a batch; what of it was new. DATA_DIRECTORY_IN_USE when somebody else has added to the archive.
 
         OFFSET_OUT_OF_RANGE for a batch that leaves offsets out, unless it `may_lack` what had gone from the log.
@@ -227,7 +227,7 @@ class Keeper:
             self._has_failed = False
             return new
 
-    def _commit(self, pieces: Sequence[Piece], may_lack: bool) -> list[Piece]:
+    def _commit(self, pieces: Sequence[ArchivePiece], may_lack: bool) -> list[ArchivePiece]:
         shelf = self._shelf
         try:
             new = added(self.ends, pieces)
@@ -239,7 +239,7 @@ class Keeper:
                 text = f"{where}: offsets {piece.start} to {piece.end - 1} are missing in what was to be archived"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         if new:
-            span = Span(number := self._spans[-1].last + 1 if self._spans else 0, number)
+            span = CommitSpan(number := self._spans[-1].last + 1 if self._spans else 0, number)
             self._store.keep(shelf.staged)
             try:
                 self._store.create(f"{shelf.index}/{span.name}", encode(new))
@@ -270,7 +270,7 @@ class Keeper:
     def _merge(self) -> None:
         shelf = self._shelf
         while parts := due(self._spans):
-            whole = Span(parts[0].first, parts[-1].last)
+            whole = CommitSpan(parts[0].first, parts[-1].last)
             data = merge(self._store.open_input(f"{shelf.index}/{span.name}") for span in parts)
             if data is None:
                 break
@@ -280,19 +280,19 @@ class Keeper:
                 self._store.delete(f"{shelf.index}/{span.name}")
 
 
-def _in_use(shelf: Shelf, why: str) -> MillstreamError:
+def _in_use(shelf: TopicArchive, why: str) -> MillstreamError:
     text = f"somebody else writes the archive of {shelf.topic!r} in {shelf.path}: {why}"
     return MillstreamError(ErrorCode.DATA_DIRECTORY_IN_USE, text)
 
 
 @contextmanager
-def kept(shelf: Shelf) -> Iterator[Keeper]:
+def kept(shelf: TopicArchive) -> Iterator[ArchiveWriter]:
     """The archive to write to, as its only writer on this disk. DATA_DIRECTORY_IN_USE when it has another.
 
     Other file systems than local ones have no lock: there it is for the caller to let one write at a time.
     """
     if not shelf.store.is_local:
-        yield Keeper(shelf)
+        yield ArchiveWriter(shelf)
         return
     descriptor = os.open(shelf.store.full(f"{shelf.home}/lock"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -300,7 +300,7 @@ def kept(shelf: Shelf) -> Iterator[Keeper]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _in_use(shelf, "it holds the lock, and has to end first") from None
-        yield Keeper(shelf)
+        yield ArchiveWriter(shelf)
     finally:
         os.close(descriptor)
 

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.archive.files import ROLL_BYTES, PieceWriter
-from millstream.spark.archive.pieces import Piece, to_json
-from millstream.spark.archive.shelf import Shelf
+from millstream.spark.archive.pieces import ArchivePiece, to_json
+from millstream.spark.archive.shelf import TopicArchive
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions, parse_options, source_options
 from millstream.spark.reading.fetching import fetch_records
@@ -34,7 +34,7 @@ from millstream.spark.reading.positions import to_json as position_json
 from millstream.spark.reading.ranges import Reach, between, is_resumed
 from millstream.spark.reading.reader import Task
 from millstream.spark.reading.stream_reader import StreamReader
-from millstream.spark.reading.survey import Survey
+from millstream.spark.reading.survey import TopicSurvey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -66,11 +66,11 @@ class ArchivingReader(StreamReader):
         self._first: dict[str, Any] | None = None
 
     @cached_property
-    def _survey(self) -> Survey:
-        return Survey(client_of(self._options.bootstrap), self._options)
+    def _survey(self) -> TopicSurvey:
+        return TopicSurvey(client_of(self._options.bootstrap), self._options)
 
     @cached_property
-    def _shelf(self) -> Shelf:
+    def _shelf(self) -> TopicArchive:
         return shelf_of(self._options)
 
     @cached_property
@@ -135,12 +135,12 @@ def _check_kept(before: Positions, after: Positions) -> None:
                 raise MillstreamError(ErrorCode.FENCED_LEADER_EPOCH, text)
 
 
-def shelf_of(options: SourceOptions) -> Shelf:
+def shelf_of(options: SourceOptions) -> TopicArchive:
     assert options.archive is not None, "who writes or reads an archive says where it is"
-    return Shelf(options.archive, options.topics[0])
+    return TopicArchive(options.archive, options.topics[0])
 
 
-def store(ranges: Sequence[Range], options: SourceOptions) -> list[Piece]:
+def store(ranges: Sequence[Range], options: SourceOptions) -> list[ArchivePiece]:
     """Write the messages of these ranges of a topic, each of another partition; what was written, not yet committed.
 
     OFFSET_OUT_OF_RANGE when some have gone since the driver looked, if that is a failure; else the pieces begin where
@@ -153,13 +153,13 @@ def store(ranges: Sequence[Range], options: SourceOptions) -> list[Piece]:
             is_last = attempt == _ATTEMPTS - 1
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or options.data_loss is DataLoss.FAIL or is_last:
                 raise
-        extents = Survey(client_of(options.bootstrap), options).extents([each.where for each in ranges])
+        extents = TopicSurvey(client_of(options.bootstrap), options).extents([each.where for each in ranges])
         later = (each._replace(start=max(each.start, extents[each.where].first)) for each in ranges)
         ranges = [each for each in later if each.start < each.end]
     raise AssertionError("the last attempt returns or raises")
 
 
-def _stored(ranges: Sequence[Range], options: SourceOptions) -> list[Piece]:
+def _stored(ranges: Sequence[Range], options: SourceOptions) -> list[ArchivePiece]:
     shelf = shelf_of(options)
     writers = {each.partition: PieceWriter(shelf, each.partition) for each in ranges}
     try:

@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     stamp: tuple[int, int]
 
 
-class Store:
+class ArchiveStore:
     """Paths are relative to the archive's root, with `/`. OSError, which names the path, for what the file system
     refuses."""
 
@@ -152,9 +152,9 @@ def located(path: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def store_of(path: str) -> Store:
+def store_of(path: str) -> ArchiveStore:
     """A path of this machine or a URI. ValueError for a URI of a kind that nobody here knows."""
     try:
-        return Store(*fs.FileSystem.from_uri(located(path)))
+        return ArchiveStore(*fs.FileSystem.from_uri(located(path)))
     except pa.ArrowInvalid as error:
         raise ValueError(str(error)) from None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from millstream.spark.pipelines.failures import pipeline_error, told
 from millstream.spark.pipelines.spark_log import JAVA_OPTIONS, SparkLog, java_options, mute_errors
 from millstream.spark.pipelines.stopping import Stop, aside, stop_queries
-from millstream.spark.pipelines.watching import QueryState, Watch
+from millstream.spark.pipelines.watching import QueryMonitor, QueryState
 from millstream.spark.sessions import session
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Pipeline:
 
     def __init__(self, spark: "SparkSession", stop: Stop | None = None, file: Path | None = None) -> None:
         self.spark = spark
-        self.watch = Watch()
+        self.watch = QueryMonitor()
         self._stop = stop or Stop()
         self._file = file or Path("/")
         spark.streams.addListener(self.watch)
@@ -131,7 +131,7 @@ def _begun(name: str, master: str | None, settings: Mapping[str, str]) -> "Spark
 
 
 @contextmanager
-def _shown(watch: Watch, show: Callable[[Sequence[QueryState]], None]) -> Iterator[None]:
+def _shown(watch: QueryMonitor, show: Callable[[Sequence[QueryState]], None]) -> Iterator[None]:
     over = threading.Event()
 
     def go_on() -> None:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from millstream.process.exits import EXIT_BY_SECOND_SIGNAL
-from millstream.spark.pipelines.watching import Watch
+from millstream.spark.pipelines.watching import QueryMonitor
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -105,7 +105,7 @@ class InterruptiblePipe(io.RawIOBase):
         return os.readv(self._pipe, [room])
 
 
-def stop_queries(spark: "SparkSession", watch: Watch, grace_s: float) -> list[str]:
+def stop_queries(spark: "SparkSession", watch: QueryMonitor, grace_s: float) -> list[str]:
     """Stop all queries, each when its batch has ended, or when the time is over; the names of those then cut off."""
     waiting = {query: watch.batches(str(query.runId)) for query in spark.streams.active}
     deadline = time.monotonic() + grace_s

@@ -36,7 +36,7 @@ class QueryState:
     """What Spark says about it, with all its traces."""
 
 
-class Watch(StreamingQueryListener):
+class QueryMonitor(StreamingQueryListener):
     """Of all queries that were started since it listens, in that order."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ Check = Callable[[Any], bool]
 
 
 @dataclass
-class Limits:
+class FilterLimits:
     """What of the partitions is wanted; everything, to begin with."""
 
     checks: dict[str, list[Check]] = field(default_factory=lambda: {"topic": [], "partition": []})
@@ -37,12 +37,12 @@ class Limits:
         return start, max(start, min(end, self.end_offset))
 
 
-def push(filters: "Sequence[Filter]", limits: Limits) -> "list[Filter]":
+def push(filters: "Sequence[Filter]", limits: FilterLimits) -> "list[Filter]":
     """Take into `limits` what can be taken; those that Spark still has to check."""
     return [each for each in filters if not _take(each, limits)]
 
 
-def _take(each: "Filter", limits: Limits) -> bool:
+def _take(each: "Filter", limits: FilterLimits) -> bool:
     """Whether the filter is kept without Spark."""
     kind = type(each).__name__
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -75,7 +75,7 @@ def _take_check(checks: list[Check], kind: str, value: Any) -> bool:
     return True
 
 
-def _take_offset(limits: Limits, kind: str, value: int) -> bool:
+def _take_offset(limits: FilterLimits, kind: str, value: int) -> bool:
     if kind in ("EqualTo", "EqualNullSafe"):
         first, end = value, value + 1
     elif kind in ("GreaterThan", "GreaterThanOrEqual"):
@@ -89,7 +89,7 @@ def _take_offset(limits: Limits, kind: str, value: int) -> bool:
     return True
 
 
-def _take_time(limits: Limits, kind: str, value: datetime) -> None:
+def _take_time(limits: FilterLimits, kind: str, value: datetime) -> None:
     if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
         first_ms = max(0, int(value.timestamp() * 1000))
         limits.first_time_ms = max(limits.first_time_ms or 0, first_ms)

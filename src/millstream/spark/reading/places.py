@@ -28,66 +28,66 @@ _TIME_FORM = "expected a time: ISO 8601 with a zone, like 2026-01-31T12:00:00Z, 
 _OFFSET_FORM = 'expected earliest, latest, or offsets as JSON, like {"orders": {"0": 23, "1": "latest"}}'
 
 
-class Kind(Enum):
+class BoundKind(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
     TIME = "time"
 
 
-class Place(NamedTuple):
+class OffsetBound(NamedTuple):
     """A place in a partition; `number` is the offset, or the time in ms."""
 
-    kind: Kind
+    kind: BoundKind
     number: int = 0
 
     @classmethod
-    def earliest(cls) -> "Place":
-        return cls(Kind.EARLIEST)
+    def earliest(cls) -> "OffsetBound":
+        return cls(BoundKind.EARLIEST)
 
     @classmethod
-    def latest(cls) -> "Place":
-        return cls(Kind.LATEST)
+    def latest(cls) -> "OffsetBound":
+        return cls(BoundKind.LATEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PartitionBounds:
     """A place for every partition; where None is left for the others, the caller's default holds."""
 
-    otherwise: Place | None
-    topics: Mapping[str, Place] = field(default_factory=dict)
-    partitions: Mapping[TopicPartition, Place] = field(default_factory=dict)
+    otherwise: OffsetBound | None
+    topics: Mapping[str, OffsetBound] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, OffsetBound] = field(default_factory=dict)
 
-    def of(self, where: TopicPartition, default: Place) -> Place:
+    def of(self, where: TopicPartition, default: OffsetBound) -> OffsetBound:
         return self.partitions.get(where) or self.topics.get(where.topic) or self.otherwise or default
 
     def is_time(self, where: TopicPartition) -> bool:
-        return self.of(where, Place.latest()).kind is Kind.TIME
+        return self.of(where, OffsetBound.latest()).kind is BoundKind.TIME
 
 
-def offset_places(given: str) -> Places:
+def offset_places(given: str) -> PartitionBounds:
     """ValueError, saying what is expected, for what is none."""
     text = given.strip()
     if text.lower() in ("earliest", "latest"):
-        return Places(_offset(text.lower()))
+        return PartitionBounds(_offset(text.lower()))
     return _by_topic(text, _offset, _OFFSET_FORM)
 
 
-def time_places(given: str) -> Places:
+def time_places(given: str) -> PartitionBounds:
     """ValueError, saying what is expected, for what is none."""
     text = given.strip()
-    return _by_topic(text, _time, _TIME_FORM) if text.startswith("{") else Places(_time(text))
+    return _by_topic(text, _time, _TIME_FORM) if text.startswith("{") else PartitionBounds(_time(text))
 
 
-def _by_topic(text: str, place: Callable[[object], Place], form: str) -> Places:
+def _by_topic(text: str, place: Callable[[object], OffsetBound], form: str) -> PartitionBounds:
     try:
         read = json.loads(text)
     except ValueError:
         raise ValueError(form) from None
     if not isinstance(read, dict) or not read:
         raise ValueError(form)
-    topics: dict[str, Place] = {}
-    partitions: dict[TopicPartition, Place] = {}
+    topics: dict[str, OffsetBound] = {}
+    partitions: dict[TopicPartition, OffsetBound] = {}
     for topic, said in read.items():
         if not isinstance(said, dict):
             topics[topic] = place(said)
@@ -96,20 +96,20 @@ def _by_topic(text: str, place: Callable[[object], Place], form: str) -> Places:
             if not number.isdecimal():
                 raise ValueError(f"{number!r} is no partition; {form}")
             partitions[TopicPartition(topic, int(number))] = place(each)
-    return Places(None, topics, partitions)
+    return PartitionBounds(None, topics, partitions)
 
 
-def _offset(said: object) -> Place:
+def _offset(said: object) -> OffsetBound:
     if said in ("earliest", -2):
-        return Place.earliest()
+        return OffsetBound.earliest()
     if said in ("latest", -1):
-        return Place.latest()
+        return OffsetBound.latest()
     if type(said) is not int or not 0 <= said <= _OFFSET_MAX:
         raise ValueError(f"{said!r} is no offset; {_OFFSET_FORM}")
-    return Place(Kind.OFFSET, said)
+    return OffsetBound(BoundKind.OFFSET, said)
 
 
-def _time(said: object) -> Place:
+def _time(said: object) -> OffsetBound:
     if isinstance(said, str) and said.isdecimal():
         said = int(said)
     if isinstance(said, str):
@@ -122,4 +122,4 @@ def _time(said: object) -> Place:
         said = round(moment.timestamp() * 1000)
     if type(said) is not int or not 0 <= said <= _TIME_MS_MAX:
         raise ValueError(_TIME_FORM)
-    return Place(Kind.TIME, said)
+    return OffsetBound(BoundKind.TIME, said)

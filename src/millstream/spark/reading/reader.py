@@ -8,11 +8,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import SourceOptions
-from millstream.spark.reading.filters import Limits, push
-from millstream.spark.reading.places import Kind, Place, Places
+from millstream.spark.reading.filters import FilterLimits, push
+from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import Range, plan
 from millstream.spark.reading.ranges import Reach, still_there
-from millstream.spark.reading.survey import Survey, survey_of
+from millstream.spark.reading.survey import TopicSurvey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
-        self._limits = Limits()
+        self._limits = FilterLimits()
 
     def partitions(self) -> Sequence[InputPartition]:
         survey = survey_of(self._options)
@@ -52,13 +52,13 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_task(partition, self._options, self._schema)
 
-    def _ranges(self, survey: Survey) -> list[Range]:
+    def _ranges(self, survey: TopicSurvey) -> list[Range]:
         options = self._options
         found = survey.find()
         extents = survey.extents(found.places)
-        starts = survey.offsets(options.starting, extents, Place.earliest())
+        starts = survey.offsets(options.starting, extents, OffsetBound.earliest())
         assert options.ending is not None, "what is read at once has an end"
-        ends = survey.offsets(options.ending, extents, Place.latest())
+        ends = survey.offsets(options.ending, extents, OffsetBound.latest())
         for where, extent in extents.items():
             _check_range(where, starts[where], ends[where], extent)
         times = self._first_of_time(survey, extents)
@@ -71,10 +71,14 @@ class BatchReader(DataSourceReader):
             ranges.append(Range(where.topic, found.ids[where.topic], where.partition, start, end, size_bytes))
         return ranges
 
-    def _first_of_time(self, survey: Survey, extents: Mapping[TopicPartition, Reach]) -> Mapping[TopicPartition, int]:
+    def _first_of_time(
+        self, survey: TopicSurvey, extents: Mapping[TopicPartition, Reach]
+    ) -> Mapping[TopicPartition, int]:
         if self._limits.first_time_ms is None:
             return {}
-        return survey.offsets(Places(Place(Kind.TIME, self._limits.first_time_ms)), extents, Place.earliest())
+        return survey.offsets(
+            PartitionBounds(OffsetBound(BoundKind.TIME, self._limits.first_time_ms)), extents, OffsetBound.earliest()
+        )
 
 
 class PushingReader(BatchReader):

@@ -28,7 +28,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.answers import ListedOffset
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions
-from millstream.spark.reading.places import Place, Places
+from millstream.spark.reading.places import OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import admit, plan
 from millstream.spark.reading.positions import (
     TopicPosition,
@@ -45,7 +45,7 @@ from millstream.spark.reading.positions import (
 )
 from millstream.spark.reading.ranges import between, cut_back, is_resumed, recreated, still_there
 from millstream.spark.reading.reader import Task, read_task
-from millstream.spark.reading.survey import Found, Survey, survey_of
+from millstream.spark.reading.survey import SurveyedTopics, TopicSurvey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,13 +68,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Any] | None = None
         self._is_now = False
         self._told: dict[TopicPartition, int] = {}
-        self._found = Found({}, ())
+        self._found = SurveyedTopics({}, ())
         """What there was to read when it was last looked."""
         self._compared: dict[TopicPartition, tuple[int, int]] = {}
         """Pairs of leader epochs, that of a position and a later one, between which nothing was lost."""
 
     @cached_property
-    def _survey(self) -> Survey:
+    def _survey(self) -> TopicSurvey:
         return survey_of(self._options)
 
     # Where it is.
@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         If they never were there, `latestOffset` says so."""
         found = self._survey.find(known=self._options.topics)
         extents = self._survey.extents(found.places)
-        starts = self._survey.offsets(self._options.starting, extents, Place.latest())
+        starts = self._survey.offsets(self._options.starting, extents, OffsetBound.latest())
         for where, extent in extents.items():
             if starts[where] > extent.next:
                 text = f"{where}: startingOffsets says {starts[where]}, but it ends at {extent.next}"
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**before, **following(before, positions_of(after, found.ids, sizes, epochs, resumed), starts)}
 
     def _starts(
-        self, before: dict[str, TopicPosition], found: Found, ends: dict[TopicPartition, int]
+        self, before: dict[str, TopicPosition], found: SurveyedTopics, ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Where the next batch begins; UNKNOWN_TOPIC_ID for topics that were made anew, if that is a failure."""
         policy = self._options.data_loss
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._compared[where] = pairs[where]
         return resumed
 
-    def _first_there(self, before: dict[str, TopicPosition], found: Found) -> dict[TopicPartition, int]:
+    def _first_there(self, before: dict[str, TopicPosition], found: SurveyedTopics) -> dict[TopicPartition, int]:
         """Where to begin with what was not there before, if its first messages had gone by then: they are no loss to
         the stream. Topics that were made anew are a matter of policy."""
         known, same = offsets_of(before), _there(before, found)
@@ -211,14 +211,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         return {where: min(end, self._last_of(where)) for where, end in ends.items()}
 
-    def _said_ends(self, ending: Places, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _said_ends(self, ending: PartitionBounds, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the option has these end, looked up once; a time again, for as long as no message has reached it."""
         last = self._last or {}
         if self._last is not None:
             places = [where for where in places if self._last_of(where) == _NOT_YET]
-            ending = Places(None, partitions={where: ending.of(where, Place.latest()) for where in places})
+            ending = PartitionBounds(
+                None, partitions={where: ending.of(where, OffsetBound.latest()) for where in places}
+            )
         extents = self._survey.extents(places)
-        found = self._survey.offsets(ending, extents, Place.latest())
+        found = self._survey.offsets(ending, extents, OffsetBound.latest())
         reached = {each for each in places if found[each] < extents[each].next or not ending.is_time(each)}
         return {**last, **{where: found[where] for where in reached}}
 
@@ -291,7 +293,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told = offsets
 
 
-def _there(positions: dict[str, TopicPosition], found: Found) -> dict[str, TopicPosition]:
+def _there(positions: dict[str, TopicPosition], found: SurveyedTopics) -> dict[str, TopicPosition]:
     """Those of topics that are there still, and are the same."""
     return {topic: each for topic, each in positions.items() if found.ids.get(topic) == each.topic_id}
 

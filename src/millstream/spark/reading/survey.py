@@ -12,25 +12,25 @@ from millstream.sdk.answers import ListedOffset, TopicView, refusal
 from millstream.sdk.sync.client import Client
 from millstream.spark.connections import client_of
 from millstream.spark.options import SourceOptions
-from millstream.spark.reading.places import Kind, Place, Places
+from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.ranges import Reach
 
 SIZES_S = 30.0
 """How long an estimate of sizes holds."""
 
 
-class Found(NamedTuple):
+class SurveyedTopics(NamedTuple):
     """The topics by name, and the partitions that are read of them."""
 
     ids: Mapping[str, UUID]
     places: Sequence[TopicPartition]
 
 
-def survey_of(options: SourceOptions) -> "Survey":
+def survey_of(options: SourceOptions) -> "TopicSurvey":
     """The one for what is read: the topics alone, or an archive as well."""
     client = client_of(options.bootstrap)
     if options.archive is None:
-        return Survey(client, options)
+        return TopicSurvey(client, options)
     from millstream.spark.archive.history import LongSurvey
 
     return LongSurvey(client, options)
@@ -45,14 +45,14 @@ def view_of(client: Client, topic: str) -> TopicView:
     return view
 
 
-class Survey:
+class TopicSurvey:
     def __init__(self, client: Client, options: SourceOptions) -> None:
         self._client = client
         self._options = options
         self._bytes_each: dict[TopicPartition, float] = {}
         self._sized_s = 0.0
 
-    def find(self, known: Iterable[str] = ()) -> Found:
+    def find(self, known: Iterable[str] = ()) -> SurveyedTopics:
         """What there is to read now. UNKNOWN_TOPIC_OR_PARTITION for a topic that is not there, unless it is `known`:
         then it was there before."""
         known = set(known)
@@ -66,7 +66,7 @@ class Survey:
                     text = f"topic {view.name!r} has no partition {number}; it has {len(numbers)}, from 0 on"
                     raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
             places += [TopicPartition(view.name, number) for number in sorted(chosen)]
-        return Found({view.name: view.topic_id for view in views}, places)
+        return SurveyedTopics({view.name: view.topic_id for view in views}, places)
 
     def _matching(self) -> list[TopicView]:
         pattern = re.compile(self._options.pattern or "")
@@ -106,7 +106,7 @@ class Survey:
         return self._client.admin.epoch_ends(epochs) if epochs else {}
 
     def offsets(
-        self, said: Places, extents: Mapping[TopicPartition, Reach], default: Place
+        self, said: PartitionBounds, extents: Mapping[TopicPartition, Reach], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """The offset of each place that was said; where no message is as late as a time, the end."""
         _check_named(said, extents, self._options.topics)
@@ -114,10 +114,14 @@ class Survey:
         times: dict[TopicPartition, float] = {}
         for where, extent in extents.items():
             place = said.of(where, default)
-            if place.kind is Kind.TIME:
+            if place.kind is BoundKind.TIME:
                 times[where] = place.number / 1000
             else:
-                marks = {Kind.EARLIEST: extent.first, Kind.LATEST: extent.next, Kind.OFFSET: place.number}
+                marks = {
+                    BoundKind.EARLIEST: extent.first,
+                    BoundKind.LATEST: extent.next,
+                    BoundKind.OFFSET: place.number,
+                }
                 found[where] = marks[place.kind]
         if times:
             for where, listed in self._client.offsets(times).items():
@@ -138,7 +142,7 @@ class Survey:
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
 
-def _check_named(said: Places, extents: Mapping[TopicPartition, Reach], wanted: Sequence[str]) -> None:
+def _check_named(said: PartitionBounds, extents: Mapping[TopicPartition, Reach], wanted: Sequence[str]) -> None:
     """INVALID_SETTING for places of what is not read. Topics that are `wanted` may be missing: they were deleted."""
     topics = {where.topic for where in extents}
     missing = set(wanted) - topics

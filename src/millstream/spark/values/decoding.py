@@ -26,20 +26,20 @@ class Decoder(Protocol):
         """
 
 
-class Rows(NamedTuple):
+class DecodedRows(NamedTuple):
     fields: pa.StructArray
     of: pa.Array | None
     """The number of the message that each is of; None where each message makes one."""
 
 
-def decode(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> Rows:
+def decode(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> DecodedRows:
     """The values of the SDK's messages; UNDECODABLE_VALUE, naming the place, for a bad one, if that is a failure."""
     parts = _parts(decoder, batch, bad)
     fields = parts[0][0] if len(parts) == 1 else pa.concat_arrays([each for each, _ in parts])
     if all(counts is None for _, counts in parts):
-        return Rows(fields, None)
+        return DecodedRows(fields, None)
     counts = [count for each, some in parts for count in some or [1] * len(each)]
-    return Rows(fields, pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return DecodedRows(fields, pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 def _parts(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> list[tuple[pa.StructArray, list[int] | None]]:

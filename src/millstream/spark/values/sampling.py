@@ -2,7 +2,7 @@
 
 from millstream.sdk.sync.client import Client
 from millstream.spark.options import SourceOptions
-from millstream.spark.reading.survey import Survey
+from millstream.spark.reading.survey import TopicSurvey
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 8 * 1024 * 1024
@@ -10,7 +10,7 @@ BYTES_MAX = 8 * 1024 * 1024
 
 def sample(client: Client, options: SourceOptions) -> list[bytes]:
     """Values of all partitions, as many of each, until there are enough; those of a partition in their order."""
-    survey = Survey(client, options)
+    survey = TopicSurvey(client, options)
     places = survey.find().places
     extents = survey.extents(places)
     each = max(1, MESSAGES_MAX // max(1, len(places)))

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from millstream.spark.connections import client_of
 from millstream.spark.options import RowOrder, SinkOptions
 from millstream.spark.writing.sink_columns import check_columns
-from millstream.spark.writing.writing import Handle, Identity, Stage, Target, drop, in_order_of_content, publish
+from millstream.spark.writing.writing import Handle, Target, TaskIdentity, TaskStage, drop, in_order_of_content, publish
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         assert query is not None, "Spark tells the tasks of a stream whose they are"
         assert batch is not None, "and of which batch"
-        identity = Identity(query, int(batch), task.partitionId())
+        identity = TaskIdentity(query, int(batch), task.partitionId())
         return _written(self._bootstrap, self._target, identity, task.partitionId(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
@@ -85,7 +85,7 @@ class BatchSink(DataSourceArrowWriter):
         if self._txn_id is not None:
             # Within foreachBatch, the same name is used in every batch of the query.
             query, batch = task.getLocalProperty(QUERY) or "", task.getLocalProperty(BATCH) or "0"
-            identity = Identity(f"{query}\0{self._txn_id}", int(batch), task.partitionId())
+            identity = TaskIdentity(f"{query}\0{self._txn_id}", int(batch), task.partitionId())
         return _written(self._bootstrap, self._target, identity, task.partitionId(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -102,9 +102,9 @@ def _task() -> TaskContext:
 
 
 def _written(
-    bootstrap: str, target: Target, identity: Identity | None, task: int, batches: "Iterator[pa.RecordBatch]"
+    bootstrap: str, target: Target, identity: TaskIdentity | None, task: int, batches: "Iterator[pa.RecordBatch]"
 ) -> Sealed:
-    with Stage.open(client_of(bootstrap), target, identity, task) as stage:
+    with TaskStage.open(client_of(bootstrap), target, identity, task) as stage:
         for batch in in_order_of_content(batches) if target.is_sorted else batches:
             stage.write(batch)
         return Sealed(stage.seal())

@@ -20,7 +20,7 @@ from millstream.sdk.sync.client import Client
 from millstream.sdk.sync.numbered_writer import NumberedWriter
 
 
-class Identity(NamedTuple):
+class TaskIdentity(NamedTuple):
     """Whose rows these are: of a query, in one of its batches, in one of that batch's tasks."""
 
     query: str
@@ -55,10 +55,10 @@ class Target:
     is_sorted: bool
 
 
-class Stage:
+class TaskStage:
     """One attempt of one task. Use it with `with`; without `seal`, what is under way is given up."""
 
-    def __init__(self, client: Client, target: Target, identity: Identity | None, turn: int) -> None:
+    def __init__(self, client: Client, target: Target, identity: TaskIdentity | None, turn: int) -> None:
         self._client = client
         self._target = target
         self._identity = identity
@@ -67,7 +67,7 @@ class Stage:
         self._stack = ExitStack()
 
     @classmethod
-    def open(cls, client: Client, target: Target, identity: Identity | None, task: int) -> Self:
+    def open(cls, client: Client, target: Target, identity: TaskIdentity | None, task: int) -> Self:
         """Without an identity a repeated task writes its rows again."""
         batch = 0 if identity is None else identity.batch
         return cls(client, target, identity, task + batch)

@@ -24,8 +24,8 @@ from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning import exchange
 from millstream.storage.cleaning.compaction import Compaction
-from millstream.storage.cleaning.dirt import SNAPSHOT_NAME, Cleaned, Dirt, dirt_of
-from millstream.storage.cleaning.exchange import Exchange, Stage
+from millstream.storage.cleaning.dirt import SNAPSHOT_NAME, CleanableRange, CleanedRange, dirt_of
+from millstream.storage.cleaning.exchange import Exchange, SwapStage
 from millstream.storage.cleaning.rewriting import Keep, NeedsHeader, Rewriting
 from millstream.storage.data_directory import DataDirectory
 from millstream.storage.log.log import Log
@@ -78,14 +78,14 @@ class Cleaner:
         async with self._cleaning:
             pass
 
-    async def _look(self, job: CleaningJob) -> Dirt | None:
+    async def _look(self, job: CleaningJob) -> CleanableRange | None:
         """What there is to be cleaned; None when the log cannot be, now or at all."""
         log = job.log
         if not _can_be_cleaned(log) or self._stopping.is_set():
             return None
         try:
             if log.cleaned is None:
-                log.cleaned = Cleaned.of(await self._workers.run(partial(log.load_snapshot, SNAPSHOT_NAME)))
+                log.cleaned = CleanedRange.of(await self._workers.run(partial(log.load_snapshot, SNAPSHOT_NAME)))
         except OSError as error:
             log.unclean(error)
             return None
@@ -115,7 +115,7 @@ class Cleaner:
             _logger.warning("a checkpoint failed", extra={"directory": directory.path, "why": str(error)})
             return False
 
-    async def _try(self, job: CleaningJob, directory: DataDirectory, dirt: Dirt) -> bool:
+    async def _try(self, job: CleaningJob, directory: DataDirectory, dirt: CleanableRange) -> bool:
         """A pass over one log; whether something has changed. Failures are told."""
         log = job.log
         if not _can_be_cleaned(log) or self._stopping.is_set():
@@ -145,7 +145,7 @@ class Cleaner:
             if is_over:
                 return
 
-    async def compaction(self, log: Log, dirt: Dirt) -> Compaction:
+    async def compaction(self, log: Log, dirt: CleanableRange) -> Compaction:
         """Made by a worker: the kernel may take its time to clear so much memory."""
         make = partial(
             Compaction,
@@ -167,7 +167,7 @@ class Cleaner:
 class _Pass:
     """One pass over one log."""
 
-    def __init__(self, cleaner: Cleaner, job: CleaningJob, directory: DataDirectory, dirt: Dirt) -> None:
+    def __init__(self, cleaner: Cleaner, job: CleaningJob, directory: DataDirectory, dirt: CleanableRange) -> None:
         self.has_changed = False
         self._cleaner = cleaner
         self._log = job.log
@@ -182,7 +182,7 @@ class _Pass:
         left = [segment for segment in dirt.segments if segment.base_offset < compaction.end_offset]
         while left:
             left = left[await self._rewrite(left, compaction) :]
-        cleaned = Cleaned(max(compaction.end_offset, dirt.first_dirty), compaction.horizon_ms)
+        cleaned = CleanedRange(max(compaction.end_offset, dirt.first_dirty), compaction.horizon_ms)
         if cleaned != log.cleaned:
             await self._run(lambda _: log.save_snapshot(SNAPSHOT_NAME, cleaned.offset, cleaned.pack()))
             log.cleaned = cleaned
@@ -209,16 +209,16 @@ class _Pass:
         """See to it that no exchange is under way, and that none can be taken for valid; raises OSError."""
         log = self._log
         async with log.exchanging:
-            if log.exchange_stage is Stage.DECIDED:
+            if log.exchange_stage is SwapStage.DECIDED:
                 await self._finish()
-        if log.exchange_stage is Stage.DONE:
+        if log.exchange_stage is SwapStage.DONE:
             await self._directory.checkpoint()
         async with log.exchanging:
-            if log.is_deleted or log.exchange_stage in (Stage.DECIDED, Stage.DONE):
+            if log.is_deleted or log.exchange_stage in (SwapStage.DECIDED, SwapStage.DONE):
                 raise _StoppedError
-            if log.exchange_stage is Stage.UNKNOWN:
+            if log.exchange_stage is SwapStage.UNKNOWN:
                 await self._run(lambda disk: exchange.settle(disk, log.path))
-                log.exchange_stage = Stage.NONE
+                log.exchange_stage = SwapStage.NONE
 
     async def _exchange(self, rewriting: Rewriting) -> None:
         log = self._log
@@ -226,33 +226,33 @@ class _Pass:
         async with log.exchanging:
             if not self._may_exchange(rewriting.old):
                 raise _StoppedError
-            log.exchange_stage = Stage.UNKNOWN
+            log.exchange_stage = SwapStage.UNKNOWN
             await self._run(lambda disk: exchange.decide(disk, Exchange(log.path, rewriting.old, state)))
             new = log.stored_segment(state)
             new.is_closed, new.pinned, new.index = True, file, index
             log.exchange(rewriting.old, new)
-            log.exchange_stage = Stage.DECIDED
+            log.exchange_stage = SwapStage.DECIDED
             self.has_changed = True
             await self._finish()
 
     def _may_exchange(self, old: list[Segment]) -> bool:
         segments = self._log.segments
         is_whole = old[0] in segments and segments[segments.index(old[0]) :][: len(old)] == old
-        return is_whole and self._log.exchange_stage is Stage.NONE and not self._log.is_deleted
+        return is_whole and self._log.exchange_stage is SwapStage.NONE and not self._log.is_deleted
 
     async def _finish(self) -> None:
         """The exchange is decided: bring the files into place."""
         log = self._log
         new = [segment for segment in log.segments if segment.pinned is not None]
         await self._run(lambda disk: exchange.finish(disk, log.path))
-        log.exchange_stage = Stage.DONE
+        log.exchange_stage = SwapStage.DONE
         for segment in new:
             segment.pinned = None
         await self._run(lambda _: _save_indexes(new))
 
     async def _forget(self, path: str) -> None:
         """Remove a file that was begun in vain."""
-        if self._log.exchange_stage is Stage.NONE:
+        if self._log.exchange_stage is SwapStage.NONE:
             with suppress(OSError):
                 await self._run(lambda disk: disk.remove(path))
 

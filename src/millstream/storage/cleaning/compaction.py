@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body
 from millstream.records.compaction import SLOT_BYTES, OffsetMap
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch
-from millstream.storage.cleaning.dirt import Dirt
-from millstream.storage.cleaning.rewriting import Kept, batches_of, is_opaque
+from millstream.storage.cleaning.dirt import CleanableRange
+from millstream.storage.cleaning.rewriting import KeptRecords, batches_of, is_opaque
 from millstream.storage.log.segment import Segment
 
 _SLOTS_MIN = 1024
@@ -23,7 +23,7 @@ _SLOTS_MIN = 1024
 class Compaction:
     """One pass over a log, within a memory that is given. First `note` all, then it is a predicate for `rewriting`."""
 
-    def __init__(self, dirt: Dirt, *, map_bytes: int, delete_retention_ms: int, now_ms: int) -> None:
+    def __init__(self, dirt: CleanableRange, *, map_bytes: int, delete_retention_ms: int, now_ms: int) -> None:
         self._first_dirty = dirt.first_dirty
         self.end_offset = dirt.end_offset
         """Where the notes end: what lies behind is left for the next pass."""
@@ -55,7 +55,7 @@ class Compaction:
         except CorruptBatch:
             return -1  # A client's doing; nobody has looked into it before. It stays as it is.
 
-    def __call__(self, header: BatchHeader, body: Bytes) -> Kept:
+    def __call__(self, header: BatchHeader, body: Bytes) -> KeptRecords:
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self._now_ms
         marks, count, tombstones = self._map.judge(
@@ -67,10 +67,10 @@ class Compaction:
             drop_tombstones,
         )
         if not tombstones or header.next_offset > self.end_offset:
-            return Kept(marks, count)
+            return KeptRecords(marks, count)
         new_horizon_ms = self._now_ms + self._delete_retention_ms if horizon_ms is None else None
         self._remember(horizon_ms if new_horizon_ms is None else new_horizon_ms)
-        return Kept(marks, count, new_horizon_ms)
+        return KeptRecords(marks, count, new_horizon_ms)
 
     def _remember(self, horizon_ms: int | None) -> None:
         if horizon_ms is not None and (self.horizon_ms is None or horizon_ms < self.horizon_ms):

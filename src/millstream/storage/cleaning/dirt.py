@@ -20,7 +20,7 @@ _HORIZON = struct.Struct("<q")
 _NO_HORIZON = -1
 
 
-class Rules(Protocol):
+class CleaningRules(Protocol):
     @property
     def min_compaction_lag_ms(self) -> int: ...
 
@@ -31,7 +31,7 @@ class Rules(Protocol):
     def min_cleanable_dirty_ratio(self) -> float: ...
 
 
-class Cleaned(NamedTuple):
+class CleanedRange(NamedTuple):
     """How far a log is clean, and from when on a tombstone in that part may go."""
 
     offset: int = 0
@@ -41,7 +41,7 @@ class Cleaned(NamedTuple):
         return _HORIZON.pack(_NO_HORIZON if self.horizon_ms is None else self.horizon_ms)
 
     @classmethod
-    def of(cls, found: tuple[int, bytes] | None) -> "Cleaned":
+    def of(cls, found: tuple[int, bytes] | None) -> "CleanedRange":
         """What a snapshot says, or that nothing is known."""
         if found is None or len(found[1]) != _HORIZON.size:
             return cls()
@@ -49,7 +49,7 @@ class Cleaned(NamedTuple):
         return cls(found[0], None if horizon_ms == _NO_HORIZON else horizon_ms)
 
 
-class Dirt(NamedTuple):
+class CleanableRange(NamedTuple):
     """What a pass over a log would have to do."""
 
     segments: list[Segment]
@@ -65,8 +65,8 @@ class Dirt(NamedTuple):
 
 
 def dirt_of(
-    segments: Sequence[Segment], rules: Rules, cleaned: Cleaned, start_offset: int, limit: int, now_ms: int
-) -> Dirt:
+    segments: Sequence[Segment], rules: CleaningRules, cleaned: CleanedRange, start_offset: int, limit: int, now_ms: int
+) -> CleanableRange:
     """What there is to be cleaned below `limit`."""
     first_dirty = max(cleaned.offset, start_offset)
     cleanable: list[Segment] = []
@@ -84,9 +84,9 @@ def dirt_of(
     has_waited = bool(dirty) and now_ms - dirty[0].created_ms >= rules.max_compaction_lag_ms
     may_lose_tombstones = bool(cleanable) and cleaned.horizon_ms is not None and cleaned.horizon_ms <= now_ms
     is_due = ratio > rules.min_cleanable_dirty_ratio or has_waited or may_lose_tombstones
-    return Dirt(cleanable, first_dirty, ratio, is_due)
+    return CleanableRange(cleanable, first_dirty, ratio, is_due)
 
 
-def _is_young(segment: Segment, rules: Rules, now_ms: int) -> bool:
+def _is_young(segment: Segment, rules: CleaningRules, now_ms: int) -> bool:
     lag_ms = rules.min_compaction_lag_ms
     return lag_ms > 0 and last_time(segment) + lag_ms > now_ms

@@ -27,7 +27,7 @@ CLEANED_SUFFIX = ".cleaned"
 _STATE = struct.Struct("<qqqqqq")
 
 
-class Stage(Enum):
+class SwapStage(Enum):
     """What is known of a log's `exchange` file."""
 
     UNKNOWN = "one may be there, and means nothing or must not mean anything"

@@ -10,7 +10,7 @@ from typing import Protocol
 from millstream.storage.log.segment import NO_TIME, Segment
 
 
-class Bounds(Protocol):
+class RetentionBounds(Protocol):
     @property
     def retention_ms(self) -> int: ...
 
@@ -18,7 +18,7 @@ class Bounds(Protocol):
     def retention_bytes(self) -> int: ...
 
 
-def expired_segments(segments: Sequence[Segment], bounds: Bounds, now_ms: int, limit: int) -> tuple[int, int]:
+def expired_segments(segments: Sequence[Segment], bounds: RetentionBounds, now_ms: int, limit: int) -> tuple[int, int]:
     """How many segments from the front may go, and the log start that remains; nothing at or after `limit` goes."""
     excess_bytes = sum(segment.size_bytes for segment in segments) - bounds.retention_bytes
     count, new_start = 0, segments[0].base_offset

@@ -24,7 +24,7 @@ from millstream.storage.log.segment import NO_TIME, Segment, SegmentState
 _WRITE_BYTES = 1024 * 1024
 
 
-class Kept(NamedTuple):
+class KeptRecords(NamedTuple):
     """What becomes of a batch's records."""
 
     marks: bytearray
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
 
 class Keep(Protocol):
-    def __call__(self, header: BatchHeader, body: Bytes) -> Kept:
+    def __call__(self, header: BatchHeader, body: Bytes) -> KeptRecords:
         """Which records of an opened batch stay; CorruptBatch when it cannot be understood, then all do."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 _logger = logging.getLogger(__name__)
 
 
-class Commit:
+class FlushRound:
     """Over once; whoever waits is called there and then, in the order in which they asked, before any new request.
 
     Invariant: `error` says how it ended, and means nothing before `is_over`.
@@ -21,9 +21,9 @@ class Commit:
         self.error: BaseException | None = None
         """None: all that was appended when it was asked for is durable. Otherwise KAFKA_STORAGE_ERROR, or
         REQUEST_TIMED_OUT when the broker stops."""
-        self._callbacks: list[Callable[[Commit], None]] = []
+        self._callbacks: list[Callable[[FlushRound], None]] = []
 
-    def then(self, callback: Callable[["Commit"], None]) -> None:
+    def then(self, callback: Callable[["FlushRound"], None]) -> None:
         """Call `callback` when it is over: perhaps at once, before this returns."""
         if self.is_over:
             callback(self)
@@ -46,7 +46,7 @@ class Commit:
         """Raises `error`. One who is cancelled meanwhile does not disturb the others."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def wake(commit: Commit) -> None:
+        def wake(commit: FlushRound) -> None:
             if not future.done():
                 future.set_result(None)
 

@@ -10,7 +10,7 @@ from millstream.storage.log.log import JOURNAL_BYTES_MAX, Log
 from millstream.storage.log.segment import Mark, Segment
 
 
-class Capture(Struct, eq=False):
+class FlushCapture(Struct, eq=False):
     """How far a log had got when a flush was begun."""
 
     log: Log
@@ -25,7 +25,7 @@ class Capture(Struct, eq=False):
     """Whether the log's own directory has an unflushed name."""
 
     @classmethod
-    def of(cls, log: Log, *, closed_only: bool = False) -> "Capture":
+    def of(cls, log: Log, *, closed_only: bool = False) -> "FlushCapture":
         """What is not flushed of `log` now; with `closed_only`, the active segment is left to the kernel."""
         parts = [(segment, segment.end) for segment in log.unflushed]
         if log.segments and not closed_only:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
-from millstream.storage.flush.commit import Commit
-from millstream.storage.flush.flushing import Capture, take_pending
+from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flushing import FlushCapture, take_pending
 from millstream.storage.flush.journal import Journal, JournalEntry
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
@@ -27,7 +27,7 @@ class _Journaled(NamedTuple):
     """How far a log had got whose appends went into the journal."""
 
     log: Log
-    commit: Commit
+    commit: FlushRound
     generation: int
     end_offset: int
     place: tuple[Segment, int]
@@ -50,16 +50,16 @@ class GroupCommit:
         self._workers = workers
         self._failed = failed
         self._journal_written = journal_written
-        self._gathered: dict[Log, Commit] = {}
+        self._gathered: dict[Log, FlushRound] = {}
         self._is_scheduled = False
         self._under_way = 0
         self._idle: list[asyncio.Future[None]] = []
 
-    def request(self, log: Log) -> Commit:
+    def request(self, log: Log) -> FlushRound:
         """Over when all that has been appended to `log` so far is durable; KAFKA_STORAGE_ERROR if that failed."""
         commit = self._gathered.get(log)
         if commit is None:
-            commit = self._gathered[log] = Commit()
+            commit = self._gathered[log] = FlushRound()
             if not self._under_way and not self._is_scheduled:
                 self._is_scheduled = True
                 asyncio.get_running_loop().call_soon(self._begin)
@@ -81,10 +81,10 @@ class GroupCommit:
     def _begin(self) -> None:
         self._is_scheduled = False
         gathered, self._gathered = self._gathered, {}
-        direct: list[tuple[Capture, Commit]] = []
+        direct: list[tuple[FlushCapture, FlushRound]] = []
         small: list[_Journaled] = []
         entries: list[JournalEntry] = []
-        refused: list[tuple[Commit, MillstreamError]] = []
+        refused: list[tuple[FlushRound, MillstreamError]] = []
         several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
         for log, commit in gathered.items():
             try:
@@ -101,9 +101,9 @@ class GroupCommit:
                 small.append(_Journaled(log, commit, log.generation, end.offset, (log.segments[-1], end.position)))
                 entries += pending
             else:
-                direct.append((Capture.of(log), commit))
+                direct.append((FlushCapture.of(log), commit))
         if len(small) == 1:
-            direct.append((Capture.of(small[0].log), small[0].commit))
+            direct.append((FlushCapture.of(small[0].log), small[0].commit))
             small = []
         self._under_way = len(direct) + bool(small)
         if small:
@@ -115,20 +115,20 @@ class GroupCommit:
         for commit, refusal in refused:
             commit.settle(refusal)  # Not before: who is answered may write again, and belongs to the next round.
 
-    def _flush_directly(self, capture: Capture, commit: Commit) -> None:
+    def _flush_directly(self, capture: FlushCapture, commit: FlushRound) -> None:
         work = self._workers.run(partial(capture.flush, self._disk))
         work.add_done_callback(partial(self._direct_done, capture, commit))
 
     def _journal_done(self, journal: Journal, small: Sequence["_Journaled"], work: asyncio.Future[None]) -> None:
         error = _outcome(work)
         self._journal_written(journal)
-        outcomes: list[tuple[Commit, BaseException | None]] = []
+        outcomes: list[tuple[FlushRound, BaseException | None]] = []
         for log, commit, generation, end_offset, place in small:
             if log.generation != generation:
                 outcomes.append((commit, _repaired(log)))
             elif isinstance(error, OSError):
                 self._under_way += 1
-                self._flush_directly(Capture.of(log), commit)
+                self._flush_directly(FlushCapture.of(log), commit)
             else:
                 if error is None:
                     log.advance(end_offset, place)
@@ -137,7 +137,7 @@ class GroupCommit:
         for commit, outcome in outcomes:
             commit.settle(outcome)
 
-    def _direct_done(self, capture: Capture, commit: Commit, work: asyncio.Future[None]) -> None:
+    def _direct_done(self, capture: FlushCapture, commit: FlushRound, work: asyncio.Future[None]) -> None:
         error, log = _outcome(work), capture.log
         if isinstance(error, OSError):
             self._failed(log, error)

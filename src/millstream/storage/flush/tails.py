@@ -12,7 +12,7 @@ TAIL_BYTES_MAX = 256 * 1024 * 1024
 _COUNTED_AT_ONCE = 256
 
 
-class Tails:
+class UncheckpointedTails:
     """Watches logs grow; asked about once a second."""
 
     def __init__(self, logs: Mapping[PartitionKey, Log]) -> None:

@@ -20,7 +20,7 @@ GATHERED_BYTES_MAX = 64 * 1024
 """More is written at once: it would hold the event loop for too long if it were left for later."""
 
 
-class Gathering:
+class WriteBuffer:
     """What one log has gathered."""
 
     __slots__ = ("_abandon", "_bytes_max", "_headers", "_log", "_size_bytes", "on_lost", "on_written", "parts")

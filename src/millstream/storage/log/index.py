@@ -28,21 +28,21 @@ KIND = b"MSTRMIX1"
 _HEAD = struct.Struct("<qqq")
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch begins."""
 
     offset: int
     position: int
 
 
-class Entries(NamedTuple):
+class IndexEntries(NamedTuple):
     offsets: "array[int]"
     positions: "array[int]"
     times: "array[int]"
 
 
-def no_entries() -> Entries:
-    return Entries(array("q"), array("q"), array("q"))
+def no_entries() -> IndexEntries:
+    return IndexEntries(array("q"), array("q"), array("q"))
 
 
 class SparseIndex:
@@ -56,7 +56,7 @@ class SparseIndex:
         self.interval_bytes = interval_bytes
         self.due = start
         self.saved_bytes = 0
-        self._head: Entries | None = no_entries() if start == 0 else None
+        self._head: IndexEntries | None = no_entries() if start == 0 else None
         self._tail = no_entries()
 
     def add(self, offset: int, position: int, time_before: int) -> None:
@@ -75,39 +75,39 @@ class SparseIndex:
         head = self._head
         return len(self._tail.positions) + (len(head.positions) if head else 0)
 
-    def install(self, head: Entries) -> None:
+    def install(self, head: IndexEntries) -> None:
         """Take what was read from disk for the part before `start`."""
         assert not head.positions or head.positions[-1] < self.start, "the head ends where the tail begins"
         self._head = head
 
-    def last_at_offset(self, offset: int) -> Place | None:
+    def last_at_offset(self, offset: int) -> BatchPosition | None:
         """The last entry whose batch begins at or before `offset`; None when the part before `start` must be loaded."""
         return self._last(0, offset)
 
-    def last_at_position(self, position: int) -> Place | None:
+    def last_at_position(self, position: int) -> BatchPosition | None:
         """The last entry at or before `position`; None as above."""
         return self._last(1, position)
 
-    def _last(self, column: int, value: int) -> Place | None:
+    def _last(self, column: int, value: int) -> BatchPosition | None:
         tail, head = self._tail, self._head
         at = bisect_right(tail[column], value, 0, len(tail.positions)) - 1
         if at >= 0:
-            return Place(tail.offsets[at], tail.positions[at])
+            return BatchPosition(tail.offsets[at], tail.positions[at])
         if head is None:
             return None
         at = bisect_right(head[column], value) - 1
-        return Place(head.offsets[at], head.positions[at]) if at >= 0 else Place(self.base_offset, 0)
+        return BatchPosition(head.offsets[at], head.positions[at]) if at >= 0 else BatchPosition(self.base_offset, 0)
 
-    def last_before_time(self, time: int) -> Place | None:
+    def last_before_time(self, time: int) -> BatchPosition | None:
         """The last entry before which no batch reaches `time`; None as above."""
         tail, head = self._tail, self._head
         at = bisect_left(tail.times, time, 0, len(tail.positions)) - 1
         if at >= 0:
-            return Place(tail.offsets[at], tail.positions[at])
+            return BatchPosition(tail.offsets[at], tail.positions[at])
         if head is None:
             return None
         at = bisect_left(head.times, time) - 1
-        return Place(head.offsets[at], head.positions[at]) if at >= 0 else Place(self.base_offset, 0)
+        return BatchPosition(head.offsets[at], head.positions[at]) if at >= 0 else BatchPosition(self.base_offset, 0)
 
     def encode(self, covered_bytes: int) -> bytes | None:
         """The file's bytes for a segment of `covered_bytes`; None while the part before `start` is not known."""
@@ -124,7 +124,7 @@ class SparseIndex:
         return sealed.seal(KIND, b"".join(payload))
 
 
-def decode(data: bytes, base_offset: int) -> tuple[Entries, int] | None:
+def decode(data: bytes, base_offset: int) -> tuple[IndexEntries, int] | None:
     """What the file says, and how many bytes of the segment it speaks of; None when it cannot be believed."""
     payload = sealed.unseal(KIND, data)
     if payload is None or len(payload) < _HEAD.size:
@@ -141,7 +141,7 @@ def decode(data: bytes, base_offset: int) -> tuple[Entries, int] | None:
     return entries, covered_bytes
 
 
-def cut(entries: Entries, position: int) -> Entries:
+def cut(entries: IndexEntries, position: int) -> IndexEntries:
     """The entries before `position`."""
     count = bisect_left(entries.positions, position)
-    return Entries(entries.offsets[:count], entries.positions[:count], entries.times[:count])
+    return IndexEntries(entries.offsets[:count], entries.positions[:count], entries.times[:count])

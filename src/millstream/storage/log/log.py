@@ -24,16 +24,16 @@ from millstream.records.header import BatchHeader
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Buffer
 from millstream.storage import snapshot
-from millstream.storage.cleaning.dirt import Cleaned
-from millstream.storage.cleaning.exchange import Stage
+from millstream.storage.cleaning.dirt import CleanedRange
+from millstream.storage.cleaning.exchange import SwapStage
 from millstream.storage.cleaning.retention import expired_segments
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.files import OpenFiles
-from millstream.storage.log.gathering import GATHERED_BYTES_MAX, Gathering
+from millstream.storage.log.gathering import GATHERED_BYTES_MAX, WriteBuffer
 from millstream.storage.log.reader import LogReader, Stretch
 from millstream.storage.log.segment import Segment, SegmentState
-from millstream.storage.recovery.trouble import Trouble
+from millstream.storage.recovery.trouble import DiskErrorLog
 
 _logger = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class Log:
         journaled: bool,
         careful: bool,
         dirtied: Callable[["Log"], None],
-        request_commit: Callable[["Log"], Commit],
+        request_commit: Callable[["Log"], FlushRound],
         abandon_commit: Callable[["Log", MillstreamError], None],
-        trouble: Trouble,
+        trouble: DiskErrorLog,
     ) -> None:
         self.key = key
         self.path = path
@@ -94,8 +94,8 @@ class Log:
         """Segments below start_offset, whose files go once the new start is on disk."""
         self.exchanging = asyncio.Lock()
         """Held by whoever takes segments away or puts others in their place, over all that this takes."""
-        self.exchange_stage = Stage.UNKNOWN
-        self.cleaned: Cleaned | None = None
+        self.exchange_stage = SwapStage.UNKNOWN
+        self.cleaned: CleanedRange | None = None
         """How far compaction has come; None until that was looked up, see `dirt`."""
         self.broken: OSError | str | None = None
         self.is_fenced = False
@@ -118,7 +118,7 @@ class Log:
         self.pending: list[JournalEntry] = []
         """What the next flush must make durable, kept for the journal."""
         self.pending_bytes = 0
-        self.gathering = Gathering(self, abandon_commit, GATHERED_BYTES_MAX if journaled else 0)
+        self.gathering = WriteBuffer(self, abandon_commit, GATHERED_BYTES_MAX if journaled else 0)
         self.files = files
         self.clock = clock
         self._journaled = journaled

@@ -19,7 +19,7 @@ from millstream.records.batch import decode_batch
 from millstream.records.header import HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch, check, each_batch
 from millstream.records.record import Record
 from millstream.seams.file_part import PART_BYTES_MIN, FilePart
-from millstream.storage.log.index import Place
+from millstream.storage.log.index import BatchPosition
 from millstream.storage.log.segment import NO_TIME, Segment
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class LogReader:
     ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if part_bytes and limit - position >= PART_BYTES_MIN and segment.failed is None:
-            stop = Place(next_offset, limit)
+            stop = BatchPosition(next_offset, limit)
             lent = self._lend(segment, stop, position, offset, part_bytes, cold)
             if lent is None and part_bytes > max_bytes:  # So much may not be in memory where less is.
                 lent = self._lend(segment, stop, position, offset, max_bytes, cold)
@@ -151,7 +151,7 @@ class LogReader:
         return data, next_offset
 
     def _lend(
-        self, segment: Segment, stop: Place | None, position: int, offset: int, part_bytes: int, cold: bool
+        self, segment: Segment, stop: BatchPosition | None, position: int, offset: int, part_bytes: int, cold: bool
     ) -> Stretch | None:
         """A part of the segment's file that is worth it; None where there is none in memory."""
         if stop is not None and stop.position - position > part_bytes:
@@ -229,7 +229,7 @@ class LogReader:
             return segment, segment.end.position
         return segment, self._find_in(segment, offset, cold)[0].position
 
-    def _find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[Place, Place]:
+    def _find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[BatchPosition, BatchPosition]:
         """Where the batch that contains `offset`, which the segment has, begins and where it ends."""
         for _ in range(2):
             place = segment.index.last_at_offset(offset)
@@ -245,7 +245,9 @@ class LogReader:
             self._distrust(segment, offset, cold)
         raise self._damaged(segment, f"offset {offset} cannot be found")
 
-    def _seek(self, segment: Segment, place: Place, offset: int, cold: bool) -> tuple[Place, Place] | None:
+    def _seek(
+        self, segment: Segment, place: BatchPosition, offset: int, cold: bool
+    ) -> tuple[BatchPosition, BatchPosition] | None:
         """Walk from an index entry to the batch with `offset`; None when the entry does not point at a batch."""
         expected, position = place
         end = segment.end.position
@@ -259,7 +261,7 @@ class LogReader:
                 expected = base_offset + _delta_of(data, at + _DELTA_AT)[0] + 1
                 begin, at = at, at + length + LENGTH_END
                 if offset < expected:
-                    return Place(base_offset, position + begin), Place(expected, position + at)
+                    return BatchPosition(base_offset, position + begin), BatchPosition(expected, position + at)
             if at == 0:
                 return None
             position += at
@@ -325,7 +327,7 @@ class LogReader:
         segments, (segment, position) = self._place(max(offset, log.start_offset))
         base_offset = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[0]
         for other in [s for s in segments if s.base_offset >= segment.base_offset]:
-            place = Place(base_offset, position) if other is segment else Place(other.base_offset, 0)
+            place = BatchPosition(base_offset, position) if other is segment else BatchPosition(other.base_offset, 0)
             for _, header in other.headers(place, other.size_bytes):
                 if header.base_offset >= end_offset:
                     return

@@ -18,7 +18,7 @@ from millstream.records.header import BatchHeader, CorruptBatch
 from millstream.seams.disk import Buffer, DiskFile
 from millstream.storage.log import index as index_files
 from millstream.storage.log.files import OpenFiles
-from millstream.storage.log.index import Entries, Place, SparseIndex, no_entries
+from millstream.storage.log.index import BatchPosition, IndexEntries, SparseIndex, no_entries
 from millstream.storage.log.scan import walk
 
 SEGMENT_SUFFIX = ".log"
@@ -227,7 +227,7 @@ class Segment:
 
     # Walking and the index. All of these block.
 
-    def headers(self, place: Place, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    def headers(self, place: BatchPosition, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Each batch from `place` to position `end`; PARTITION_QUARANTINED when something there is no batch."""
         try:
             yield from walk(self.open(), place.position, end, place.offset)
@@ -255,11 +255,11 @@ class Segment:
         index.install(self._index_from(no_entries(), end))
         self.index = index
 
-    def _index_from(self, entries: Entries, end: int) -> Entries:
+    def _index_from(self, entries: IndexEntries, end: int) -> IndexEntries:
         """Add to `entries`, which may be none, what the batches from the last of them up to `end` say."""
-        place, time, due = Place(self.base_offset, 0), NO_TIME, 0
+        place, time, due = BatchPosition(self.base_offset, 0), NO_TIME, 0
         if entries.positions:
-            place, time = Place(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
+            place, time = BatchPosition(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
             due = place.position + self.index.interval_bytes
         for position, header in self.headers(place, end):
             if position >= due:
@@ -270,7 +270,7 @@ class Segment:
             time = max(time, header.max_timestamp)
         return entries
 
-    def _read_index_file(self, until: int) -> Entries | None:
+    def _read_index_file(self, until: int) -> IndexEntries | None:
         """The entries below `until` that the file has, if it can be believed."""
         try:
             file = self._files.disk.open(self.index_path())

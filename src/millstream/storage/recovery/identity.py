@@ -21,7 +21,7 @@ FILE_NAME = "directory-id"
 KIND = b"MSTRMID1"
 
 
-class Identity(NamedTuple):
+class DirectoryIdentity(NamedTuple):
     own: UUID
     members: frozenset[UUID]
 
@@ -43,13 +43,13 @@ def identify(disk: Disk, directories: Sequence[str], entropy: Entropy) -> list[U
     for identity, directory in zip(found, directories, strict=True):
         if identity is None:
             own = random_uuid(entropy)
-            identity = Identity(own, frozenset([own]))
+            identity = DirectoryIdentity(own, frozenset([own]))
             _write(disk, directory, identity)
         ids.append(identity.own)
     members = frozenset(ids)
     for own, directory, identity in zip(ids, directories, found, strict=True):
         if (identity.members if identity else frozenset([own])) != members:
-            _write(disk, directory, Identity(own, members))
+            _write(disk, directory, DirectoryIdentity(own, members))
     return ids
 
 
@@ -57,16 +57,16 @@ def _missing(detail: str) -> MillstreamError:
     return MillstreamError(ErrorCode.DATA_DIRECTORY_MISSING, detail)
 
 
-def _read(disk: Disk, directory: str) -> Identity | None:
+def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
     if not disk.exists(f"{directory}/{FILE_NAME}"):
         return None
     payload = sealed.read(disk, f"{directory}/{FILE_NAME}", KIND)
     if payload is None or len(payload) < 32 or len(payload) % 16:
         raise _missing(f"{directory}/{FILE_NAME} is damaged, so whose directory this is cannot be told")
     ids = [UUID(bytes=payload[at : at + 16]) for at in range(0, len(payload), 16)]
-    return Identity(ids[0], frozenset(ids[1:]))
+    return DirectoryIdentity(ids[0], frozenset(ids[1:]))
 
 
-def _write(disk: Disk, directory: str, identity: Identity) -> None:
+def _write(disk: Disk, directory: str, identity: DirectoryIdentity) -> None:
     ids = [identity.own, *sorted(identity.members)]
     sealed.write(disk, f"{directory}/{FILE_NAME}", KIND, b"".join(one.bytes for one in ids))

@@ -27,7 +27,7 @@ FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 10.0
 
 
-class Mender:
+class AutoRepair:
     """The repairs of one data directory."""
 
     def __init__(self, directory: "DataDirectory", workers: Workers) -> None:

@@ -38,7 +38,7 @@ _COPY_BYTES = 1024 * 1024
 _NOBODY = PartitionKey(NO_TOPIC_ID, 0)
 
 
-class Found(NamedTuple):
+class RecoveredBatch(NamedTuple):
     """A batch that belongs to the log; `patch` has its bytes when they come from the journal."""
 
     position: int
@@ -80,7 +80,7 @@ def follow(
     offset: int,
     patches: Sequence[JournalEntry],
     stop_offset: int | None,
-) -> Iterator[Found]:
+) -> Iterator[RecoveredBatch]:
     """Each batch from `position` on that continues the log at `offset`, until `stop_offset` or one that does not.
 
     `patches` are what the journal has for this segment, by position.
@@ -94,7 +94,7 @@ def follow(
             for at, header in _batches(data):
                 if header.base_offset != offset or offset == stop_offset:
                     return
-                yield Found(position + at, header, data[at : at + header.size_bytes])
+                yield RecoveredBatch(position + at, header, data[at : at + header.size_bytes])
                 offset = header.next_offset
             position += len(data)
             continue
@@ -103,7 +103,7 @@ def follow(
             return
         try:
             for at, header in walk(file, position, until, offset, verify=True):
-                yield Found(at, header, None)
+                yield RecoveredBatch(at, header, None)
                 position, offset = at + header.size_bytes, header.next_offset
                 if offset == stop_offset:
                     return

@@ -14,7 +14,7 @@ EVERY_S = 30.0
 _logger = logging.getLogger(__name__)
 
 
-class Trouble:
+class DiskErrorLog:
     """The disk trouble of one data directory. Called from the event loop and from workers."""
 
     def __init__(self, clock: Clock) -> None:

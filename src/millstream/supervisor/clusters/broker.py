@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.node.settings import TABLE, Settings
+from millstream.node.settings import TABLE, BrokerSettings
 from millstream.process.addresses import reachable_host
 from millstream.process.control import BrokerFacts, NewCluster
 from millstream.process.parent import environment_of_child
@@ -25,11 +25,17 @@ _LINES_KEPT = 12
 _READY = re.compile(rb"is ready on (\S+):(\d+) ")
 
 
-class ClusterBroker:
+class ManagedBroker:
     """Started with any free port the first time, and with the one it had then at every later start."""
 
     def __init__(
-        self, cluster: NewCluster, node_id: int, place: Path, port: int, like: Settings, changed: Callable[[], None]
+        self,
+        cluster: NewCluster,
+        node_id: int,
+        place: Path,
+        port: int,
+        like: BrokerSettings,
+        changed: Callable[[], None],
     ) -> None:
         self._settings = _settings_of(cluster, node_id, place, like)
         self._label = _label(cluster.name, node_id, like.log_format)
@@ -113,7 +119,7 @@ class ClusterBroker:
         return MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail)
 
 
-def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: Settings) -> Settings:
+def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSettings) -> BrokerSettings:
     """What the supervising broker was told, but for what is a broker's own, and what the cluster was asked to have."""
     said = {
         "default_partitions": cluster.partitions,

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.process.control import ClusterFacts, NewCluster
 from millstream.seams.workers import Workers
-from millstream.supervisor.clusters.broker import ClusterBroker
+from millstream.supervisor.clusters.broker import ManagedBroker
 from millstream.supervisor.clusters.checks import check
-from millstream.supervisor.clusters.files import ClusterFiles, Remembered
+from millstream.supervisor.clusters.files import ClusterFiles, StoredCluster
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +29,14 @@ DIRECTORY = "clusters"
 class _Cluster:
     """One cluster that was made."""
 
-    def __init__(self, remembered: Remembered, brokers: Sequence[ClusterBroker]) -> None:
+    def __init__(self, remembered: StoredCluster, brokers: Sequence[ManagedBroker]) -> None:
         self.asked = remembered.asked
         self.brokers = brokers
         self.is_stopped = remembered.is_stopped
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> StoredCluster:
         ports = tuple(broker.port for broker in self.brokers)
-        return Remembered(asked=self.asked, ports=ports, is_made=True, is_stopped=self.is_stopped)
+        return StoredCluster(asked=self.asked, ports=ports, is_made=True, is_stopped=self.is_stopped)
 
     def facts(self) -> ClusterFacts:
         asked = self.asked
@@ -51,10 +51,10 @@ class _Cluster:
         )
 
 
-class Clusters:
+class LocalClusters:
     """The clusters below `data`, whose brokers are set as `like` is. `changed` is called when there are others."""
 
-    def __init__(self, data: Path, like: Settings, workers: Workers, changed: Callable[[], None]) -> None:
+    def __init__(self, data: Path, like: BrokerSettings, workers: Workers, changed: Callable[[], None]) -> None:
         self._files = ClusterFiles(data / DIRECTORY)
         self._like = like
         self._workers = workers
@@ -145,7 +145,7 @@ class Clusters:
 
     async def _make(self, new: NewCluster) -> _Cluster:
         places = await self._workers.run(partial(self._files.check, new))
-        cluster = self._assembled(Remembered(asked=new, ports=(0,) * new.brokers), places)
+        cluster = self._assembled(StoredCluster(asked=new, ports=(0,) * new.brokers), places)
         try:
             await self._workers.run(partial(self._files.begin, new))
             await _all(broker.first_start(START_LIMIT_S) for broker in cluster.brokers)
@@ -161,9 +161,9 @@ class Clusters:
         await self._workers.run(partial(self._files.remember, cluster.remembered()))
         self._changed()
 
-    def _assembled(self, remembered: Remembered, places: Sequence[Path]) -> _Cluster:
+    def _assembled(self, remembered: StoredCluster, places: Sequence[Path]) -> _Cluster:
         rows = enumerate(zip(places, remembered.ports, strict=True), 1)
-        brokers = [ClusterBroker(remembered.asked, number, *row, self._like, self._changed) for number, row in rows]
+        brokers = [ManagedBroker(remembered.asked, number, *row, self._like, self._changed) for number, row in rows]
         return _Cluster(remembered, brokers)
 
     def _known(self, name: str) -> _Cluster:

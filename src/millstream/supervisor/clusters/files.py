@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _FORMAT = 1
 
 
-class Remembered(Struct, frozen=True, kw_only=True):
+class StoredCluster(Struct, frozen=True, kw_only=True):
     """One cluster; `ports` are those that its brokers had when they were last up."""
 
     asked: NewCluster
@@ -56,7 +56,7 @@ class ClusterFiles:
     def begin(self, asked: NewCluster) -> None:
         """Take the name, and make room for the brokers' data; whatever comes of that, `forget` clears it away."""
         self._home(asked.name).mkdir(parents=True, exist_ok=True)
-        self.remember(Remembered(asked=asked, ports=(0,) * asked.brokers))
+        self.remember(StoredCluster(asked=asked, ports=(0,) * asked.brokers))
         for place in self.places(asked):
             place.parent.mkdir(parents=True, exist_ok=True)
 
@@ -65,7 +65,7 @@ class ClusterFiles:
         inside = [PurePosixPath(self._root.name, asked.name, each) for each in directories(asked)]
         return [check_inside(self._root.parent, each) for each in inside]
 
-    def remember(self, cluster: Remembered) -> None:
+    def remember(self, cluster: StoredCluster) -> None:
         """Write it down durably."""
         home = self._home(cluster.asked.name)
         fresh = home / NEW_FILE_NAME
@@ -99,7 +99,7 @@ class ClusterFiles:
             except OSError:
                 pass  # Somebody keeps something else there.
 
-    def read(self) -> Sequence[Remembered]:
+    def read(self) -> Sequence[StoredCluster]:
         """All clusters that were made; removes what is left of those that were not. What cannot be read or removed is
         told in the log, and left."""
         found = []
@@ -119,8 +119,8 @@ class ClusterFiles:
         return self._root / name
 
 
-def _decoded(data: bytes, name: str) -> Remembered:
-    cluster = msgspec.json.decode(data, type=Remembered)
+def _decoded(data: bytes, name: str) -> StoredCluster:
+    cluster = msgspec.json.decode(data, type=StoredCluster)
     if cluster.asked.name != name:
         raise msgspec.ValidationError(f"it is of a cluster {cluster.asked.name!r}, in the directory of {name!r}")
     if len(cluster.ports) != cluster.asked.brokers:

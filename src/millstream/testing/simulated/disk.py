@@ -35,7 +35,7 @@ class PowerLoss(BaseException):
     """Power went away: raised by the operation it hit, and by all later ones until `SimulatedDisk.power_loss`."""
 
 
-class Operation(NamedTuple):
+class DiskOperation(NamedTuple):
     """What is about to happen: `number` counts all operations that change something, `kind` names this one."""
 
     number: int
@@ -136,7 +136,7 @@ class SimulatedDisk:
 
     def __init__(self, random: Random | None = None) -> None:
         self.random = random
-        self.before: Callable[[Operation], float | None] | None = None
+        self.before: Callable[[DiskOperation], float | None] | None = None
         self.is_full = False
         self.write_error_chance = 0.0
         self.flush_error_chance = 0.0
@@ -168,7 +168,7 @@ class SimulatedDisk:
         if self.before is None:
             return None
         try:
-            return self.before(Operation(self.operations, kind, path))
+            return self.before(DiskOperation(self.operations, kind, path))
         except PowerLoss:
             self.is_dead = True
             raise

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from millstream.seams.disk import Buffer, Closeable, Disk, DiskFile, Space
-from millstream.testing.simulated.owner import Owner, ProcessCrashed
+from millstream.testing.simulated.owner import ProcessCrashed, SimulatedOwner
 
 Note = Callable[..., None]
 
 
-class Guard:
+class CrashGuard:
     """Counts a process's changes to the disk and calls `crash` at the one that was chosen."""
 
-    def __init__(self, owner: Owner, note: Note, crash: Callable[[], None]) -> None:
+    def __init__(self, owner: SimulatedOwner, note: Note, crash: Callable[[], None]) -> None:
         self._owner = owner
         self._note = note
         self._crash = crash
@@ -52,7 +52,7 @@ class Guard:
 
 
 class _GuardedFile:
-    def __init__(self, file: DiskFile, path: str, guard: Guard) -> None:
+    def __init__(self, file: DiskFile, path: str, guard: CrashGuard) -> None:
         self._file = file
         self._path = path
         self._guard = guard
@@ -99,7 +99,7 @@ class _GuardedFile:
 class GuardedDisk:
     """A `Disk` that belongs to one process; `release` gives back the locks it took, as a kernel does."""
 
-    def __init__(self, disk: Disk, guard: Guard) -> None:
+    def __init__(self, disk: Disk, guard: CrashGuard) -> None:
         self._disk = disk
         self._guard = guard
         self._locks: list[Closeable] = []

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
-from millstream.testing.simulated.owner import OWNER, Owner, ProcessCrashed
+from millstream.testing.simulated.owner import OWNER, ProcessCrashed, SimulatedOwner
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -38,7 +38,7 @@ class _OwnedFuture(asyncio.Future[T]):
     Its hash is a number of the loop's and not its address, so that sets of futures have the same order in every run.
     """
 
-    def __init__(self, loop: "SimulatedLoop", owner: Owner | None) -> None:
+    def __init__(self, loop: "SimulatedLoop", owner: SimulatedOwner | None) -> None:
         self.owner = owner
         self._number = loop.next_number()
         super().__init__(loop=loop)
@@ -57,7 +57,7 @@ class _OwnedTask(asyncio.Task[T]):
         name: str | None,
         context: Context,
     ) -> None:
-        self.owner: Owner | None = context.get(OWNER)
+        self.owner: SimulatedOwner | None = context.get(OWNER)
         self._number = loop.next_number()
         super().__init__(coroutine, loop=loop, name=name, context=context)
 
@@ -74,14 +74,14 @@ class SimulatedLoop(BaseEventLoop):
     def __init__(self, *, start_s: float = 1_000.0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
         self._now = start_s
-        self._queue: deque[tuple[asyncio.Handle, Owner | None]] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, Owner | None]] = []
+        self._queue: deque[tuple[asyncio.Handle, SimulatedOwner | None]] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, SimulatedOwner | None]] = []
         self._timer_count = 0
         self._number = 0
         self._tasks: list[_OwnedTask[Any]] = []
         self._prune_at = _PRUNE_AT_LEAST
         self._ended = False
-        self._running: Owner | None = None
+        self._running: SimulatedOwner | None = None
         self._steps_max = steps_max
         self.steps = 0
         self.failures: list[str] = []
@@ -230,7 +230,7 @@ def described(error: BaseException) -> str:
     return f"{error!r} at {places}" if places else repr(error)
 
 
-def _is_dead(owner: Owner | None) -> bool:
+def _is_dead(owner: SimulatedOwner | None) -> bool:
     return owner is not None and not owner.alive
 
 

@@ -8,8 +8,8 @@ from contextvars import Context, copy_context
 from random import Random
 
 from millstream.seams.network import Listening, ProtocolFactory
-from millstream.testing.simulated.owner import OWNER, Owner
-from millstream.testing.simulated.transport import Conditions, SimulatedTransport, Wire
+from millstream.testing.simulated.owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.transport import Conditions, SimulatedTransport, SimulatedWire
 from millstream.testing.simulation.trace import Trace
 
 CONNECT_TIMEOUT_S = 20.0
@@ -17,7 +17,9 @@ _FIRST_PORT = 40_000
 
 
 class _Connection:
-    def __init__(self, wire: Wire, hosts: tuple[str, str], ends: tuple[SimulatedTransport, SimulatedTransport]) -> None:
+    def __init__(
+        self, wire: SimulatedWire, hosts: tuple[str, str], ends: tuple[SimulatedTransport, SimulatedTransport]
+    ) -> None:
         self.wire = wire
         self.hosts = hosts
         self.ends = ends
@@ -34,7 +36,7 @@ class _Listening:
         self.host = host
         self.port = port
         self.context: Context = copy_context()
-        self.owner: Owner | None = OWNER.get()
+        self.owner: SimulatedOwner | None = OWNER.get()
 
     def close(self) -> None:
         self._network.forget(self)
@@ -161,7 +163,9 @@ class SimulatedNetwork:
     def _pair(self, name: str, listening: _Listening) -> tuple[SimulatedTransport, SimulatedTransport]:
         self._connection_count += 1
         number = self._connection_count
-        wire = Wire(self._loop, self._random, self.conditions, self._trace, f"{name}>{listening.name}#{number}")
+        wire = SimulatedWire(
+            self._loop, self._random, self.conditions, self._trace, f"{name}>{listening.name}#{number}"
+        )
         near, far = (name, 1024 + number % 60_000), (listening.host, listening.port)
         client = SimulatedTransport(wire, copy_context(), "client", {"peername": far, "sockname": near})
         server = SimulatedTransport(wire, listening.context.copy(), "server", {"peername": near, "sockname": far})

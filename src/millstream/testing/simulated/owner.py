@@ -12,7 +12,7 @@ class ProcessCrashed(BaseException):
     """Unwinds the code of a process that was crashed in the middle of a step; nobody is meant to catch it."""
 
 
-class Owner:
+class SimulatedOwner:
     """One simulated process's identity; `alive` goes from true to false and never back."""
 
     def __init__(self, name: str) -> None:
@@ -23,5 +23,5 @@ class Owner:
         return f"<{self.name}, {'alive' if self.alive else 'dead'}>"
 
 
-OWNER: ContextVar[Owner | None] = ContextVar("millstream_simulated_owner", default=None)
+OWNER: ContextVar[SimulatedOwner | None] = ContextVar("millstream_simulated_owner", default=None)
 """The process whose code runs now; None is the simulation itself and everything that never crashes."""

@@ -37,7 +37,7 @@ class Conditions:
 
 
 @dataclass(slots=True)
-class Wire:
+class SimulatedWire:
     """What the two ends of one connection share."""
 
     loop: asyncio.AbstractEventLoop
@@ -63,7 +63,7 @@ _RESET = _Signal("reset")
 class SimulatedTransport(asyncio.Transport):
     """See the module. Made in pairs by `SimulatedNetwork`; `context` is the owner's, in which its protocol runs."""
 
-    def __init__(self, wire: Wire, context: Context, side: str, extra: dict[str, Any]) -> None:
+    def __init__(self, wire: SimulatedWire, context: Context, side: str, extra: dict[str, Any]) -> None:
         super().__init__(extra)
         self._wire = wire
         self._context = context

@@ -12,12 +12,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from millstream.model.names import TopicPartition
-from millstream.testing.simulation.history import Crash, FinalLog, History, Outcome, Read, Write
+from millstream.testing.simulation.history import (
+    FinalLog,
+    History,
+    RecordedCrash,
+    RecordedRead,
+    RecordedWrite,
+    WriteOutcome,
+)
 
 _SHOWN_BYTES = 48
 
 
-class Kind(StrEnum):
+class ViolationKind(StrEnum):
     """The violations, by name."""
 
     LOST = "acknowledged but not there"
@@ -36,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    kind: Kind
+    kind: ViolationKind
     partition: TopicPartition
     detail: str
 
@@ -73,13 +80,13 @@ def check(
 class _PartitionCheck:
     partition: TopicPartition
     log: FinalLog
-    writes: list[Write]
-    reads: list[Read]
+    writes: list[RecordedWrite]
+    reads: list[RecordedRead]
     history: History
     promises: Promises
     by_offset: dict[int, bytes] = field(init=False)
     by_value: dict[bytes, list[int]] = field(init=False)
-    sent: dict[bytes, Write] = field(init=False)
+    sent: dict[bytes, RecordedWrite] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_offset = dict(self.log.records)
@@ -97,7 +104,7 @@ class _PartitionCheck:
         yield from self._check_offsets_given_once()
         yield from self._check_ends()
 
-    def _violation(self, kind: Kind, detail: str) -> Violation:
+    def _violation(self, kind: ViolationKind, detail: str) -> Violation:
         return Violation(kind, self.partition, detail)
 
     def _forgives_losses_since(self, moment: int) -> bool:
@@ -117,24 +124,28 @@ class _PartitionCheck:
         expected = self.log.start
         for offset, value in self.log.records:
             if offset != expected:
-                yield self._violation(Kind.GAP, f"after offset {expected - 1} comes {offset}")
+                yield self._violation(ViolationKind.GAP, f"after offset {expected - 1} comes {offset}")
             expected = offset + 1
             if value not in self.sent:
-                yield self._violation(Kind.ALTERED, f"offset {offset} holds {_shown(value)}")
+                yield self._violation(ViolationKind.ALTERED, f"offset {offset} holds {_shown(value)}")
         if expected != self.log.end:
-            yield self._violation(Kind.GAP, f"the last offset is {expected - 1} but the log ends at {self.log.end}")
+            yield self._violation(
+                ViolationKind.GAP, f"the last offset is {expected - 1} but the log ends at {self.log.end}"
+            )
         for value, offsets in self.by_value.items():
             if len(offsets) > 1:
-                yield self._violation(Kind.DOUBLED, f"{_shown(value)} is at offsets {offsets}")
+                yield self._violation(ViolationKind.DOUBLED, f"{_shown(value)} is at offsets {offsets}")
 
     # What writers were told
 
     def _check_acknowledged(self) -> Iterator[Violation]:
         for write in self.writes:
-            if write.outcome is not Outcome.STORED or write.told_at is None:
+            if write.outcome is not WriteOutcome.STORED or write.told_at is None:
                 continue
             if write.durable is False and self.promises.survives_power_loss:
-                yield self._violation(Kind.NOT_DURABLE, f"offset {write.base_offset}, {_shown(write.values[0])}")
+                yield self._violation(
+                    ViolationKind.NOT_DURABLE, f"offset {write.base_offset}, {_shown(write.values[0])}"
+                )
             if self._forgives_losses_since(write.asked_at):
                 continue
             for offset, value in enumerate(write.values, write.base_offset):
@@ -143,17 +154,17 @@ class _PartitionCheck:
                     continue  # The broker knew only that it was stored before.
                 if self.by_offset.get(offset) == value or self._was_trimmed(offset):
                     continue
-                kind = Kind.MISPLACED if where else Kind.LOST
+                kind = ViolationKind.MISPLACED if where else ViolationKind.LOST
                 yield self._violation(kind, f"{_shown(value)} of offset {offset} is at {where or 'no offset'}")
 
     def _check_refused(self) -> Iterator[Violation]:
         for write in self.writes:
-            if write.outcome is Outcome.REFUSED:
+            if write.outcome is WriteOutcome.REFUSED:
                 for value in write.values:
                     if value in self.by_value:
                         where = self.by_value[value]
                         yield self._violation(
-                            Kind.REFUSED_BUT_STORED, f"{_shown(value)} ({write.detail}) is at {where}"
+                            ViolationKind.REFUSED_BUT_STORED, f"{_shown(value)} ({write.detail}) is at {where}"
                         )
 
     def _check_order(self) -> Iterator[Violation]:
@@ -168,7 +179,7 @@ class _PartitionCheck:
                 before = last.get(write.producer)
                 if before is not None and offset < before[0]:
                     yield self._violation(
-                        Kind.REORDERED,
+                        ViolationKind.REORDERED,
                         f"{write.producer} sent {_shown(value)} after {_shown(before[1])}, "
                         f"which is at {before[0]}, but it is at {offset}",
                     )
@@ -184,22 +195,26 @@ class _PartitionCheck:
                 expected = read.log_start  # Retention had taken what was asked for.
             for offset, value in read.records:
                 if offset != expected:
-                    yield self._violation(Kind.GAP, f"{read.reader} asked for {expected} and was given {offset}")
+                    yield self._violation(
+                        ViolationKind.GAP, f"{read.reader} asked for {expected} and was given {offset}"
+                    )
                 expected = offset + 1
                 if value not in self.sent:
-                    yield self._violation(Kind.ALTERED, f"{read.reader} read {_shown(value)} at {offset}")
+                    yield self._violation(ViolationKind.ALTERED, f"{read.reader} read {_shown(value)} at {offset}")
                 elif self.by_offset.get(offset) != value and offset >= self.log.start:
                     if not self._forgives_losses_since(read.asked_at):
-                        yield self._violation(Kind.VANISHED, f"{read.reader} read {_shown(value)} at {offset}")
+                        yield self._violation(ViolationKind.VANISHED, f"{read.reader} read {_shown(value)} at {offset}")
                 elif offset < self.log.start and self.promises.keeps_everything:
-                    yield self._violation(Kind.VANISHED, f"{read.reader} read {_shown(value)} at {offset}")
+                    yield self._violation(ViolationKind.VANISHED, f"{read.reader} read {_shown(value)} at {offset}")
 
     def _check_offsets_given_once(self) -> Iterator[Violation]:
         first: dict[int, tuple[int, bytes]] = {}
         for told_at, asked_at, offset, value in sorted(self._told()):
             known_at, known = first.setdefault(offset, (asked_at, value))
             if known != value and not self._power_was_lost_between(known_at, told_at):
-                yield self._violation(Kind.OFFSET_REUSED, f"offset {offset}: {_shown(known)}, later {_shown(value)}")
+                yield self._violation(
+                    ViolationKind.OFFSET_REUSED, f"offset {offset}: {_shown(known)}, later {_shown(value)}"
+                )
             first[offset] = (asked_at, value)
 
     def _told(self) -> Iterator[tuple[int, int, int, bytes]]:
@@ -223,14 +238,14 @@ class _PartitionCheck:
     def _check_ends(self) -> Iterator[Violation]:
         """Compare each answer with those that were known before it was asked for; concurrent ones have no order."""
         start = end = lost_at = crashed_at = 0
-        at_asking: dict[Read, tuple[int, int]] = {}
+        at_asking: dict[RecordedRead, tuple[int, int]] = {}
         for moment, event in sorted(self._moments(), key=lambda item: item[0]):
-            if isinstance(event, Crash):
+            if isinstance(event, RecordedCrash):
                 # Answers on their way still tell of the ends before it.
                 start, crashed_at = 0, moment
                 if event.power_loss and not self.promises.survives_power_loss:
                     end, lost_at = 0, moment
-            elif isinstance(event, Write):
+            elif isinstance(event, RecordedWrite):
                 end = max(end, event.base_offset + len(event.values) if event.asked_at > lost_at else 0)
             elif event not in at_asking:
                 at_asking[event] = (start, end)
@@ -238,15 +253,15 @@ class _PartitionCheck:
                 known_start, known_end = at_asking[event]
                 if event.asked_at > crashed_at:
                     if event.log_start < known_start:
-                        yield self._violation(Kind.START_WENT_BACK, f"from {known_start} to {event.log_start}")
+                        yield self._violation(ViolationKind.START_WENT_BACK, f"from {known_start} to {event.log_start}")
                     start = max(start, event.log_start)
                 if event.asked_at < lost_at:
                     continue
                 if event.log_end < known_end and self.promises.survives_flush_errors:
-                    yield self._violation(Kind.END_WENT_BACK, f"from {known_end} to {event.log_end}")
+                    yield self._violation(ViolationKind.END_WENT_BACK, f"from {known_end} to {event.log_end}")
                 end = max(end, event.log_end)
 
-    def _moments(self) -> Iterator[tuple[int, Write | Read | Crash]]:
+    def _moments(self) -> Iterator[tuple[int, RecordedWrite | RecordedRead | RecordedCrash]]:
         for write in self.writes:
             if write.base_offset >= 0 and write.told_at is not None:
                 yield write.told_at, write

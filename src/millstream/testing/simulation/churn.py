@@ -13,7 +13,7 @@ from millstream.sdk.admin.admin_answers import ResourceKind
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book
 
 NAME = "churn"
@@ -24,7 +24,7 @@ _SETTING = "file.delete.delay.ms"
 
 
 @dataclass(slots=True)
-class Churn:
+class TopicChurn:
     """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
 
     client: WireClient
@@ -41,7 +41,7 @@ class Churn:
     """What a topic's setting was confirmed to be."""
 
     async def run(self) -> None:
-        async with self.client.producer(Options(timeout_s=PUT_TIMEOUT_S)) as producer:
+        async with self.client.producer(ProducerOptions(timeout_s=PUT_TIMEOUT_S)) as producer:
             for number in range(self.topics):
                 await self._run_topic(f"topic-{NAME}-{number}", producer)
                 await asyncio.sleep(_PAUSE_S * self.random.random())

@@ -14,10 +14,10 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.client import WireClient
-from millstream.sdk.consuming.batch import Batch
+from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.requests import LATEST
 from millstream.testing.simulated.network import SimulatedNetwork
-from millstream.testing.simulation.history import Outcome
+from millstream.testing.simulation.history import WriteOutcome
 from millstream.testing.simulation.plan import MemberPlan
 from millstream.testing.simulation.workload import Book
 
@@ -28,7 +28,7 @@ _WATCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class SimulatedCommit:
     """One acknowledged commit."""
 
     partition: TopicPartition
@@ -43,7 +43,7 @@ class GroupRecord:
     topics: tuple[str, ...]
     is_durable: Callable[[bytes], bool]
     """Whether these bytes are somewhere on stable storage."""
-    commits: list[Commit] = field(default_factory=list)
+    commits: list[SimulatedCommit] = field(default_factory=list)
     read: dict[bytes, None] = field(default_factory=dict)
     """Values that a member was handed and lived to see."""
     problems: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class GroupRecord:
                 )
 
 
-class Member:
+class SimulatedMember:
     """One member after another under one name: each lives for a while, then leaves, or is gone without a word."""
 
     def __init__(
@@ -169,7 +169,7 @@ async def read_to_the_end(
                 note_read(batch, record)
         await commit_read(consumer, record, book)
     for write in book.history.writes:
-        if write.outcome is Outcome.STORED and write.partition in wanted:
+        if write.outcome is WriteOutcome.STORED and write.partition in wanted:
             record.problems += [
                 f"NEVER READ in {write.partition}: offset {write.base_offset + at} was acknowledged to {write.producer}"
                 for at, value in enumerate(write.values)
@@ -182,7 +182,7 @@ def group_consumer(client: WireClient, record: GroupRecord) -> AsyncConsumer:
     return client.consumer(record.topics, group=GROUP, start="beginning", auto_commit=None)
 
 
-def note_read(batch: Batch, record: GroupRecord) -> None:
+def note_read(batch: MessageBatch, record: GroupRecord) -> None:
     record.read.update((each.value, None) for each in batch.messages if each.value is not None)
 
 
@@ -201,5 +201,5 @@ async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: Book) 
     if not record.is_durable(mark.encode()):
         record.problems.append(f"COMMIT NOT DURABLE: {mark} was acknowledged before it was on stable storage")
     told_at = book.history.tick()
-    record.commits += [Commit(partition, offset, told_at) for partition, offset in offsets.items()]
+    record.commits += [SimulatedCommit(partition, offset, told_at) for partition, offset in offsets.items()]
     book.note("committed", *(f"{partition}:{offset}" for partition, offset in offsets.items()))

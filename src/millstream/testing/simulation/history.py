@@ -11,14 +11,14 @@ from enum import StrEnum
 from millstream.model.names import TopicPartition
 
 
-class Outcome(StrEnum):
+class WriteOutcome(StrEnum):
     UNKNOWN = "unknown"
     STORED = "stored"
     REFUSED = "refused"
 
 
 @dataclass(slots=True, eq=False)
-class Write:
+class RecordedWrite:
     """One produced batch. Values are unique in the whole run, so that each copy can be traced to its write."""
 
     producer: str
@@ -26,7 +26,7 @@ class Write:
     values: tuple[bytes, ...]
     asked_at: int
     told_at: int | None = None
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: WriteOutcome = WriteOutcome.UNKNOWN
     base_offset: int = -1
     durable: bool | None = None
     """Whether its bytes were on stable storage when the answer came; None where nobody looked."""
@@ -36,7 +36,7 @@ class Write:
 
 
 @dataclass(slots=True, eq=False)
-class Read:
+class RecordedRead:
     """One answered fetch: the records from `offset` on, and the partition's ends as told beside them."""
 
     reader: str
@@ -50,7 +50,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class RecordedCrash:
     """The broker went away; with the power, or alone so that the page cache stayed."""
 
     at: int
@@ -70,9 +70,9 @@ class FinalLog:
 class History:
     """All that happened in one run."""
 
-    writes: list[Write] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    crashes: list[Crash] = field(default_factory=list)
+    writes: list[RecordedWrite] = field(default_factory=list)
+    reads: list[RecordedRead] = field(default_factory=list)
+    crashes: list[RecordedCrash] = field(default_factory=list)
     _now: int = 0
 
     def tick(self) -> int:
@@ -80,36 +80,36 @@ class History:
         self._now += 1
         return self._now
 
-    def ask_write(self, producer: str, partition: TopicPartition, values: Sequence[bytes]) -> Write:
-        write = Write(producer, partition, tuple(values), self.tick())
+    def ask_write(self, producer: str, partition: TopicPartition, values: Sequence[bytes]) -> RecordedWrite:
+        write = RecordedWrite(producer, partition, tuple(values), self.tick())
         self.writes.append(write)
         return write
 
-    def stored(self, write: Write, base_offset: int, *, durable: bool | None = None) -> None:
+    def stored(self, write: RecordedWrite, base_offset: int, *, durable: bool | None = None) -> None:
         """The write was acknowledged; `base_offset` is -1 where the broker could no longer say where it lies."""
         write.outcome, write.base_offset, write.durable, write.told_at = (
-            Outcome.STORED,
+            WriteOutcome.STORED,
             base_offset,
             durable,
             self.tick(),
         )
 
-    def refused(self, write: Write, detail: str) -> None:
+    def refused(self, write: RecordedWrite, detail: str) -> None:
         """The write was refused in a way that says it is not stored and will not be."""
-        write.outcome, write.detail, write.told_at = Outcome.REFUSED, detail, self.tick()
+        write.outcome, write.detail, write.told_at = WriteOutcome.REFUSED, detail, self.tick()
 
-    def abandoned(self, write: Write, detail: str) -> None:
+    def abandoned(self, write: RecordedWrite, detail: str) -> None:
         """The producer gave up without knowing."""
         write.abandoned, write.detail, write.told_at = True, detail, self.tick()
 
-    def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> Read:
-        read = Read(reader, partition, offset, self.tick())
+    def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> RecordedRead:
+        read = RecordedRead(reader, partition, offset, self.tick())
         self.reads.append(read)
         return read
 
-    def answered(self, read: Read, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
+    def answered(self, read: RecordedRead, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
         read.records, read.log_start, read.log_end = tuple(records), log_start, log_end
         read.told_at = self.tick()
 
     def crashed(self, *, power_loss: bool) -> None:
-        self.crashes.append(Crash(self.tick(), power_loss))
+        self.crashes.append(RecordedCrash(self.tick(), power_loss))

@@ -30,7 +30,7 @@ Id = bytes | MadeId
 
 
 @dataclass(slots=True)
-class Once:
+class IdempotentPuts:
     """The writer, and what it knows."""
 
     plan: OncePlan

@@ -15,7 +15,7 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk.answers import Produced, ProducerIdentity
 from millstream.sdk.client import WireClient
-from millstream.testing.simulation.history import Write
+from millstream.testing.simulation.history import RecordedWrite
 from millstream.testing.simulation.plan import ProducerPlan
 from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book, Values
 
@@ -25,7 +25,7 @@ _PAUSE_S = 0.1
 
 @dataclass(slots=True)
 class _Batch:
-    write: Write
+    write: RecordedWrite
     encoded: bytes
     give_up_s: float
 

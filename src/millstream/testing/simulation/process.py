@@ -16,20 +16,20 @@ from random import Random
 from millstream.catalog.memory import MemoryCatalog
 from millstream.model.errors import MillstreamError
 from millstream.node.node import Node
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
-from millstream.testing.simulated.guarded_disk import Guard, GuardedDisk
+from millstream.testing.simulated.guarded_disk import CrashGuard, GuardedDisk
 from millstream.testing.simulated.loop import SimulatedLoop, described
 from millstream.testing.simulated.network import SimulatedNetwork
-from millstream.testing.simulated.owner import OWNER, Owner
+from millstream.testing.simulated.owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
 from millstream.testing.simulation.trace import Trace
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedMachine:
     """What a broker runs on and what stays when it is gone."""
 
     loop: SimulatedLoop
@@ -49,19 +49,21 @@ class Machine:
 class BrokerProcess:
     """One life of a broker. `ended` is done when it is over, whichever way."""
 
-    def __init__(self, machine: Machine, settings: Settings, number: int, on_crash: Callable[[bool], None]) -> None:
+    def __init__(
+        self, machine: SimulatedMachine, settings: BrokerSettings, number: int, on_crash: Callable[[bool], None]
+    ) -> None:
         self._machine = machine
         self._on_crash = on_crash
         self._power_loss_planned = False
-        self._owner = Owner(f"{machine.host} {number}")
-        self._guard = Guard(self._owner, machine.note, lambda: self.crash(power_loss=self._power_loss_planned))
+        self._owner = SimulatedOwner(f"{machine.host} {number}")
+        self._guard = CrashGuard(self._owner, machine.note, lambda: self.crash(power_loss=self._power_loss_planned))
         self._disk = GuardedDisk(machine.disk, self._guard)
         self._context: Context = copy_context()
         self._context.run(OWNER.set, self._owner)
         self.ended: asyncio.Future[None] = machine.loop.create_future()
         self.node = self._context.run(self._make_node, settings)
 
-    def _make_node(self, settings: Settings) -> Node:
+    def _make_node(self, settings: BrokerSettings) -> Node:
         machine = self._machine
         random = branch(machine.random, "process")
         return Node(

@@ -18,7 +18,7 @@ STEPS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SeedVerdict:
     """What became of one seed; `problems` is empty for a good run."""
 
     seed: int
@@ -37,12 +37,12 @@ def run_seed(
     *,
     flush: Flush | None = None,
     listener: Callable[[str], None] | None = None,
-) -> Verdict:
+) -> SeedVerdict:
     """Play a seed to its end and judge it. `listener` is told every event as it happens."""
     return run_plan(draw_plan(seed, flush=flush), listener=listener)
 
 
-def run_plan(plan: Plan, *, listener: Callable[[str], None] | None = None) -> Verdict:
+def run_plan(plan: Plan, *, listener: Callable[[str], None] | None = None) -> SeedVerdict:
     """Play a plan to its end and judge it."""
     trace = Trace(listener=listener)
     loop = SimulatedLoop(steps_max=STEPS_MAX)
@@ -51,7 +51,7 @@ def run_plan(plan: Plan, *, listener: Callable[[str], None] | None = None) -> Ve
         world = World(plan, loop, trace)
         problems = _play(world, loop)
         trace.note(loop.time(), "end", loop.steps)
-        verdict = Verdict(
+        verdict = SeedVerdict(
             seed=plan.seed,
             plan=plan,
             digest=trace.digest(),

@@ -14,7 +14,7 @@ from millstream.records.record import Record
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.testing.simulation.plan import TablePlan
 from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book
@@ -42,7 +42,7 @@ class _Key:
 
 
 @dataclass(slots=True)
-class Table:
+class CompactedTable:
     """The writer, the reader, and what they know."""
 
     plan: TablePlan
@@ -59,7 +59,9 @@ class Table:
         if not self.plan.writes:
             return
         await self._create(client)
-        async with client.producer(Options(compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S)) as producer:
+        async with client.producer(
+            ProducerOptions(compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S)
+        ) as producer:
             for number in range(self.plan.writes):
                 await self._put(producer, number)
                 await asyncio.sleep(2 * self.plan.pause_s * self.random.random())

@@ -10,7 +10,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client import WireClient
 from millstream.sdk.producing.failures import UnstoredError
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.testing.simulation.history import FinalLog, History
 from millstream.testing.simulation.plan import ProducerPlan, ReaderPlan, TopicPlan
@@ -78,7 +78,7 @@ class Producer:
 
     async def run(self) -> None:
         """All batches, in as many lanes as planned."""
-        options = Options(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
+        options = ProducerOptions(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
         async with self._client.producer(options) as producer, asyncio.TaskGroup() as group:
             for number in range(self._plan.lanes):
                 group.create_task(self._run_lane(producer), name=f"{self._plan.name} lane {number}")
@@ -110,7 +110,7 @@ class Producer:
             history.stored(write, base_offset, durable=self._book.durable(values, self._plan.compression))
 
 
-class Reader:
+class SimulatedReader:
     """Follows every partition from its start; now and then begins anew."""
 
     def __init__(

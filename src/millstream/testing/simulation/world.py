@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from millstream.catalog.memory import MemoryCatalog
 from millstream.model.names import TopicPartition
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.sdk.client import WireClient
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
@@ -19,16 +19,16 @@ from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.testing.simulated.transport import Conditions
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.churn import Churn
-from millstream.testing.simulation.group_work import GroupRecord, Member, Watcher, read_to_the_end
+from millstream.testing.simulation.churn import TopicChurn
+from millstream.testing.simulation.group_work import GroupRecord, SimulatedMember, Watcher, read_to_the_end
 from millstream.testing.simulation.history import FinalLog, History
-from millstream.testing.simulation.once import Once
+from millstream.testing.simulation.once import IdempotentPuts
 from millstream.testing.simulation.pipelined_producer import PipelinedProducer
 from millstream.testing.simulation.plan import BROKER_HOST, Fault, FaultKind, Plan
-from millstream.testing.simulation.process import BrokerProcess, Machine
-from millstream.testing.simulation.table import Table
+from millstream.testing.simulation.process import BrokerProcess, SimulatedMachine
+from millstream.testing.simulation.table import CompactedTable
 from millstream.testing.simulation.trace import Trace
-from millstream.testing.simulation.workload import Book, Producer, Reader, create_topics, read_whole
+from millstream.testing.simulation.workload import Book, Producer, SimulatedReader, create_topics, read_whole
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class UnsettledError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """What a run leaves to the checker."""
 
     history: History
@@ -75,14 +75,14 @@ class World:
         kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
         self._group = GroupRecord(kept if plan.members else (), self._is_durable)
         self._book = Book(self.history, self.machine.note, probe)
-        self._table = Table(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
-        self._once = Once(plan.once, self._book, branch(self._random, "once"), plan.flush == "always")
+        self._table = CompactedTable(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
+        self._once = IdempotentPuts(plan.once, self._book, branch(self._random, "once"), plan.flush == "always")
 
-    def _make_machine(self) -> Machine:
+    def _make_machine(self) -> SimulatedMachine:
         plan, loop, random = self.plan, self.loop, self._random
         conditions = Conditions(plan.latency_s, plan.jitter_s, plan.pieces_chance)
         clock = SimulatedClock(loop)
-        return Machine(
+        return SimulatedMachine(
             loop=loop,
             random=branch(random, "machine"),
             trace=self.trace,
@@ -94,8 +94,8 @@ class World:
             slowness=Slowness(usual_s=plan.slow_disk_s, rare_s=20 * plan.slow_disk_s),
         )
 
-    def _settings(self) -> Settings:
-        return Settings(
+    def _settings(self) -> BrokerSettings:
+        return BrokerSettings(
             data=DATA_DIRECTORIES[: self.plan.data_directories],
             host=BROKER_HOST,
             kafka_port=KAFKA_PORT,
@@ -109,7 +109,7 @@ class World:
             consumer_heartbeat_interval_ms=1_000,
         )
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         """Workload and faults side by side; then everything heals, is read, and is read again after a power loss."""
         keeper = self.loop.create_task(self._keep_running(), name="keeper")
         admin = self._client("admin")
@@ -118,7 +118,7 @@ class World:
         producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
         readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
         group = self._start_group()
-        churn = Churn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
+        churn = TopicChurn(self._client("churner"), self._book, branch(self._random, "churn"), self.plan.churned_topics)
         producers.append(self.loop.create_task(churn.run(), name="churn"))
         producers.append(self.loop.create_task(self._table.write(self._client("table writer")), name="table writer"))
         once = self._once.write(self._client("once maker"), self._cluster("once writer"))
@@ -146,7 +146,7 @@ class World:
         await self._within(SETTLING_S, once, "putting once more")
         problems += self._once.problems
         await self._end(keeper, admin)
-        return Outcome(self.history, final, problems)
+        return RunOutcome(self.history, final, problems)
 
     # The broker
 
@@ -265,7 +265,7 @@ class World:
     def _start_reader(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.readers[number]
         random = branch(self._random, plan.name)
-        reader = Reader(plan, self._client(plan.name), self.partitions, self._book, random)
+        reader = SimulatedReader(plan, self._client(plan.name), self.partitions, self._book, random)
         return self.loop.create_task(reader.run(), name=plan.name)
 
     def _start_group(self) -> list[asyncio.Task[None]]:
@@ -275,7 +275,7 @@ class World:
             return []
         tasks = []
         for plan in self.plan.members:
-            member = Member(plan, record, book, network, self._client, branch(self._random, plan.name))
+            member = SimulatedMember(plan, record, book, network, self._client, branch(self._random, plan.name))
             tasks.append(self.loop.create_task(member.run(), name=plan.name))
         watcher = Watcher(self._client("watcher"), record, book)
         return [*tasks, self.loop.create_task(watcher.run(), name="watcher")]

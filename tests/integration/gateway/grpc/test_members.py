@@ -9,7 +9,7 @@ import pytest
 from builders.gateways.grpc import HOST, Served, failure_of, grpc_gateway
 from millstream.gateway.grpc.server import start_grpc
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, events_pb2, groups_pb2, messages_pb2, topics_pb2
-from millstream.gateway.operations.clusters import DEFAULT, Clusters, Connecting
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
 from millstream.testing.embedded import EmbeddedBroker
 
 
@@ -65,7 +65,7 @@ def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers:
         assert failure_of(caught.value).name == "UNKNOWN_TOPIC_OR_PARTITION"
 
     async def whole() -> None:
-        clusters = Clusters({DEFAULT: [broker.bootstrap for broker in brokers]})
+        clusters = ServedClusters({DEFAULT: [broker.bootstrap for broker in brokers]})
         server = await start_grpc(clusters, host=HOST, port=0)
         try:
             async with grpc.aio.insecure_channel(f"{HOST}:{server.port}") as channel:
@@ -93,7 +93,7 @@ async def subscribed(served: Served, topics: list[str]) -> None:
 
 def test_a_broker_that_was_away_is_told_by_name_and_found_again() -> None:
     async def story(broker: EmbeddedBroker) -> None:
-        async with grpc_gateway(broker.bootstrap, connecting=Connecting(timeout_s=2.0)) as served:
+        async with grpc_gateway(broker.bootstrap, connecting=ClientFactory(timeout_s=2.0)) as served:
             await put(served, "kept", b"before")
             stream = served.messages.PutStream()
             tail = served.messages.Tail(messages_pb2.TailRequest(topic="kept"))

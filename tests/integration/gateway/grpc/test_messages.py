@@ -11,7 +11,7 @@ from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
-from millstream.gateway.operations.clusters import Connecting
+from millstream.gateway.operations.clusters import ClientFactory
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -195,7 +195,7 @@ def test_what_was_put_before_a_stream_fails_is_acknowledged(bootstrap: str, unus
 
 def test_a_stream_of_batches_that_fill_the_producer_goes_on(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
-        async with grpc_gateway(bootstrap, connecting=Connecting(held_bytes=100_000)) as served:
+        async with grpc_gateway(bootstrap, connecting=ClientFactory(held_bytes=100_000)) as served:
             topic = await create(served, unused("full"))
             small, large = (events.EventColumns(values=[b""], keys=[b"k" * size]) for size in (30_000, 80_000))
             batches = [pb.PutStreamRequest(topic=topic, columns=columns) for columns in (small, large) * 10]

@@ -17,7 +17,7 @@ from millstream.gateway.grpc.server import services, start_grpc
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
-from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -248,7 +248,7 @@ def test_a_port_that_somebody_has_is_refused_by_name() -> None:
     async def story() -> None:
         async with grpc_gateway("127.0.0.1:1") as served:
             with pytest.raises(MillstreamError) as caught:
-                await start_grpc(Clusters({}), host="127.0.0.1", port=served.server.port)
+                await start_grpc(ServedClusters({}), host="127.0.0.1", port=served.server.port)
             assert caught.value.code is ErrorCode.ADDRESS_UNAVAILABLE
             assert "--grpc-port" in caught.value.detail
 

@@ -7,15 +7,15 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
-from millstream.broker.shown_settings import ShownSetting, Source
+from millstream.broker.shown_settings import ConfigEntry, ConfigSource
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
-from millstream.topics.setting_table import TABLE, Kind
+from millstream.topics.setting_table import TABLE, SettingKind
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 AT_START = (
-    ShownSetting("node.id", Kind.INT, "1", Source.DEFAULT),
-    ShownSetting("log.dirs", Kind.LIST, "/data", Source.BROKER_AT_START),
+    ConfigEntry("node.id", SettingKind.INT, "1", ConfigSource.DEFAULT),
+    ConfigEntry("log.dirs", SettingKind.LIST, "/data", ConfigSource.BROKER_AT_START),
 )
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
-from millstream.broker.dispatch.request import Later
+from millstream.broker.dispatch.request import DeferredAnswer
 from millstream.broker.net.memory import Memory
-from millstream.broker.reading import Reading
+from millstream.broker.reading import FetchPass
 from millstream.model.errors import ErrorCode
 from millstream.records.batch import decode_batches
 from millstream.seams.local_disk import LocalDisk, LocalFile
@@ -348,6 +348,6 @@ def test_nothing_is_left_of_a_wait_that_was_answered(
             await produce(writer, "events")
         await reading
         await broker.settle()
-        assert [found for found in gc.get_objects() if isinstance(found, Later | Reading)] == []
+        assert [found for found in gc.get_objects() if isinstance(found, DeferredAnswer | FetchPass)] == []
 
     serve(tmp_path, story, disk=disk)

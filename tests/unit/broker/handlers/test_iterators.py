@@ -13,7 +13,7 @@ from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
 from millstream.broker.handlers import group_members
 from millstream.broker.handlers.iter import WAIT_S_MAX
-from millstream.broker.iterators_seen import TOKEN_BYTES_MAX, Seal
+from millstream.broker.iterators_seen import TOKEN_BYTES_MAX, IteratorSigner
 from millstream.broker.net.memory import OUTGOING_BYTES_MAX
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
@@ -270,7 +270,7 @@ def test_who_does_not_own_a_partition_is_told_so(tmp_path: Path) -> None:
         lambda token: token[:-1] + bytes([token[-1] ^ 1]),
         lambda token: token[:-32] + bytes(32),
         lambda token: token * 20,
-        lambda token: Seal(b"another key").sign(Seal(b"only tests know this").open(token)),
+        lambda token: IteratorSigner(b"another key").sign(IteratorSigner(b"only tests know this").open(token)),
     ],
 )
 def test_an_iterator_that_no_broker_signed_is_good_for_nothing(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from builders.served import ServedBroker, serve
-from millstream.broker.dispatch.request import Request, Result, Work
-from millstream.broker.groups_seen import Groups
+from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.groups_seen import GroupCoordination
 from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
 from millstream.broker.handlers.delete_groups import DeleteGroupsHandler
 from millstream.broker.handlers.describe_groups import DescribeGroupsHandler
 from millstream.wire.messages import write_request
 
 NAMES = [f"group-{number}" for number in range(100)]
-Handler = Callable[[Groups], Callable[[Request], Result]]
+Handler = Callable[[GroupCoordination], Callable[[BrokerRequest], Result]]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_others_get_their_turn_between_the_groups_of_one_request(
 ) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.groups.ensure()
-        work = handler(broker.groups)(Request(version, 1, memoryview(write_request(api, version, fields)), 0))
+        work = handler(broker.groups)(BrokerRequest(version, 1, memoryview(write_request(api, version, fields)), 0))
         assert isinstance(work, Work)
         answering = asyncio.ensure_future(work.run)
         turns = 0

@@ -10,7 +10,7 @@ import pytest
 from builders.batches import SOME_TIME_MS, batch
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
-from millstream.broker.dispatch.request import Request, Work
+from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
 from millstream.model.errors import ErrorCode
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
@@ -159,7 +159,7 @@ class SlowTimes:
 
 def start(handler: ListOffsetsHandler, *times: int) -> tuple[asyncio.Task[Any], Work]:
     body = write_request("ListOffsets", 6, asking(*({"partition_index": 0, "timestamp": each} for each in times)))
-    work = handler(Request(6, 1, memoryview(body), 0))
+    work = handler(BrokerRequest(6, 1, memoryview(body), 0))
     assert isinstance(work, Work)
     return asyncio.ensure_future(work.run), work
 

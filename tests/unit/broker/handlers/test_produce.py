@@ -12,12 +12,12 @@ from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
-from millstream.broker.appending import Deadlines, Waiting
-from millstream.broker.dispatch.request import Later
+from millstream.broker.appending import AppendDeadlines, PendingAppend
+from millstream.broker.dispatch.request import DeferredAnswer
 from millstream.broker.handlers import produce as produce_handler
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.appended import Appended
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_correlation_id
 from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request, write_produce_response
@@ -66,14 +66,14 @@ def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp
         await broker.topic()
         partition = broker.partitions.get("events", 0)
         assert partition is not None
-        waiting, results = Waiting(write_produce_response, 9, Deadlines()), list[ProduceResult]()
+        waiting, results = PendingAppend(write_produce_response, 9, AppendDeadlines()), list[ProduceResult]()
         waiting.results.append(("events", results))
         for error in (None, MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR), None):
-            flush = Commit()
+            flush = FlushRound()
             flush.settle(error)
             waiting.add(results, partition, Appended(0, 0, flush, False), -1)
         later = waiting.result(-1, 60_000)
-        assert isinstance(later, Later)
+        assert isinstance(later, DeferredAnswer)
         assert later.is_done
         assert [result.error for result in results] == [0, ErrorCode.KAFKA_STORAGE_ERROR.number, 0]
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from builders.served import ServedBroker, serve
-from millstream.broker.dispatch.request import Request, Work
+from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.query import QueryHandler
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode
@@ -17,7 +17,7 @@ from millstream.wire.reader import Fields
 
 
 async def answered(handler: QueryHandler, **fields: object) -> Fields:
-    work = handler(Request(0, 1, memoryview(write_request("Query", 0, fields)), 0))
+    work = handler(BrokerRequest(0, 1, memoryview(write_request("Query", 0, fields)), 0))
     assert isinstance(work, Work)
     answer = await work.run
     assert isinstance(answer, bytes)

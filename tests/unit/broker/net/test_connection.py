@@ -10,8 +10,8 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
-from millstream.broker.dispatch.request import Handler, Later, Request, Result, Work
-from millstream.broker.dispatch.table import Right, Row, Table
+from millstream.broker.dispatch.request import BrokerRequest, DeferredAnswer, Handler, Result, Work
+from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.net.connection import FRAME_SILENCE_S, PENDING_MAX
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
@@ -22,7 +22,7 @@ from millstream.seams.network import Listening
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.framing import SIZE, read_correlation_id
-from millstream.wire.malformed import MalformedError
+from millstream.wire.malformed import MalformedMessageError
 
 LIMIT_BYTES = 300_000
 
@@ -33,24 +33,24 @@ class Scene:
     def __init__(self, network: SimulatedNetwork, memory: Memory | None = None) -> None:
         self.network = network
         self.bodies: list[bytes] = []
-        self.laters: list[Later] = []
-        self.answer: Callable[[Request], Result] = lambda request: bytes(request.frame[request.body :])
+        self.laters: list[DeferredAnswer] = []
+        self.answer: Callable[[BrokerRequest], Result] = lambda request: bytes(request.frame[request.body :])
         rows = [
-            Row(0, "Produce", 3, 13, Right.NONE, self.handle, bytes_max=100 * 1024 * 1024),
-            Row(1, "Fetch", 4, 18, Right.NONE, self.later, bytes_max=LIMIT_BYTES),
-            Row(18, "ApiVersions", 0, 4, Right.NONE, self.handle, refusal=b"refused"),
+            ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.handle, bytes_max=100 * 1024 * 1024),
+            ApiRow(1, "Fetch", 4, 18, ApiRight.NONE, self.later, bytes_max=LIMIT_BYTES),
+            ApiRow(18, "ApiVersions", 0, 4, ApiRight.NONE, self.handle, refusal=b"refused"),
         ]
         self.listener = Listener(
-            Table(rows), SimulatedClock(asyncio.get_running_loop()), memory or Memory(), InlineWorkers()
+            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), memory or Memory(), InlineWorkers()
         )
         self.listening: Listening | None = None
 
-    def handle(self, request: Request) -> Result:
+    def handle(self, request: BrokerRequest) -> Result:
         self.bodies.append(bytes(request.frame[request.body :]))
         return self.answer(request)
 
-    def later(self, request: Request) -> Result:
-        later = Later(hurry=lambda: later.finish(b"hurried"))
+    def later(self, request: BrokerRequest) -> Result:
+        later = DeferredAnswer(hurry=lambda: later.finish(b"hurried"))
         self.laters.append(later)
         return later
 
@@ -207,7 +207,7 @@ def test_a_refusal_that_waited_for_its_turn_gives_its_memory_back_once() -> None
 
 
 def failing(error: Exception) -> Handler:
-    def fail(request: Request) -> Result:
+    def fail(request: BrokerRequest) -> Result:
         raise error
 
     return fail
@@ -263,7 +263,7 @@ def test_nothing_behind_hostile_bytes_is_carried_out(kind: str) -> None:
 def test_a_body_that_is_not_understood_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
-        stage.answer = failing(MalformedError("nonsense"))
+        stage.answer = failing(MalformedMessageError("nonsense"))
         peer.send(echo(1))
         await asyncio.wait_for(peer.lost(), 5)
         assert stage.listener.memory.incoming_bytes == 0
@@ -378,7 +378,7 @@ def test_memory_for_frames_is_bounded_and_who_waits_gets_its_turn(caplog: pytest
     async def test(stage: Scene) -> None:
         nonlocal most
 
-        def watch(request: Request) -> Result:
+        def watch(request: BrokerRequest) -> Result:
             nonlocal most
             most = max(most, memory.incoming_bytes)
             return b"done"
@@ -449,7 +449,7 @@ def test_stopping_answers_what_is_under_way_and_takes_no_more() -> None:
 def test_stopping_does_not_wait_longer_than_its_grace() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
-        stage.answer = lambda request: Later()
+        stage.answer = lambda request: DeferredAnswer()
         peer.send(echo(1))
         await asyncio.sleep(1)
         await stage.listener.stop(3)

@@ -8,8 +8,8 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, in_simulation, request_frame
-from millstream.broker.dispatch.request import Request, Result
-from millstream.broker.dispatch.table import Right, Row, Table
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
 from millstream.broker.net.progress import STALL_S
@@ -29,12 +29,14 @@ class Stage:
         self.network = network
         self.memory = Memory(MEMORY_BYTES)
         rows = [
-            Row(0, "Produce", 3, 13, Right.NONE, self.size_of, bytes_max=REQUEST_BYTES_MAX),
-            Row(1, "Fetch", 4, 18, Right.NONE, self.size_of, bytes_max=LIMIT_BYTES),
+            ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.size_of, bytes_max=REQUEST_BYTES_MAX),
+            ApiRow(1, "Fetch", 4, 18, ApiRight.NONE, self.size_of, bytes_max=LIMIT_BYTES),
         ]
-        self.listener = Listener(Table(rows), SimulatedClock(asyncio.get_running_loop()), self.memory, InlineWorkers())
+        self.listener = Listener(
+            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), self.memory, InlineWorkers()
+        )
 
-    def size_of(self, request: Request) -> Result:
+    def size_of(self, request: BrokerRequest) -> Result:
         return b"%d" % (len(request.frame) - request.body)
 
     async def peer(self) -> RawPeer:

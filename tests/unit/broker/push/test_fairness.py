@@ -14,8 +14,8 @@ from builders.served import HOST, ServedBroker, produce, serve_in_simulation
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.broker.push import subscription
-from millstream.broker.push.subscription import BITE_BYTES, Subscription
-from millstream.broker.push.turns import ROUND_BYTES, TURNS_MAX, Turns
+from millstream.broker.push.subscription import BITE_BYTES, PushSubscription
+from millstream.broker.push.turns import ROUND_BYTES, TURNS_MAX, RoundRobin
 from millstream.testing.simulated.network import SimulatedNetwork
 
 LOTS = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}
@@ -63,7 +63,7 @@ def test_between_two_turns_of_one_everybody_else_has_one(size_bytes: int) -> Non
     looks: list[int] = []
 
     async def run() -> None:
-        turns = Turns()
+        turns = RoundRobin()
         takers = [Turner(number, 20, size_bytes, taken) for number in range(50)]
         for taker in takers:
             turns.add(taker)
@@ -85,7 +85,7 @@ def test_a_turn_that_fails_fails_alone() -> None:
         raise RuntimeError("a bug")
 
     async def run() -> list[Turner]:
-        turns = Turns()
+        turns = RoundRobin()
         takers = [Turner(number, 3, 0, taken) for number in range(3)]
         takers[1].take_turn = broken  # type: ignore[method-assign]
         for taker in takers:
@@ -100,16 +100,16 @@ def test_a_turn_that_fails_fails_alone() -> None:
 
 
 def test_subscribers_of_one_topic_are_served_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[Subscription] = []
-    take_turn = Subscription.take_turn
+    turns: list[PushSubscription] = []
+    take_turn = PushSubscription.take_turn
 
-    def counted(self: Subscription) -> int:
+    def counted(self: PushSubscription) -> int:
         size = take_turn(self)
         if size:
             turns.append(self)
         return size
 
-    monkeypatch.setattr(Subscription, "take_turn", counted)
+    monkeypatch.setattr(PushSubscription, "take_turn", counted)
 
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         await filled(broker, network)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millstream.broker.push.flow import MARKS, Flow, Lane, Room, Window
+from millstream.broker.push.flow import MARKS, FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
 
 LANES = 3
 
@@ -14,8 +14,8 @@ class AnyReader(RuleBasedStateMachine):
 
     @initialize(messages=st.integers(1, 40), size_bytes=st.integers(MARKS, 4_000), share_percent=st.integers(1, 100))
     def begin(self, messages: int, size_bytes: int, share_percent: int) -> None:
-        self.flow = Flow(Window(messages, size_bytes, share_percent))
-        self.lanes = [Lane(0) for _ in range(LANES)]
+        self.flow = SubscriptionFlow(FlowWindow(messages, size_bytes, share_percent))
+        self.lanes = [PartitionFlow(0) for _ in range(LANES)]
         self.portions: list[list[tuple[int, int, int]]] = [[] for _ in range(LANES)]
         self.committed = [0] * LANES
         self.due = 0
@@ -36,7 +36,7 @@ class AnyReader(RuleBasedStateMachine):
         self.portions[lane].append((begin, begin + messages, size_bytes))
         after, window = self.outstanding, self.flow.window
         fits = after.messages <= window.messages and after.size_bytes <= window.size_bytes
-        assert fits or after == Room(messages, size_bytes), "only a single portion may be larger than the window"
+        assert fits or after == FlowRoom(messages, size_bytes), "only a single portion may be larger than the window"
 
     @rule(lane=st.integers(0, LANES - 1), part=st.floats(0, 1))
     def commit(self, lane: int, part: float) -> None:
@@ -53,7 +53,7 @@ class AnyReader(RuleBasedStateMachine):
             self.committed[number] = lane.position
             self.flow.committed(lane, lane.position)
         self.due = 0
-        assert self.flow.room() == Room(self.flow.window.messages, self.flow.window.size_bytes)
+        assert self.flow.room() == FlowRoom(self.flow.window.messages, self.flow.window.size_bytes)
 
     @invariant()
     def what_is_counted_is_what_is_outstanding(self) -> None:
@@ -68,13 +68,13 @@ class AnyReader(RuleBasedStateMachine):
             assert sum(lane.marks for lane in self.lanes) <= 2 * (MARKS + 2) + LANES
 
     @property
-    def outstanding(self) -> Room:
+    def outstanding(self) -> FlowRoom:
         messages = size_bytes = 0
         for portions, committed in zip(self.portions, self.committed, strict=True):
             for begin, end, size in portions:
                 messages += max(0, end - max(begin, committed))
                 size_bytes += size if end > committed else 0
-        return Room(messages, size_bytes)
+        return FlowRoom(messages, size_bytes)
 
 
 TestAnyReader = AnyReader.TestCase
@@ -82,9 +82,9 @@ TestAnyReader = AnyReader.TestCase
 
 @pytest.mark.parametrize(("share_percent", "needed"), [(1, 1), (25, 3), (50, 5), (90, 9), (100, 10)])
 def test_more_is_sent_once_the_share_of_what_was_outstanding_is_committed(share_percent: int, needed: int) -> None:
-    flow, lane = Flow(Window(10, 10_000, share_percent)), Lane(0)
+    flow, lane = SubscriptionFlow(FlowWindow(10, 10_000, share_percent)), PartitionFlow(0)
     for end in range(1, 11):
-        assert flow.room() == Room(11 - end, 10_000 - 10 * (end - 1))
+        assert flow.room() == FlowRoom(11 - end, 10_000 - 10 * (end - 1))
         flow.sent(lane, end, 10)
     assert flow.room() is None
     flow.committed(lane, needed - 1)
@@ -96,7 +96,7 @@ def test_more_is_sent_once_the_share_of_what_was_outstanding_is_committed(share_
 
 
 def test_a_reader_that_keeps_up_never_meets_the_gate() -> None:
-    flow, lane = Flow(Window(100, 10_000, 50)), Lane(0)
+    flow, lane = SubscriptionFlow(FlowWindow(100, 10_000, 50)), PartitionFlow(0)
     for end in range(1, 1_000):
         assert flow.admits(1, 10)
         flow.sent(lane, end, 10)
@@ -104,7 +104,7 @@ def test_a_reader_that_keeps_up_never_meets_the_gate() -> None:
 
 
 def test_a_batch_larger_than_the_window_goes_alone() -> None:
-    flow, lane = Flow(Window(10, 1_000, 50)), Lane(0)
+    flow, lane = SubscriptionFlow(FlowWindow(10, 1_000, 50)), PartitionFlow(0)
     assert flow.admits(1, 10)
     flow.sent(lane, 1, 10)
     assert not flow.admits(500, 50_000)
@@ -115,11 +115,11 @@ def test_a_batch_larger_than_the_window_goes_alone() -> None:
     flow.committed(lane, 251)
     assert flow.room() is None, "messages would fit again, bytes do not: nobody knows how many were in the first half"
     flow.committed(lane, 501)
-    assert flow.room() == Room(10, 1_000)
+    assert flow.room() == FlowRoom(10, 1_000)
 
 
 def test_a_place_that_was_passed_over_was_never_outstanding() -> None:
-    flow, lane = Flow(Window(10, 1_000, 50)), Lane(0)
+    flow, lane = SubscriptionFlow(FlowWindow(10, 1_000, 50)), PartitionFlow(0)
     flow.sent(lane, 5, 10)
     lane.position = 1_000
     flow.sent(lane, 1_003, 10)

@@ -16,7 +16,7 @@ from millstream.cli.app import app
 from millstream.cli.commands import pipeline, pipeline_archive
 from millstream.cli.commands.pipeline_archive import ArchiveView
 from millstream.cli.views.pipeline_view import View
-from millstream.spark.archive import Progress
+from millstream.spark.archive import ArchiveProgress
 from millstream.spark.pipelines.templates import TEMPLATES
 from millstream.spark.pipelines.watching import QueryState
 
@@ -167,7 +167,7 @@ def test_an_archive_tells_how_far_it_is_to_no_terminal_too_from_its_first_batch_
     monkeypatch.setattr(pipeline_archive, "_PROGRESS_S", 0.0)
     view = ArchiveView(as_json=False)
     view.show([])
-    view.tell("archive of orders", Progress(behind=40))
+    view.tell("archive of orders", ArchiveProgress(behind=40))
     view.show([])
     assert capsys.readouterr().err == "archive of orders: 0 rows, 0 rows/s, lag 40\n"
 

@@ -15,9 +15,9 @@ from builders.batches import batch
 from builders.logs import append_durably, key, open_store, run
 from millstream.cli.app import app
 from millstream.cli.dump import offline
-from millstream.cli.dump.account import Account, Printer, Wanted
+from millstream.cli.dump.account import BatchPrinter, DumpAccount, PrintRange
 from millstream.cli.dump.lines import Where
-from millstream.cli.dump.offline import Log, examine, find_logs
+from millstream.cli.dump.offline import LogFiles, examine, find_logs
 from millstream.cli.failures import EXIT_DAMAGED
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import HEADER_BYTES, read_header, stamp
@@ -28,7 +28,7 @@ from millstream.storage.log.index import SparseIndex
 from millstream.storage.log.log import LogSettings
 from millstream.storage.log.segment import SegmentState
 
-EVERYTHING = Wanted(0, 2**63 - 1)
+EVERYTHING = PrintRange(0, 2**63 - 1)
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=128)
 VALUES = [b"value %d" % number for number in range(200)]
 TOPIC_ID = "00000000000000000000000000000001"
@@ -71,9 +71,9 @@ def write(directory: Path, base: int, batches: Sequence[bytes | bytearray]) -> P
     return path
 
 
-def examined(path: Path) -> Account:
+def examined(path: Path) -> DumpAccount:
     (log,) = find_logs(path, None, [])
-    return examine(log, Printer(None, None), EVERYTHING, checks=True)
+    return examine(log, BatchPrinter(None, None), EVERYTHING, checks=True)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,9 @@ def test_no_input_is_too_damaged_to_be_looked_at(
     tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, cut: int
 ) -> None:
     path = write(tmp_path_factory.mktemp("rubbish"), 0, [b"".join(three_batches())[:cut], rubbish])
-    account = examine(Log(Where("t", 0), (path,), is_whole=False), Printer(None, None), EVERYTHING, checks=True)
+    account = examine(
+        LogFiles(Where("t", 0), (path,), is_whole=False), BatchPrinter(None, None), EVERYTHING, checks=True
+    )
     assert account.batches <= 3
     assert account.problems or account.size_bytes == path.stat().st_size
 

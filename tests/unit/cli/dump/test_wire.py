@@ -3,9 +3,9 @@
 import pytest
 
 from builders.sdk.scripted_broker import Scene, play
-from millstream.cli.dump.account import Account, Printer
+from millstream.cli.dump.account import BatchPrinter, DumpAccount
 from millstream.cli.dump.lines import format_for
-from millstream.cli.dump.wire import Wire
+from millstream.cli.dump.wire import WireDump
 from millstream.cli.positions import Latest, parse_position
 from millstream.records.batch import encode_batch
 from millstream.records.header import stamp
@@ -19,9 +19,9 @@ async def dump(
     count: int | None = None,
     batches: bool = False,
     verify: bool = False,
-) -> list[Account]:
-    printer = Printer(None if verify else format_for(batches=batches, as_json=False), count)
-    wire = Wire(scene.client(), "t", 30.0, printer, verify=verify)
+) -> list[DumpAccount]:
+    printer = BatchPrinter(None if verify else format_for(batches=batches, as_json=False), count)
+    wire = WireDump(scene.client(), "t", 30.0, printer, verify=verify)
     last = Latest() if end is None else parse_position(end, "--to", 0)
     spans = await wire.spans([], parse_position(start, "--from", 0), last)
     return [await wire.examine(span) for span in spans]
@@ -84,7 +84,7 @@ def test_batches_are_printed_unopened(capsysbinary: pytest.CaptureFixture[bytes]
 
 
 def test_a_damaged_batch_is_told_and_the_others_are_printed(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    accounts: list[Account] = []
+    accounts: list[DumpAccount] = []
 
     async def body(scene: Scene) -> None:
         await fill(scene)

@@ -10,8 +10,8 @@ from millstream.cli.messages import messages
 from millstream.cli.messages.json_lines import parse_line
 from millstream.cli.messages.messages import (
     BadMessageError,
-    Message,
-    Portion,
+    MessageChunk,
+    MessageToPut,
     ReadAhead,
     given_messages,
     lines_as_they_come,
@@ -20,10 +20,10 @@ from millstream.cli.messages.messages import (
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-def plain(line: bytes) -> Message:
+def plain(line: bytes) -> MessageToPut:
     if line == b"bad":
         raise ValueError("it is bad")
-    return Message(line)
+    return MessageToPut(line)
 
 
 def reader(*pieces: bytes) -> Callable[[int], bytes]:
@@ -66,7 +66,7 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert [message.value for portion in portions for message in portion.messages] == [b"1", b"2", b"3"]
     assert portions[-1].origin(0) == (paths[1], 1)
     (first, second) = messages_of(paths, plain, whole=True)
-    assert (first.messages, second.messages) == ([Message(b"1\n2")], [Message(b"3\n")])
+    assert (first.messages, second.messages) == ([MessageToPut(b"1\n2")], [MessageToPut(b"3\n")])
 
 
 @pytest.mark.parametrize("what", ["missing", "directory"])
@@ -79,16 +79,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, what: str) -> None:
 
 
 def test_the_origin_of_a_message_is_known_after_portions_were_put_together() -> None:
-    whole = Portion()
-    whole.add(Portion([Message(b"a"), Message(b"b")], [(0, "one", 7)]))
-    whole.add(Portion([Message(b"c"), Message(b"d")], [(0, "two", 1)]))
+    whole = MessageChunk()
+    whole.add(MessageChunk([MessageToPut(b"a"), MessageToPut(b"b")], [(0, "one", 7)]))
+    whole.add(MessageChunk([MessageToPut(b"c"), MessageToPut(b"d")], [(0, "two", 1)]))
     assert [whole.origin(index) for index in range(4)] == [("one", 7), ("one", 8), ("two", 1), ("two", 2)]
 
 
 def test_what_was_read_ahead_comes_in_order_and_whole() -> None:
     lines = [b"%d" % number for number in range(1000)]
 
-    def portions() -> Iterator[Portion]:
+    def portions() -> Iterator[MessageChunk]:
         for line in lines:
             yield from given_messages([line], plain)
 
@@ -98,7 +98,7 @@ def test_what_was_read_ahead_comes_in_order_and_whole() -> None:
 def test_a_bad_line_is_told_after_the_good_ones_before_it() -> None:
     ahead = ReadAhead(given_messages([b"good", b"fine", b"bad", b"never"], plain))
     portions = iter(ahead)
-    assert next(portions).messages == [Message(b"good"), Message(b"fine")]
+    assert next(portions).messages == [MessageToPut(b"good"), MessageToPut(b"fine")]
     with pytest.raises(BadMessageError, match="the arguments, line 3: it is bad"):
         next(portions)
 
@@ -108,10 +108,10 @@ def test_what_is_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "SEND_BYTES", 3)
     made: list[int] = []
 
-    def portions() -> Iterator[Portion]:
+    def portions() -> Iterator[MessageChunk]:
         for number in range(100):
             made.append(number)
-            yield Portion([Message(b"x")], [(0, "here", 1)], size_bytes=1)
+            yield MessageChunk([MessageToPut(b"x")], [(0, "here", 1)], size_bytes=1)
 
     ahead = iter(ReadAhead(portions()))
     first = next(ahead)
@@ -126,32 +126,32 @@ def test_reading_ahead_ends_when_nobody_wants_more() -> None:
         out.write(b"a\n")
         out.flush()
 
-        def portions() -> Iterator[Portion]:
+        def portions() -> Iterator[MessageChunk]:
             for lines, size in lines_as_they_come("pipe", lambda size: os.read(into.fileno(), size)):
-                yield Portion([Message(line) for line in lines], [(0, "pipe", 1)], size)
+                yield MessageChunk([MessageToPut(line) for line in lines], [(0, "pipe", 1)], size)
 
         ahead = ReadAhead(portions())
-        assert next(iter(ahead)).messages == [Message(b"a")]
+        assert next(iter(ahead)).messages == [MessageToPut(b"a")]
         ahead.close()
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"value": "v"}', Message(b"v")),
-        ('{"value": "ü", "key": "k"}', Message("ü".encode(), b"k")),
-        ('{"value": null, "key": "k"}', Message(None, b"k")),
-        ('{"value_base64": "/wA=", "key_base64": ""}', Message(b"\xff\x00", b"")),
-        ('{"value": "", "headers": {"a": "1", "b": null}}', Message(b"", None, (("a", b"1"), ("b", None)))),
+        ('{"value": "v"}', MessageToPut(b"v")),
+        ('{"value": "ü", "key": "k"}', MessageToPut("ü".encode(), b"k")),
+        ('{"value": null, "key": "k"}', MessageToPut(None, b"k")),
+        ('{"value_base64": "/wA=", "key_base64": ""}', MessageToPut(b"\xff\x00", b"")),
+        ('{"value": "", "headers": {"a": "1", "b": null}}', MessageToPut(b"", None, (("a", b"1"), ("b", None)))),
         (
             '{"value": "v", "headers": [{"name": "a", "value": "1"}, {"name": "a", "value_base64": "/w=="}]}',
-            Message(b"v", None, (("a", b"1"), ("a", b"\xff"))),
+            MessageToPut(b"v", None, (("a", b"1"), ("a", b"\xff"))),
         ),
-        ('{"value": "v", "partition": 3, "timestamp": 17}', Message(b"v", None, (), 3, 17)),
-        ('{"topic": "t", "offset": 5, "action": "delete", "value": null}', Message(None)),
+        ('{"value": "v", "partition": 3, "timestamp": 17}', MessageToPut(b"v", None, (), 3, 17)),
+        ('{"topic": "t", "offset": 5, "action": "delete", "value": null}', MessageToPut(None)),
     ],
 )
-def test_a_json_line_is_a_message(line: str, message: Message) -> None:
+def test_a_json_line_is_a_message(line: str, message: MessageToPut) -> None:
     assert parse_line(line.encode()) == message
 
 

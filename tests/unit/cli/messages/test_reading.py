@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from builders.sdk.scripted_broker import Scene, play
-from millstream.cli.messages.reading import Reading, Select
+from millstream.cli.messages.reading import Select, TopicRead
 from millstream.cli.positions import parse_position
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
@@ -40,7 +40,7 @@ async def read(
     first = parse_position(start, "--from", 10_000)
     last = None if end is None else parse_position(end, "--to", 10_000)
     partitions = () if partition is None else (partition,)
-    await Reading(scene.client(), "t", 30.0, follow=follow).run(partitions, first, last, count, page.write, select)
+    await TopicRead(scene.client(), "t", 30.0, follow=follow).run(partitions, first, last, count, page.write, select)
 
 
 async def fill(scene: Scene) -> None:
@@ -195,7 +195,7 @@ def test_several_partitions_are_read_in_one_go() -> None:
             await client.put("t", [b"%d" % number], partition=number)
         page = Page()
         first = parse_position("beginning", "--from", 0)
-        await Reading(client, "t", 30.0, follow=False).run((3, 1, 3), first, None, None, page.write)
+        await TopicRead(client, "t", 30.0, follow=False).run((3, 1, 3), first, None, None, page.write)
         assert page.text == "31"
 
     play(body)

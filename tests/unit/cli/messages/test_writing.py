@@ -6,32 +6,32 @@ from typing import Any
 import pytest
 
 from builders.sdk.scripted_broker import Late, Refuse, Scene, play
-from millstream.cli.messages.messages import Message, Portion
-from millstream.cli.messages.writing import Outcome, Stored, send, take_account
+from millstream.cli.messages.messages import MessageChunk, MessageToPut
+from millstream.cli.messages.writing import Outcome, StoredSummary, send, take_account
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
-from millstream.sdk.producing._chunk import Chunk, Place, Receipt
+from millstream.sdk.producing._chunk import ProducerChunk, PutResult, Receipt
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 
 
-def place(partition: int, offset: int) -> Place:
-    return Place("t", partition, offset, Receipt(Chunk("t", None, Options()), 0))
+def place(partition: int, offset: int) -> PutResult:
+    return PutResult("t", partition, offset, Receipt(ProducerChunk("t", None, ProducerOptions()), 0))
 
 
-def places(*offsets: int, partition: int = 0) -> list[Place]:
+def places(*offsets: int, partition: int = 0) -> list[PutResult]:
     return [place(partition, offset) for offset in offsets]
 
 
-async def sent(scene: Scene, messages: Sequence[Message], **options: Any) -> list[Outcome]:
-    producer = scene.client().producer(Options(**options))
+async def sent(scene: Scene, messages: Sequence[MessageToPut], **options: Any) -> list[Outcome]:
+    producer = scene.client().producer(ProducerOptions(**options))
     outcomes = await send(producer, messages, "t")
     await producer.close()
     return outcomes
 
 
-def account(stored: Stored, capsys: pytest.CaptureFixture[str]) -> str:
+def account(stored: StoredSummary, capsys: pytest.CaptureFixture[str]) -> str:
     stored.tell()
     return capsys.readouterr().out
 
@@ -39,7 +39,7 @@ def account(stored: Stored, capsys: pytest.CaptureFixture[str]) -> str:
 def test_messages_go_to_the_partitions_they_name_and_come_back_in_order() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
-        messages = [Message(b"%d" % number, partition=number % 3) for number in range(6)]
+        messages = [MessageToPut(b"%d" % number, partition=number % 3) for number in range(6)]
         assert await sent(scene, messages) == [place(n % 3, n // 3) for n in range(6)]
         assert scene.cluster.topics["t"][1].values == [b"1", b"4"]
 
@@ -48,7 +48,7 @@ def test_messages_go_to_the_partitions_they_name_and_come_back_in_order() -> Non
 
 def test_times_keys_and_headers_are_sent_where_they_are_given() -> None:
     async def body(scene: Scene) -> None:
-        await sent(scene, [Message(None, b"k", (("h", b"1"),), 0, 17), Message(b"v", partition=0)])
+        await sent(scene, [MessageToPut(None, b"k", (("h", b"1"),), 0, 17), MessageToPut(b"v", partition=0)])
         first, second = scene.cluster.topics["t"][0].records
         assert (first.timestamp, first.key, first.value, first.headers) == (17, b"k", None, (("h", b"1"),))
         assert (second.key, second.value, second.headers) == (None, b"v", ())
@@ -60,11 +60,11 @@ def test_times_keys_and_headers_are_sent_where_they_are_given() -> None:
 def test_of_a_portion_that_is_refused_in_part_the_first_message_is_named() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
-        await sent(scene, [Message(b"warm", partition=0)])
+        await sent(scene, [MessageToPut(b"warm", partition=0)])
         scene.cluster.then("Produce", Refuse(ErrorCode.INVALID_RECORD))
-        portion = Portion([Message(b"a", partition=0), Message(b"b", partition=1)], [(0, "here", 7)])
+        portion = MessageChunk([MessageToPut(b"a", partition=0), MessageToPut(b"b", partition=1)], [(0, "here", 7)])
         outcomes = await sent(scene, portion.messages)
-        stored = Stored("t", as_json=False, answered=True)
+        stored = StoredSummary("t", as_json=False, answered=True)
         with pytest.raises(MillstreamError, match="the first it concerns is line 7 of here") as caught:
             take_account(outcomes, portion, stored)
         assert caught.value.code is ErrorCode.INVALID_RECORD
@@ -78,8 +78,8 @@ def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -
         scene.cluster.topic("t", 2)
         too_large = Refuse(ErrorCode.MESSAGE_TOO_LARGE)
         scene.cluster.then("Produce", too_large, Late(0), too_large, too_large)
-        portion = Portion([Message(b"%d" % number, partition=0) for number in range(4)], [(0, "here", 1)])
-        stored = Stored("t", as_json=False, answered=True)
+        portion = MessageChunk([MessageToPut(b"%d" % number, partition=0) for number in range(4)], [(0, "here", 1)])
+        stored = StoredSummary("t", as_json=False, answered=True)
         with pytest.raises(MillstreamError, match="the first it concerns is line 3 of here") as caught:
             take_account(await sent(scene, portion.messages, in_order=True), portion, stored)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -91,15 +91,15 @@ def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -
 def test_where_the_outcome_of_some_messages_is_unknown_that_is_what_is_told() -> None:
     refused = MillstreamError(ErrorCode.INVALID_RECORD, "refused")
     lost = OutcomeUnknownError(TopicPartition("t", 1), refused, unanswered=True)
-    portion = Portion([Message(b"a"), Message(b"b"), Message(b"c")], [(0, "here", 1)])
+    portion = MessageChunk([MessageToPut(b"a"), MessageToPut(b"b"), MessageToPut(b"c")], [(0, "here", 1)])
     with pytest.raises(OutcomeUnknownError, match=r"the first it concerns is line 2 of here$"):
-        take_account([place(0, 0), refused, lost], portion, Stored("t", as_json=False, answered=True))
+        take_account([place(0, 0), refused, lost], portion, StoredSummary("t", as_json=False, answered=True))
 
 
 def test_an_unknown_partition_is_an_error_of_its_own() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
-        (outcome,) = await sent(scene, [Message(b"a", partition=9)])
+        (outcome,) = await sent(scene, [MessageToPut(b"a", partition=9)])
         assert isinstance(outcome, MillstreamError)
         assert "has no partition 9" in outcome.detail
 
@@ -108,18 +108,18 @@ def test_an_unknown_partition_is_an_error_of_its_own() -> None:
 
 def test_a_header_with_an_id_is_the_id_that_the_message_is_stored_under() -> None:
     async def body(scene: Scene) -> None:
-        (outcome,) = await sent(scene, [Message(b"a", headers=((ID_HEADER, b"order-1"), ("h", b"1")))])
+        (outcome,) = await sent(scene, [MessageToPut(b"a", headers=((ID_HEADER, b"order-1"), ("h", b"1")))])
         assert isinstance(outcome, MillstreamError)  # These brokers keep no ids, and say so.
         assert outcome.code is ErrorCode.UNSUPPORTED_VERSION
         with pytest.raises(MillstreamError, match="it is empty"):
-            await sent(scene, [Message(b"a", headers=((ID_HEADER, None),))])
+            await sent(scene, [MessageToPut(b"a", headers=((ID_HEADER, None),))])
 
     play(body)
 
 
 def test_what_nobody_answers_for_was_read_by_the_broker_when_the_producer_is_closed() -> None:
     async def body(scene: Scene) -> None:
-        messages = [Message(b"%d" % number, partition=0) for number in range(5)]
+        messages = [MessageToPut(b"%d" % number, partition=0) for number in range(5)]
         assert await sent(scene, messages, acks=0) == places(*[-1] * 5)
         assert scene.cluster.topics["t"][0].values == [message.value for message in messages]
 
@@ -141,14 +141,16 @@ def test_what_nobody_answers_for_was_read_by_the_broker_when_the_producer_is_clo
         ([place(number, 0) for number in range(9)], "Stored 9 messages in t, in 9 partitions.\n"),
     ],
 )
-def test_the_account_says_how_many_and_where(found: list[Place], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Stored("t", as_json=False, answered=True)
+def test_the_account_says_how_many_and_where(
+    found: list[PutResult], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = StoredSummary("t", as_json=False, answered=True)
     stored.add(found)
     assert account(stored, capsys) == said
 
 
 def test_nobody_says_stored_of_what_nobody_answered_for(capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Stored("t", as_json=False, answered=False)
+    stored = StoredSummary("t", as_json=False, answered=False)
     assert stored.so_far == "nothing was sent"
     stored.add(places(-1, -1))
     assert stored.so_far == "2 messages were sent"
@@ -156,7 +158,7 @@ def test_nobody_says_stored_of_what_nobody_answered_for(capsys: pytest.CaptureFi
 
 
 def test_programs_get_each_place_as_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Stored("t", as_json=True, answered=True)
+    stored = StoredSummary("t", as_json=True, answered=True)
     stored.add(places(5))
     assert capsys.readouterr().out == '{"topic": "t", "partition": 0, "offset": 5}\n'
     assert account(stored, capsys) == ""

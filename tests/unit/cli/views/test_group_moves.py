@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from millstream.cli.positions import Beginning, Latest, Offset, Time
 from millstream.cli.views.group_moves import Shift, parse_target
-from millstream.cli.views.group_progress import Bounds, Move, Progress, clamped, progress, total_lag
+from millstream.cli.views.group_progress import GroupProgress, OffsetBounds, OffsetMove, clamped, progress, total_lag
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
@@ -57,7 +57,7 @@ def test_what_is_no_place_is_told_what_would_be_one(text: str) -> None:
 def test_what_a_move_reads_again_or_skips(
     before: int | None, after: int, again: int, skipped: int, effect: str
 ) -> None:
-    move = Move(WHERE, before, after, Bounds(10, 100))
+    move = OffsetMove(WHERE, before, after, OffsetBounds(10, 100))
     assert (move.again, move.skipped, move.effect) == (again, skipped, effect)
 
 
@@ -66,8 +66,8 @@ OFFSETS = st.integers(0, 50)
 
 @given(OFFSETS, OFFSETS, OFFSETS, OFFSETS)
 def test_a_move_is_the_difference_of_what_is_left_to_read(a: int, b: int, before: int, wanted: int) -> None:
-    bounds = Bounds(min(a, b), max(a, b))
-    move = Move(WHERE, before, clamped(wanted, bounds), bounds)
+    bounds = OffsetBounds(min(a, b), max(a, b))
+    move = OffsetMove(WHERE, before, clamped(wanted, bounds), bounds)
 
     def left(offset: int) -> set[int]:
         return set(range(max(offset, bounds.beginning), bounds.end))
@@ -82,7 +82,9 @@ def member(*places: TopicPartition) -> GroupMember:
 
 
 def test_progress_has_a_row_for_what_is_committed_and_for_what_is_owned() -> None:
-    rows = progress({WHERE: CommittedOffset(3)}, [member(OTHER)], {WHERE: Bounds(0, 10), OTHER: Bounds(0, 5)})
+    rows = progress(
+        {WHERE: CommittedOffset(3)}, [member(OTHER)], {WHERE: OffsetBounds(0, 10), OTHER: OffsetBounds(0, 5)}
+    )
     assert [(row.where, row.lag, row.member is None) for row in rows] == [(WHERE, 7, True), (OTHER, None, False)]
     assert total_lag(rows) == 7
 
@@ -90,13 +92,13 @@ def test_progress_has_a_row_for_what_is_committed_and_for_what_is_owned() -> Non
 @pytest.mark.parametrize(
     ("committed", "bounds", "lag"),
     [
-        (3, Bounds(0, 10), 7),
-        (3, Bounds(5, 10), 5),
-        (12, Bounds(0, 10), 0),
+        (3, OffsetBounds(0, 10), 7),
+        (3, OffsetBounds(5, 10), 5),
+        (12, OffsetBounds(0, 10), 0),
         (3, None, None),
-        (None, Bounds(0, 10), None),
+        (None, OffsetBounds(0, 10), None),
     ],
 )
-def test_lag_is_what_can_still_be_read(committed: int | None, bounds: Bounds | None, lag: int | None) -> None:
+def test_lag_is_what_can_still_be_read(committed: int | None, bounds: OffsetBounds | None, lag: int | None) -> None:
     offset = None if committed is None else CommittedOffset(committed)
-    assert Progress(WHERE, offset, bounds, None).lag == lag
+    assert GroupProgress(WHERE, offset, bounds, None).lag == lag

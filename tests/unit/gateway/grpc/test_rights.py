@@ -12,7 +12,7 @@ from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.calls import Answering, Grounds, Needs
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
-from millstream.gateway.operations.clusters import Clusters
+from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import ANYBODY, Right
 
@@ -48,7 +48,7 @@ def test_a_method_without_a_right_is_not_served() -> None:
         def __getattr__(self, name: str) -> object:
             return lambda: None
 
-    answering = Answering(Grounds(Clusters({}), ANYBODY, Draining(), Budget(), Traffic("grpc")))
+    answering = Answering(Grounds(ServedClusters({}), ANYBODY, Draining(), Budget(), Traffic("grpc")))
     for descriptor in SERVICES:
         with pytest.raises(AttributeError, match="needs"):
             answering.handler(descriptor, Careless())

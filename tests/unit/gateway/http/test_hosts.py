@@ -6,7 +6,7 @@ import json
 import pytest
 
 from millstream.gateway.gateway import Gateway
-from millstream.gateway.settings import Settings
+from millstream.gateway.settings import GatewaySettings
 
 OTHERS = [
     "rebound.example",
@@ -23,7 +23,7 @@ def asked(host: bytes, path: str = "/health", *, listen: str = "127.0.0.2", allo
     """The answer of a gateway on this address, to a request with these header lines."""
 
     async def story() -> bytes:
-        gateway = Gateway(Settings(host=listen, http_port=0, grpc_port=-1, allowed_hosts=allowed))
+        gateway = Gateway(GatewaySettings(host=listen, http_port=0, grpc_port=-1, allowed_hosts=allowed))
         try:
             await gateway.start()
             reader, writer = await asyncio.open_connection("127.0.0.2", gateway.http_port)

@@ -10,11 +10,11 @@ import pytest
 
 from builders.gateways.web import Ground, with_clusters
 from builders.simulated_node import HOST
-from millstream.gateway.operations.clusters import DEFAULT, Cluster, Clusters, Connecting
+from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
 from millstream.gateway.operations.consuming import NOTHING, PARTITIONS_MAX, Polled, commit, poll
 from millstream.gateway.operations.iterating import leave
-from millstream.gateway.operations.reading import Limits
-from millstream.gateway.operations.writing import Columns, write
+from millstream.gateway.operations.reading import ReadLimits
+from millstream.gateway.operations.writing import EventColumns, write
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 TOPIC, GROUP = "orders", "billing"
 SESSION_S = 45.0
 IN_FLIGHT_S = 30.0
-AT_ONCE = Limits(wait_s=0)
-SOON = Limits(wait_s=5)
+AT_ONCE = ReadLimits(wait_s=0)
+SOON = ReadLimits(wait_s=5)
 
 
 @dataclass
@@ -32,20 +32,20 @@ class Site:
     """A broker with a topic, and two gateways that know nothing of each other."""
 
     ground: Ground
-    gateways: Sequence[Cluster]
+    gateways: Sequence[ServedCluster]
     written: int = 0
 
     async def write(self, count: int, partitions: Sequence[int] = (0,)) -> None:
         """So many messages to each of these partitions, each with a number of its own."""
         for partition in partitions:
             values: list[bytes | None] = [b"%d" % number for number in range(self.written, self.written + count)]
-            await write(self.ground.member, Columns(TOPIC, values, partitions=[partition] * count))
+            await write(self.ground.member, EventColumns(TOPIC, values, partitions=[partition] * count))
             self.written += count
 
     async def poll(
         self,
         name: str = "a",
-        limits: Limits = SOON,
+        limits: ReadLimits = SOON,
         *,
         at: int = 0,
         auto_commit: bool = False,
@@ -75,8 +75,8 @@ def numbers(polled: Polled) -> list[int]:
 def play(story: Callable[[Site], Awaitable[None]], partitions: int = 1) -> None:
     async def whole(ground: Ground) -> None:
         machine = ground.machine
-        connecting = Connecting(network=machine.network.host("other"), clock=machine.clock, entropy=machine.entropy)
-        other = Clusters({DEFAULT: [f"{HOST}:9092"]}, connecting)
+        connecting = ClientFactory(network=machine.network.host("other"), clock=machine.clock, entropy=machine.entropy)
+        other = ServedClusters({DEFAULT: [f"{HOST}:9092"]}, connecting)
         try:
             await ground.member.client.create_topic(TOPIC, partitions=partitions)
             await story(Site(ground, (ground.cluster, other.get())))
@@ -95,7 +95,7 @@ def test_requests_that_alternate_between_gateways_lose_nothing_and_double_nothin
         await site.write(20, range(3))
         seen: list[int] = []
         for turn in range(40):
-            polled = await site.poll(limits=Limits(max_messages=7, wait_s=0), at=turn % 2)
+            polled = await site.poll(limits=ReadLimits(max_messages=7, wait_s=0), at=turn % 2)
             committed = await site.commit(at=(turn + 1) % 2)
             assert committed == by_number(polled.positions)
             seen += numbers(polled)
@@ -111,9 +111,9 @@ def test_requests_that_alternate_between_gateways_lose_nothing_and_double_nothin
 def test_what_was_not_committed_is_handed_out_again_just_as_it_was() -> None:
     async def story(site: Site) -> None:
         await site.write(10, range(2))
-        first = await site.poll(limits=Limits(max_messages=6, wait_s=0))
+        first = await site.poll(limits=ReadLimits(max_messages=6, wait_s=0))
         await site.write(10, range(2))
-        for limits in (Limits(max_messages=1), Limits(max_messages=500), Limits(max_bytes=1)):
+        for limits in (ReadLimits(max_messages=1), ReadLimits(max_messages=500), ReadLimits(max_bytes=1)):
             again = await site.poll(limits=limits, at=1)
             assert sorted(numbers(again)) == sorted(numbers(first))
             assert again.positions == first.positions
@@ -127,7 +127,7 @@ def test_a_poll_that_commits_goes_on_behind_what_was_handed_out() -> None:
         await site.write(10)
         seen = []
         for turn in range(4):
-            seen += numbers(await site.poll(limits=Limits(max_messages=3), at=turn % 2, auto_commit=True))
+            seen += numbers(await site.poll(limits=ReadLimits(max_messages=3), at=turn % 2, auto_commit=True))
         assert seen == list(range(10))
         assert await site.committed() == {0: 9}
         assert await site.poll(limits=AT_ONCE, auto_commit=True) == NOTHING
@@ -139,7 +139,7 @@ def test_a_poll_that_commits_goes_on_behind_what_was_handed_out() -> None:
 def test_a_commit_covers_what_was_handed_out_last_and_only_once() -> None:
     async def story(site: Site) -> None:
         await site.write(10)
-        await site.poll(limits=Limits(max_messages=4))
+        await site.poll(limits=ReadLimits(max_messages=4))
         assert await site.commit(at=1) == {0: 4}
         assert await site.commit() == {}
         assert await site.committed() == {0: 4}
@@ -150,7 +150,7 @@ def test_a_commit_covers_what_was_handed_out_last_and_only_once() -> None:
 def test_a_restart_of_the_broker_between_poll_and_commit_changes_nothing() -> None:
     async def story(site: Site) -> None:
         await site.write(10)
-        assert numbers(await site.poll(limits=Limits(max_messages=6))) == list(range(6))
+        assert numbers(await site.poll(limits=ReadLimits(max_messages=6))) == list(range(6))
         await site.restart()
         assert await site.commit(at=1) == {0: 6}
         assert numbers(await site.poll()) == list(range(6, 10))
@@ -164,7 +164,7 @@ def test_consumers_of_a_group_share_its_partitions() -> None:
         seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
         for turn in range(40):
             for at, (name, found) in enumerate(seen.items()):
-                polled = await site.poll(name, Limits(max_messages=3, wait_s=0.5), at=(turn + at) % 2)
+                polled = await site.poll(name, ReadLimits(max_messages=3, wait_s=0.5), at=(turn + at) % 2)
                 await site.commit(name)
                 found += [(each.partition, int(each.value)) for each in polled.messages]
             if turn == 20:
@@ -181,7 +181,7 @@ def test_what_a_dead_consumer_had_goes_to_another_after_its_session() -> None:
     async def story(site: Site) -> None:
         await site.write(10, range(2))
         assert len((await site.poll("a")).messages) == 20
-        assert await site.poll("b", Limits(wait_s=1)) == NOTHING
+        assert await site.poll("b", ReadLimits(wait_s=1)) == NOTHING
         await asyncio.sleep(SESSION_S)
         seen: list[int] = []
         while len(seen) < 20:
@@ -211,7 +211,7 @@ def test_a_consumer_that_leaves_has_its_partitions_go_to_others_at_once() -> Non
 def test_a_poll_wakes_with_the_first_message_of_any_partition() -> None:
     async def story(site: Site) -> None:
         await site.poll(limits=AT_ONCE)
-        waiting = asyncio.create_task(site.poll(limits=Limits(wait_s=60), at=1))
+        waiting = asyncio.create_task(site.poll(limits=ReadLimits(wait_s=60), at=1))
         await asyncio.sleep(50)
         await site.write(1, [2])
         before_s = asyncio.get_running_loop().time()
@@ -224,7 +224,7 @@ def test_a_poll_wakes_with_the_first_message_of_any_partition() -> None:
 def test_a_long_wait_keeps_the_consumer_in_its_group() -> None:
     async def story(site: Site) -> None:
         await site.poll(limits=AT_ONCE)
-        assert await site.poll(limits=Limits(wait_s=2 * SESSION_S)) == NOTHING
+        assert await site.poll(limits=ReadLimits(wait_s=2 * SESSION_S)) == NOTHING
         assert await site.commit() == {}
 
     play(story)
@@ -234,8 +234,8 @@ def test_who_has_no_partition_waits_in_vain_until_one_is_free() -> None:
     async def story(site: Site) -> None:
         await site.write(5)
         await site.poll("a")
-        assert await site.poll("b", Limits(wait_s=3)) == NOTHING
-        waiting = asyncio.create_task(site.poll("b", Limits(wait_s=20), at=1))
+        assert await site.poll("b", ReadLimits(wait_s=3)) == NOTHING
+        waiting = asyncio.create_task(site.poll("b", ReadLimits(wait_s=20), at=1))
         await asyncio.sleep(1)
         await site.commit("a")
         await leave(site.gateways[0], GROUP, "a", 10.0)
@@ -258,7 +258,7 @@ def test_a_group_that_begins_at_the_end_misses_nothing_from_its_first_poll_on() 
 def test_what_took_longer_than_it_should_is_handed_out_again_and_committed_late() -> None:
     async def story(site: Site) -> None:
         await site.write(10)
-        first = await site.poll(limits=Limits(max_messages=6))
+        first = await site.poll(limits=ReadLimits(max_messages=6))
         await asyncio.sleep(IN_FLIGHT_S + 1)
         await site.write(1)
         assert await site.poll(at=1) == first
@@ -273,10 +273,10 @@ def test_messages_that_retention_took_are_passed_over() -> None:
     async def story(site: Site) -> None:
         admin, where = site.ground.member.client.admin, TopicPartition(TOPIC, 0)
         await site.write(10)
-        await site.poll(limits=Limits(max_messages=2))
+        await site.poll(limits=ReadLimits(max_messages=2))
         await site.commit()
         await admin.delete_records({where: 5})
-        assert numbers(await site.poll(limits=Limits(max_messages=2))) == [5, 6]
+        assert numbers(await site.poll(limits=ReadLimits(max_messages=2))) == [5, 6]
         await admin.delete_records({where: 6})
         assert numbers(await site.poll()) == [6]
         await admin.delete_records({where: 8})
@@ -328,7 +328,7 @@ class Ledger:
     async def poll(self, name: str, at: int) -> Polled:
         before = dict(self.committed)
         auto_commit = self.random.random() < 0.3
-        limits = Limits(self.random.randint(1, 20), wait_s=self.random.choice([0, 0, 3]))
+        limits = ReadLimits(self.random.randint(1, 20), wait_s=self.random.choice([0, 0, 3]))
         polled = await self.site.poll(name, limits, at=at, auto_commit=auto_commit)
         for message in polled.messages:
             assert message.offset >= before.get(message.partition, 0), "what was committed does not come again"

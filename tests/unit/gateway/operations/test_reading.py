@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from builders.gateways.web import Ground, with_clusters
-from millstream.gateway.operations.reading import Limits, TopicReader, parse_places, parse_time_ms, place_text
-from millstream.gateway.operations.writing import Columns, write
+from millstream.gateway.operations.reading import ReadLimits, TopicReader, parse_places, parse_time_ms, place_text
+from millstream.gateway.operations.writing import EventColumns, write
 from millstream.model.errors import MillstreamError
 
 
@@ -47,19 +47,19 @@ def test_all_partitions_are_read_from_where_the_caller_is() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
         await member.client.create_topic("orders", partitions=3)
-        await write(member, Columns("orders", [b"a", b"b", b"c"], partitions=[0, 1, 1]))
+        await write(member, EventColumns("orders", [b"a", b"b", b"c"], partitions=[0, 1, 1]))
         reader = await TopicReader.open(cluster, "orders")
         positions = await reader.begin("beginning")
         found: list[tuple[int, int]] = []
         while len(found) < 3:
-            reading = await reader.read(positions, Limits(max_messages=2, wait_s=0))
+            reading = await reader.read(positions, ReadLimits(max_messages=2, wait_s=0))
             assert 1 <= len(reading.messages) <= 2
             found += [(message.partition, message.offset) for message in reading.messages]
             positions = reading.positions
         assert sorted(found) == [(0, 0), (1, 0), (1, 1)]
         assert positions == {0: 1, 1: 2, 2: 0} == await reader.begin("latest")
         assert await reader.begin("1:1") == {0: 0, 1: 1, 2: 0}
-        assert (await reader.read(positions, Limits(wait_s=0.1))).messages == []
+        assert (await reader.read(positions, ReadLimits(wait_s=0.1))).messages == []
         with pytest.raises(MillstreamError, match="3 partitions"):
             await reader.begin("1")
 
@@ -72,9 +72,9 @@ def test_a_poll_wakes_when_something_comes_on_any_partition() -> None:
         await member.client.create_topic("orders", partitions=2)
         reader = await TopicReader.open(cluster, "orders")
         positions = await reader.begin("latest")
-        waiting = asyncio.ensure_future(reader.read(positions, Limits(wait_s=30)))
+        waiting = asyncio.ensure_future(reader.read(positions, ReadLimits(wait_s=30)))
         await asyncio.sleep(5)
-        await write(member, Columns("orders", [b"a"], partitions=[1]))
+        await write(member, EventColumns("orders", [b"a"], partitions=[1]))
         reading = await waiting
         assert [message.value for message in reading.messages] == [b"a"]
         assert reading.positions == {0: 0, 1: 1}
@@ -85,7 +85,7 @@ def test_a_poll_wakes_when_something_comes_on_any_partition() -> None:
 def test_a_time_leads_to_the_first_message_that_is_not_older_or_to_the_end() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
-        await write(member, Columns("orders", [b"a", b"b"], timestamps_ms=[1_000, 2_000]))
+        await write(member, EventColumns("orders", [b"a", b"b"], timestamps_ms=[1_000, 2_000]))
         reader = await TopicReader.open(cluster, "orders")
         assert await reader.begin_at(1_500) == {0: 1}
         assert await reader.begin_at(9_000) == {0: 2}
@@ -100,10 +100,10 @@ def test_who_follows_a_topic_also_gets_what_is_in_partitions_that_are_added() ->
         reader = await TopicReader.open(cluster, "orders")
         positions = await reader.begin("latest")
         await member.client.admin.create_partitions("orders", 2)
-        await write(member, Columns("orders", [b"a"], partitions=[1]))
-        messages, positions = await reader.follow(positions, Limits(wait_s=60))
+        await write(member, EventColumns("orders", [b"a"], partitions=[1]))
+        messages, positions = await reader.follow(positions, ReadLimits(wait_s=60))
         assert (messages, positions) == ([], {0: 0}), "it is asked for now and then only"
-        messages, positions = await reader.follow(positions, Limits(wait_s=60))
+        messages, positions = await reader.follow(positions, ReadLimits(wait_s=60))
         assert ([message.value for message in messages], positions) == ([b"a"], {0: 0, 1: 1})
 
     with_clusters(story)

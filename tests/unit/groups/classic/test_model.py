@@ -13,7 +13,7 @@ from builders.groups.classic_model import REBALANCE_MS, SESSION_MS, ModelGroup
 from builders.groups.machine import Driver, offering, subscription
 from millstream.groups.answers import Joined, Synced
 from millstream.groups.commands import AssignedBytes
-from millstream.groups.effects import Record, Token
+from millstream.groups.effects import GroupLogRecord, Token
 from millstream.model.errors import ErrorCode
 
 GROUPS = ("g",)
@@ -298,7 +298,7 @@ class ClassicGroups(RuleBasedStateMachine):
         assert _durable(self.driver.log) == _durable(dumped) == dumped
 
 
-def _durable(log: list[Record]) -> list[Record]:
+def _durable(log: list[GroupLogRecord]) -> list[GroupLogRecord]:
     return sorted(Driver(log).machine.dump())
 
 

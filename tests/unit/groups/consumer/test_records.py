@@ -7,16 +7,16 @@ from builders.groups.machine import Driver
 from builders.groups.topics import Topics
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer import records
-from millstream.groups.consumer.members import ClassicTerms, Holding, MemberState, Subscription
+from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch, Value
-from millstream.groups.effects import Record
+from millstream.groups.effects import GroupLogRecord
 from millstream.model.errors import MillstreamError
 
 TOPIC = bytes(range(16))
 TWO_PARTITIONS = b"\x02" + TOPIC + b"\x03\x00\x00\x00\x00\x00\x00\x00\x02" + b"\x00"
 """One topic, two partitions of it, no tags."""
 
-LAYOUTS: dict[str, tuple[Record, str, bytes]] = {
+LAYOUTS: dict[str, tuple[GroupLogRecord, str, bytes]] = {
     "group": (
         records.group_record("g", GroupEpoch(3, 5)),
         "0003 0001 67",
@@ -28,12 +28,12 @@ LAYOUTS: dict[str, tuple[Record, str, bytes]] = {
         b"\x00\x00" + b"\x00\x00\x00\x03" + b"\x00",
     ),
     "member": (
-        records.member_record("g", "m", Subscription("i", None, "c", "/h", ("t",), "", 9, "range")),
+        records.member_record("g", "m", MemberSubscription("i", None, "c", "/h", ("t",), "", 9, "range")),
         "0005 0001 67 0001 6d",
         b"\x00\x00" + b"\x02i\x00\x02c\x03/h" + b"\x02\x02t" + b"\x01" + b"\x00\x00\x00\x09" + b"\x06range" + b"\x00",
     ),
     "classic member": (
-        records.member_record("g", "m", Subscription(classic=ClassicTerms(7, (OfferedProtocol("r", b"x"),)))),
+        records.member_record("g", "m", MemberSubscription(classic=ClassicTerms(7, (OfferedProtocol("r", b"x"),)))),
         "0005 0001 67 0001 6d",
         b"\x00\x00" + b"\x00\x00\x01\x01" + b"\x01" + b"\x01" + b"\xff\xff\xff\xff" + b"\x00"
         b"\x01\x00\x0c" + b"\x01" + b"\x00\x00\x00\x07" + b"\x02\x02r\x02x\x00" + b"\x00",
@@ -49,7 +49,7 @@ LAYOUTS: dict[str, tuple[Record, str, bytes]] = {
         b"\x00\x00" + TWO_PARTITIONS + b"\x00",
     ),
     "holding": (
-        records.holding_record("g", "m", Holding(5, 4, MemberState.UNREVOKED, {}, {TOPIC: frozenset({0, 2})})),
+        records.holding_record("g", "m", MemberAssignment(5, 4, MemberState.UNREVOKED, {}, {TOPIC: frozenset({0, 2})})),
         "0008 0001 67 0001 6d",
         b"\x00\x00" + b"\x00\x00\x00\x05\x00\x00\x00\x04\x01" + b"\x01" + TWO_PARTITIONS + b"\x00",
     ),
@@ -62,8 +62,8 @@ LAYOUTS: dict[str, tuple[Record, str, bytes]] = {
 
 
 @pytest.mark.parametrize(("record", "key", "value"), LAYOUTS.values(), ids=LAYOUTS)
-def test_records_are_laid_out_as_kafka_lays_them_out(record: Record, key: str, value: bytes) -> None:
-    assert record == Record(bytes.fromhex(key), value)
+def test_records_are_laid_out_as_kafka_lays_them_out(record: GroupLogRecord, key: str, value: bytes) -> None:
+    assert record == GroupLogRecord(bytes.fromhex(key), value)
 
 
 @pytest.mark.parametrize(
@@ -74,25 +74,27 @@ def test_records_are_laid_out_as_kafka_lays_them_out(record: Record, key: str, v
         (
             records.MEMBER,
             "m",
-            told := Subscription("i", "r", "c", "h", ("a", "b"), "x", 5, "range", ClassicTerms(7, ())),
+            told := MemberSubscription("i", "r", "c", "h", ("a", "b"), "x", 5, "range", ClassicTerms(7, ())),
             records.member_record("g", "m", told),
         ),
         (
             records.HOLDING,
             "m",
-            held := Holding(5, 4, MemberState.UNRELEASED, {TOPIC: frozenset({1})}, {bytes(16): frozenset({0})}),
+            held := MemberAssignment(
+                5, 4, MemberState.UNRELEASED, {TOPIC: frozenset({1})}, {bytes(16): frozenset({0})}
+            ),
             records.holding_record("g", "m", held),
         ),
     ],
 )
-def test_what_is_written_is_read_back(version: int, name: str, value: Value, record: Record) -> None:
+def test_what_is_written_is_read_back(version: int, name: str, value: Value, record: GroupLogRecord) -> None:
     assert record.value is not None
     assert records.read_key(record.key, version) == Key(version, "g", name)
     assert records.read_value(version, record.value) == value
 
 
 def test_a_member_state_that_nobody_knows_makes_the_record_unreadable() -> None:
-    record = records.holding_record("g", "m", Holding())
+    record = records.holding_record("g", "m", MemberAssignment())
     assert record.value is not None
     with pytest.raises(MillstreamError):
         records.read_value(records.HOLDING, record.value[:10] + b"\x07" + record.value[11:])
@@ -115,5 +117,5 @@ def test_tombstones_of_a_group_that_is_not_there_are_passed_over() -> None:
 
 
 def test_partition_metadata_that_older_brokers_wrote_is_passed_over() -> None:
-    driver = Driver([Record(bytes.fromhex("0004 0001 67"), b"\x00\x00\x01\x00")])
+    driver = Driver([GroupLogRecord(bytes.fromhex("0004 0001 67"), b"\x00\x00\x01\x00")])
     assert list(driver.machine.group_ids()) == []

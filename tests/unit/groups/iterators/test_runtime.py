@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from builders.groups.site import EVENTS, GROUP, GroupSite, run_groups
 from millstream.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
 from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
-from millstream.groups.iterators.iterator import BEGINNING, Iterator, Told
+from millstream.groups.iterators.iterator import BEGINNING, Iterator, IteratorNotice
 from millstream.model.errors import ErrorCode
 
 
@@ -29,7 +29,7 @@ async def given(site: GroupSite, partition: int = 0) -> Iterator:
 def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_client_hears_of_it() -> None:
     async def story(site: GroupSite) -> None:
         await joined(site)
-        heard: list[tuple[Answer, list[Told]]] = []
+        heard: list[tuple[Answer, list[IteratorNotice]]] = []
         done = asyncio.Event()
 
         def reply(answer: Answer) -> None:

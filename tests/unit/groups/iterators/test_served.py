@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, JumpingClock
-from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, Told, told_of
+from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, IteratorNotice, told_of
 from millstream.groups.iterators.served import ServedIterators
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -42,7 +42,7 @@ class Server:
         self.served.told(told_of(iterator, left_ms))
 
     def moved_on(self, generation: int) -> None:
-        self.served.told(Told("g", 77, bytes(16), 0, generation))
+        self.served.told(IteratorNotice("g", 77, bytes(16), 0, generation))
 
 
 def test_a_server_that_knows_nothing_honours_what_is_signed_and_in_flight() -> None:

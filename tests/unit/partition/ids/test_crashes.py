@@ -17,7 +17,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
 from millstream.partition.state import ProducerLimits
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 TINY = ProducerLimits(ids=IdLimits(in_memory_each=6))
 FRESH = (b"fresh", b"fresher", b"freshest")
@@ -43,7 +43,7 @@ class Witness:
         self._site = site
         site.disk.before = self
 
-    def __call__(self, operation: Operation) -> None:
+    def __call__(self, operation: DiskOperation) -> None:
         disk = self._site.disk
         disk.before = None
         kept = copy.deepcopy(disk)

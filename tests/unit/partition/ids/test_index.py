@@ -18,7 +18,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
 from millstream.partition.state import ProducerLimits
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated.disk import Operation
+from millstream.testing.simulated.disk import DiskOperation
 
 WINDOW_MS = 80_000
 SLACK_MS = WINDOW_MS // 8 + 1
@@ -28,7 +28,7 @@ HAPPENINGS = {"ids": 9, "made": 5, "retry": 5, "plain": 2, "time": 4, "save": 3,
 TINY = ProducerLimits(ids=IdLimits(window_ms=WINDOW_MS, in_memory_each=4))
 
 
-def no_room_for_runs(operation: Operation) -> None:
+def no_room_for_runs(operation: DiskOperation) -> None:
     if operation.kind == "write" and operation.path.endswith(".run"):
         raise OSError(errno.ENOSPC, "no room")
 

@@ -11,7 +11,7 @@ from builders.partitions import Site, SlowWorkers, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition import state
 from millstream.partition.partition import Partition
-from millstream.partition.served.cleaning import Cleaning
+from millstream.partition.served.cleaning import CompactionSchedule
 from millstream.partition.served.partitions import Partitions
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "16384"}
@@ -246,7 +246,7 @@ def test_rounds_of_cleaning_go_on_whatever_one_of_them_meets(caplog: pytest.LogC
         await site.start()
         assert site.store is not None
         kept = Failing()
-        cleaning = Cleaning(kept, site.store, interval_s=0.001)
+        cleaning = CompactionSchedule(kept, site.store, interval_s=0.001)
         cleaning.start()
         await asyncio.wait_for(kept.was_asked_again.wait(), 30)
         await cleaning.stop()

@@ -13,7 +13,7 @@ from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 
 def _get(partitions: Partitions, number: int = 0) -> Partition:
@@ -110,7 +110,7 @@ class Witness:
         site.disk.before = self._before
         catalog.watch = self.look
 
-    def _before(self, operation: Operation) -> None:
+    def _before(self, operation: DiskOperation) -> None:
         self.look()
 
     def look(self) -> None:
@@ -172,7 +172,7 @@ class FullDisk:
         self._left = first
         site.disk.before = self
 
-    def __call__(self, operation: Operation) -> None:
+    def __call__(self, operation: DiskOperation) -> None:
         if operation.kind == "make directory" or operation.path.endswith(".deleted"):
             self._left -= 1
             if self._left <= 0:

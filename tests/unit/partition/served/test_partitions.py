@@ -17,7 +17,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.entropy import SystemEntropy
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated.disk import Operation
+from millstream.testing.simulated.disk import DiskOperation
 
 
 class Refusal:
@@ -28,7 +28,7 @@ class Refusal:
         self._asked = 0
         site.disk.before = self
 
-    def __call__(self, operation: Operation) -> None:
+    def __call__(self, operation: DiskOperation) -> None:
         if operation.kind == "make directory" or operation.path.endswith(".deleted"):
             self._asked += 1
             if self._asked >= self._first:

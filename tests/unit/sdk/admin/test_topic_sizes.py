@@ -5,7 +5,7 @@ import pytest
 from builders.sdk.scripted_broker import Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.topic_sizes import Extent, extents, topic_sizes
+from millstream.sdk.admin.topic_sizes import OffsetRange, extents, topic_sizes
 
 
 def test_messages_are_counted_by_the_offsets_a_topic_spans() -> None:
@@ -59,5 +59,5 @@ def test_where_there_are_no_topics_nothing_is_asked() -> None:
 
 
 def test_an_extent_counts_its_offsets() -> None:
-    assert Extent(5, 9).messages == 4
+    assert OffsetRange(5, 9).messages == 4
     assert TopicPartition("t", 0) < TopicPartition("t", 1)

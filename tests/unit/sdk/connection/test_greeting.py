@@ -13,10 +13,10 @@ from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
 from millstream.sdk import requests
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.home import Home
+from millstream.sdk.home import ClientContext
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.network import TcpNetwork
@@ -25,8 +25,8 @@ from millstream.testing.simulated.clock import SimulatedClock
 WHERE = TopicPartition("events", 0)
 
 
-def home_at(broker: ServedBroker, version: str = "1.5.0") -> Home:
-    return Home(
+def home_at(broker: ServedBroker, version: str = "1.5.0") -> ClientContext:
+    return ClientContext(
         [Address(HOST, broker.identity.port)],
         network=TcpNetwork(),
         clock=SystemClock(),
@@ -36,12 +36,12 @@ def home_at(broker: ServedBroker, version: str = "1.5.0") -> Home:
     )
 
 
-async def put_on(asking: Asking) -> None:
+async def put_on(asking: RetryingCaller) -> None:
     connection = await asking.cluster.anyone(Deadline(30))
     await connection.request(requests.produce(WHERE, batch(), acks=-1, timeout_ms=30_000), 30)
 
 
-async def fetch_on(asking: Asking) -> None:
+async def fetch_on(asking: RetryingCaller) -> None:
     connection = await asking.cluster.anyone(Deadline(30))
     await connection.request(requests.fetch(WHERE, 0, max_bytes=1000, max_wait_ms=0), 30)
 

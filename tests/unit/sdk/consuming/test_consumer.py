@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, every, place, play, read, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.message import Message
-from millstream.sdk.consuming.health import Doing
+from millstream.sdk.consuming.health import ConsumerActivity
 
 BEGIN_MS = 1_700_000_000_000
 
@@ -94,7 +94,7 @@ def test_a_range_ends_by_itself(start: Any, stop: Any, expected: Any) -> None:
         consumer = ground.client.consumer(TOPIC, start=start, stop=stop)
         assert [message.offset for message in await every(consumer)] == list(expected)
         assert await consumer.poll(LONG_S) == []
-        assert consumer.health().doing is Doing.FINISHED
+        assert consumer.health().doing is ConsumerActivity.FINISHED
         for form in ("batches", "arrow"):
             consumer = ground.client.consumer(TOPIC, start=start, stop=stop)
             sizes = [_size(batch) async for batch in getattr(consumer, form)()]
@@ -231,7 +231,7 @@ def test_what_is_paused_is_not_handed_out_until_it_is_resumed() -> None:
             assert await consumer.poll(10.0) == []
             await consumer.pause()
             assert await consumer.poll(10.0) == []
-            assert consumer.health().doing is Doing.IDLE
+            assert consumer.health().doing is ConsumerActivity.IDLE
             await consumer.resume((TOPIC, 0))
             assert values(await read(consumer, 5)) == ground.written[0]
 
@@ -461,7 +461,7 @@ def test_a_broker_that_is_away_is_waited_for_and_named() -> None:
             task = asyncio.create_task(consumer.poll(LONG_S))
             await asyncio.sleep(1)
             health = consumer.health()
-            assert health.doing is Doing.UNREACHABLE
+            assert health.doing is ConsumerActivity.UNREACHABLE
             assert health.since_s >= 15
             assert "NETWORK_EXCEPTION" in str(health)
             ground.node = await ground.machine.start()
@@ -498,7 +498,7 @@ def test_whatever_happens_every_message_comes_once_and_in_order(steps: list[str]
                         note(await consumer.poll(0.5, max_messages=random.choice([1, 3, 1000])))
                     case "read":
                         left = sum(map(len, ground.written.values())) - sum(map(len, seen.values()))
-                        if left and consumer.health().doing is not Doing.PAUSED and "pause" not in steps:
+                        if left and consumer.health().doing is not ConsumerActivity.PAUSED and "pause" not in steps:
                             note(await read(consumer, random.randint(1, left)))
                     case "arrow":
                         batch = await consumer.poll_arrow(0.5)

@@ -12,11 +12,17 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
-from millstream.sdk.connection.connection import Connection
+from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.sessions import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
-from millstream.wire.client_connection import Request
-from millstream.wire.fetch import TOPIC_IDS_FROM, Fetched, FetchRequest, parse_fetch_request, write_fetch_response
+from millstream.wire.client_connection import ApiRequest
+from millstream.wire.fetch import (
+    TOPIC_IDS_FROM,
+    FetchedPartition,
+    FetchRequest,
+    parse_fetch_request,
+    write_fetch_response,
+)
 
 T = TypeVar("T")
 MANY = 40
@@ -26,11 +32,11 @@ TIMEOUT_S = 30.0
 class NotedConnection:
     """A connection whose fetches are written down."""
 
-    def __init__(self, connection: Connection, fetches: list[FetchRequest]) -> None:
+    def __init__(self, connection: BrokerConnection, fetches: list[FetchRequest]) -> None:
         self._connection = connection
         self._fetches = fetches
 
-    async def request(self, request: Request[T], timeout_s: float) -> T:
+    async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         body = b"".join(request.encode(TOPIC_IDS_FROM))
         self._fetches.append(parse_fetch_request(TOPIC_IDS_FROM, memoryview(body), 0))
         return await self._connection.request(request, timeout_s)
@@ -53,10 +59,10 @@ class Poller:
             self._ids = {TOPIC: (await self._cluster.topic(TOPIC, deadline)).topic_id}
         poll = Poll({place(number): offset for number, offset in offsets.items()}, self._ids, 2**20, 2**16, wait_ms)
         async with self._cluster.polling(address, deadline) as connection:
-            noted = cast(Connection, NotedConnection(connection, self.fetches))
+            noted = cast(BrokerConnection, NotedConnection(connection, self.fetches))
             return await self.session.poll(poll, noted, TIMEOUT_S)
 
-    async def connection(self) -> Connection:
+    async def connection(self) -> BrokerConnection:
         return await self._cluster.anyone(Deadline(TIMEOUT_S))
 
     @property
@@ -179,7 +185,7 @@ class OldConnection:
     def __init__(self) -> None:
         self.named: list[int] = []
 
-    async def request(self, request: Request[T], timeout_s: float) -> T:
+    async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         version = 6
         body = b"".join(request.encode(version))
         asked = parse_fetch_request(version, memoryview(body), 0)
@@ -194,7 +200,7 @@ def test_a_broker_that_knows_no_sessions_is_told_everything_each_time() -> None:
         connection, session = OldConnection(), FetchSession()
         for offset in (0, 0, 1):
             offsets = {place(number): offset for number in range(MANY)}
-            assert await session.poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(Connection, connection), 1.0) == {}
+            assert await session.poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(BrokerConnection, connection), 1.0) == {}
         assert connection.named == [MANY] * 3
 
     asyncio.run(story())
@@ -203,8 +209,8 @@ def test_a_broker_that_knows_no_sessions_is_told_everything_each_time() -> None:
 class OtherConnection:
     """Answers about a partition that nobody asked for."""
 
-    async def request(self, request: Request[T], timeout_s: float) -> T:
-        pieces = write_fetch_response(12, [(TOPIC, [Fetched(MANY + 1)])], session_id=9)
+    async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
+        pieces = write_fetch_response(12, [(TOPIC, [FetchedPartition(MANY + 1)])], session_id=9)
         request.decode(12, memoryview(b"".join(cast(list[bytes], pieces))), 0)
         raise AssertionError("it was taken")
 
@@ -213,7 +219,9 @@ def test_an_answer_about_what_was_not_asked_for_is_nonsense() -> None:
     async def story() -> None:
         offsets = {place(number): 0 for number in range(MANY)}
         with pytest.raises(ValueError, match="other partitions"):
-            await FetchSession().poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(Connection, OtherConnection()), 1.0)
+            await FetchSession().poll(
+                Poll(offsets, {}, 2**20, 2**16, 0), cast(BrokerConnection, OtherConnection()), 1.0
+            )
 
     asyncio.run(story())
 

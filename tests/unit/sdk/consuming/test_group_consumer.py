@@ -25,7 +25,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset
 from millstream.sdk.aio.consumer import AsyncConsumer
-from millstream.sdk.consuming.health import Doing, Health
+from millstream.sdk.consuming.health import ConsumerActivity, Health
 
 ALL = (0, 1, 2, 3)
 
@@ -379,7 +379,7 @@ def test_partitions_change_hands_between_two_messages_of_a_slow_reader() -> None
 
 def test_health_says_what_a_member_does_and_why_it_waits() -> None:
     async def story(ground: Ground) -> None:
-        noticed: list[Doing] = []
+        noticed: list[ConsumerActivity] = []
 
         def notice(health: Health) -> None:
             noticed.append(health.doing)
@@ -390,18 +390,18 @@ def test_health_says_what_a_member_does_and_why_it_waits() -> None:
             task = asyncio.create_task(consumer.poll(60.0))
             await asyncio.sleep(10)
             health = consumer.health()
-            assert (health.doing, len(health.assignment)) == (Doing.NO_DATA, 4)
+            assert (health.doing, len(health.assignment)) == (ConsumerActivity.NO_DATA, 4)
             assert health.since_s >= 9
             assert health.heartbeat_age_s is not None
             await ground.write()
             assert len(await task) == 10
             await asyncio.sleep(7)
-            assert consumer.health().doing is Doing.IN_HANDLER
+            assert consumer.health().doing is ConsumerActivity.IN_HANDLER
             assert 6 <= consumer.health().since_s <= 8
             assert "for 7.0 s" in str(consumer.health())
-        assert noticed[0] is Doing.JOINING
-        assert {Doing.NO_DATA, Doing.IDLE, Doing.IN_HANDLER} <= set(noticed)
-        assert noticed[-1] is Doing.CLOSED
+        assert noticed[0] is ConsumerActivity.JOINING
+        assert {ConsumerActivity.NO_DATA, ConsumerActivity.IDLE, ConsumerActivity.IN_HANDLER} <= set(noticed)
+        assert noticed[-1] is ConsumerActivity.CLOSED
 
     play_four(story)
 

@@ -19,9 +19,9 @@ from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming import hand as hand_module
 from millstream.sdk.consuming import nearby, reader
 from millstream.sdk.consuming.arrow import as_record_batch, next_record_batch
-from millstream.sdk.consuming.hand import Hand
-from millstream.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, Nearby, NotThereError
-from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, Portion, Reader
+from millstream.sdk.consuming.hand import DeliveredBuffer
+from millstream.sdk.consuming.nearby import MISSES_MAX, MORE_BYTES, FileMovedError, LocalFileReader
+from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
 from millstream.sdk.requests import INFO
 from millstream.seams import workers
 from millstream.seams.file_part import FilePlace
@@ -62,17 +62,17 @@ def placed(path: Path, position: int = 0, size_bytes: int | None = None) -> File
 
 
 def portion(
-    place: FilePlace, end: int, *, start: int = 0, stop: int | None = None, near: Nearby | None = None
-) -> Portion:
-    reader = Reader(WHERE, start, start, UUID(int=1), stop)
+    place: FilePlace, end: int, *, start: int = 0, stop: int | None = None, near: LocalFileReader | None = None
+) -> FetchedChunk:
+    reader = PartitionReader(WHERE, start, start, UUID(int=1), stop)
     fetched = FetchedBatches(end, 0, memoryview(b""), place, end)
-    return Portion.lying(reader, fetched, near or Nearby("here"), is_packed=False)
+    return FetchedChunk.lying(reader, fetched, near or LocalFileReader("here"), is_packed=False)
 
 
-def pieces_of(lying: Portion, piece_bytes: int, read_bytes: int) -> list[Portion]:
+def pieces_of(lying: FetchedChunk, piece_bytes: int, read_bytes: int) -> list[FetchedChunk]:
     """All of it, read one after the other."""
-    found: list[Portion] = []
-    rest: Portion | None = lying
+    found: list[FetchedChunk] = []
+    rest: FetchedChunk | None = lying
     while rest is not None:
         *read, last = rest.unpacked(piece_bytes, read_bytes)
         found += read
@@ -105,7 +105,7 @@ def test_whatever_is_read_at_once_each_message_comes_once_and_in_order(
 def test_a_batch_larger_than_what_is_read_at_once_is_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(10, 2 * (COLUMNS_BYTES + MORE_BYTES) // COUNT, 10))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 3 * COUNT)])
     found = []
     while (batch := next_record_batch(hand)) is not None:
@@ -133,7 +133,7 @@ def test_what_has_the_name_by_now_is_not_read(tmp_path: Path, put: Callable[[Pat
     lying = portion(placed(path), 2 * COUNT)
     path.rename(tmp_path / "other")
     put(path)
-    with pytest.raises(NotThereError):
+    with pytest.raises(FileMovedError):
         lying.unpacked(PIECE_BYTES, PIECE_BYTES)
 
 
@@ -144,14 +144,14 @@ def test_no_name_that_a_broker_tells_is_waited_for_or_read_without_end(name: str
         place = FilePlace(name, file.st_dev, file.st_ino, 0, 2**31 - 1)
     except (OSError, ValueError):
         place = FilePlace(name, 0, 0, 0, 2**31 - 1)
-    with pytest.raises(NotThereError):
+    with pytest.raises(FileMovedError):
         portion(place, 10).unpacked(PIECE_BYTES, PIECE_BYTES)
 
 
 def test_a_fifo_is_neither_opened_nor_waited_for_though_it_is_the_one_that_was_told(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
-    with pytest.raises(NotThereError):
+    with pytest.raises(FileMovedError):
         portion(placed(path, 0, 100), 10).unpacked(PIECE_BYTES, PIECE_BYTES)
 
 
@@ -184,19 +184,19 @@ def test_what_is_not_as_it_was_told_is_asked_for_again_and_not_passed_over(
     path.write_bytes(batches(1000, 1000))
     lying = portion(placed(path), 2 * COUNT)
     change(path)
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     for open_ in (hand.open, lambda: next_record_batch(hand)):
         hand.give([lying])
         assert not open_()
         assert hand.damage is not None
-        assert (hand.damage[0], type(hand.damage[1])) == (lying, NotThereError)
+        assert (hand.damage[0], type(hand.damage[1])) == (lying, FileMovedError)
         assert hand.positions() == {}
 
 
 def test_what_ends_before_it_should_is_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(1000, 1000))
-    with pytest.raises(NotThereError):
+    with pytest.raises(FileMovedError):
         portion(placed(path), 2 * COUNT + 1).unpacked(PIECE_BYTES, PIECE_BYTES)
 
 
@@ -204,13 +204,13 @@ def test_who_misses_several_times_in_a_row_in_one_partition_has_everything_sent(
     path = tmp_path / "log"
     path.write_bytes(batches(10))
     there, gone = placed(path), placed(path)._replace(inode=0)
-    near = Nearby("here")
+    near = LocalFileReader("here")
 
     def read(where: TopicPartition, place: FilePlace) -> None:
         near.read(where, place, 0, COUNT, PIECE_BYTES)
 
     for attempt in range(2 * MISSES_MAX):
-        with pytest.raises(NotThereError):
+        with pytest.raises(FileMovedError):
             read(WHERE, gone)
         if attempt % (MISSES_MAX - 1) == 0:
             read(WHERE, there)
@@ -219,7 +219,7 @@ def test_who_misses_several_times_in_a_row_in_one_partition_has_everything_sent(
     for _ in range(MISSES_MAX):
         assert near.machine(Broker()) == "here"  # type: ignore[arg-type]
         read(OTHER, there)
-        with pytest.raises(NotThereError):
+        with pytest.raises(FileMovedError):
             read(WHERE, gone)
     assert near.machine(Broker()) == ""  # type: ignore[arg-type]
 
@@ -230,7 +230,7 @@ def test_a_reading_that_is_interrupted_begins_again(
 ) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(*[20_000] * 4))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 4 * COUNT)])
     read = nearby._fill
     found: list[int] = []
@@ -274,7 +274,7 @@ def test_wherever_a_signal_interrupts_reading_the_caller_is_told_and_it_goes_on_
 
 def _interrupted_at_call(place: FilePlace, which: int, raised: type[BaseException], *, arrow: bool) -> bool:
     """Whether there are so many calls, after one of which a signal was handled, while all of a file is read."""
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(place, 9 * COUNT)])
     calls = 0
 
@@ -315,7 +315,7 @@ def _interrupted_at_call(place: FilePlace, which: int, raised: type[BaseExceptio
 def test_columns_stay_as_they_are_when_more_is_read_into_the_same_memory(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(*[9_000] * 12))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 12 * COUNT)])
     found = []
     while (batch := next_record_batch(hand)) is not None:
@@ -333,8 +333,8 @@ def test_what_was_read_ahead_is_what_is_asked_for_next_or_nothing(tmp_path: Path
     paths = [tmp_path / "first", tmp_path / "second"]
     for path, size in zip(paths, (9_000, 7_000), strict=True):
         path.write_bytes(batches(*[size] * 6))
-    scratch = nearby.Scratch(COLUMNS_BYTES)
-    near = Nearby("here")
+    scratch = nearby.ScratchBuffer(COLUMNS_BYTES)
+    near = LocalFileReader("here")
 
     def read(place: FilePlace) -> tuple[bytes, FilePlace | None]:
         found, rest = near.read(WHERE, place, 0, 0, COLUMNS_BYTES, scratch)
@@ -355,15 +355,15 @@ def test_what_cannot_be_read_ahead_is_missed_by_who_asks_for_it_and_by_nobody_el
     path, other = tmp_path / "log", tmp_path / "other"
     for each in (path, other):
         each.write_bytes(batches(*[9_000] * 6))
-    scratch = nearby.Scratch(COLUMNS_BYTES)
-    near = Nearby("here")
+    scratch = nearby.ScratchBuffer(COLUMNS_BYTES)
+    near = LocalFileReader("here")
     _, rest = near.read(WHERE, placed(path), 0, 0, COLUMNS_BYTES, scratch)
     assert rest is not None
     gone = rest._replace(inode=rest.inode + 1)
     scratch.begin(gone, COLUMNS_BYTES)
     assert bytes(near.read(WHERE, placed(other), 0, 0, COLUMNS_BYTES, scratch)[0]) in other.read_bytes()
     scratch.begin(gone, COLUMNS_BYTES)
-    with pytest.raises(NotThereError):
+    with pytest.raises(FileMovedError):
         near.read(WHERE, gone, COUNT * 2, COUNT * 2, COLUMNS_BYTES, scratch)
     assert bytes(near.read(WHERE, placed(path), 0, 0, COLUMNS_BYTES, scratch)[0]) in path.read_bytes()
 
@@ -385,7 +385,7 @@ def test_who_is_interrupted_while_it_waits_for_the_thread_does_not_read_into_the
     def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
         raise interruption
 
-    scratch = nearby.Scratch(COLUMNS_BYTES)
+    scratch = nearby.ScratchBuffer(COLUMNS_BYTES)
     with monkeypatch.context() as patched, goes_on:
         patched.setattr(nearby, "_read", late)
         scratch.begin(placed(path), COLUMNS_BYTES)
@@ -404,7 +404,7 @@ def test_where_no_thread_can_be_had_everything_is_read_without(tmp_path: Path, m
     monkeypatch.setattr(threading.Thread, "start", start)
     path = tmp_path / "log"
     path.write_bytes(batches(*[9_000] * 6))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 6 * COUNT)])
     found = []
     while (batch := next_record_batch(hand)) is not None:
@@ -415,7 +415,7 @@ def test_where_no_thread_can_be_had_everything_is_read_without(tmp_path: Path, m
 def test_a_hand_that_is_closed_keeps_neither_memory_nor_a_thread(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(*[9_000] * 6))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 6 * COUNT)])
     before = threading.enumerate()
     assert next_record_batch(hand) is not None
@@ -435,9 +435,9 @@ def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
         path.write_bytes(batches(*[20_000] * 4))
     first = portion(placed(paths[0]), 4 * COUNT)
     second = portion(placed(paths[1]), 4 * COUNT)
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([first, second])
-    back: list[Portion] = []
+    back: list[FetchedChunk] = []
     read = nearby._read
 
     def interfere(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
@@ -460,7 +460,7 @@ def test_what_is_taken_back_while_the_caller_reads_follows_what_it_has(
 def test_each_message_is_noted_once_however_often_it_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(batches(*[9_000] * 4))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     given = [portion(placed(path), 4 * COUNT)]
     noted = found = 0
     while given:
@@ -481,7 +481,7 @@ def test_a_caller_and_an_engine_in_two_threads_never_take_the_same_or_leave_any(
     count = 60 * COUNT
     path = tmp_path / "log"
     path.write_bytes(batches(*[1000] * 60))
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), count)])
     found: list[int] = []
     has_begun = threading.Event()
@@ -518,7 +518,7 @@ def short_turns() -> Iterator[None]:
     sys.setswitchinterval(interval_s)
 
 
-def _opened(each: Portion) -> list[Portion]:
+def _opened(each: FetchedChunk) -> list[FetchedChunk]:
     return [each] if each.place is None else pieces_of(each, PIECE_BYTES, PIECE_BYTES)
 
 
@@ -527,9 +527,9 @@ def test_what_is_damaged_in_a_file_is_damaged_and_not_asked_for_as_if_it_were_el
     stored = bytearray(batches(1000, 1000))
     stored[-1] ^= 1
     path.write_bytes(stored)
-    hand = Hand(reads=True)
+    hand = DeliveredBuffer(reads=True)
     hand.give([portion(placed(path), 2 * COUNT)])
     assert not hand.open()
     assert hand.damage is not None
     assert isinstance(hand.damage[1], MillstreamError)
-    assert not isinstance(hand.damage[1], NotThereError)
+    assert not isinstance(hand.damage[1], FileMovedError)

@@ -8,13 +8,13 @@ import pytest
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk.consuming.arrow import SHARED_ROWS_MAX, as_record_batch
-from millstream.sdk.consuming.reader import Portion, Reader
+from millstream.sdk.consuming.reader import FetchedChunk, PartitionReader
 
 
-def portion(where: TopicPartition, rows: int) -> Portion:
+def portion(where: TopicPartition, rows: int) -> FetchedChunk:
     """Of empty messages, compressed to next to nothing."""
     stored = memoryview(encode_batch([None] * rows, timestamps=1, compression="zstd"))
-    return Portion(Reader(where, 0, 0, UUID(int=1)), 0, rows, stored, rows)
+    return FetchedChunk(PartitionReader(where, 0, 0, UUID(int=1)), 0, rows, stored, rows)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, SHARED_ROWS_MAX, SHARED_ROWS_MAX + 1])

@@ -7,8 +7,8 @@ import pytest
 
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, place, play, read, values
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.consuming.hints import Places
-from millstream.sdk.subscribing.stream import Stream
+from millstream.sdk.consuming.hints import StartPositions
+from millstream.sdk.subscribing.stream import SubscriptionStream
 
 
 async def make_anew(ground: Ground, count: int) -> None:
@@ -64,17 +64,17 @@ def test_a_subscription_does_not_read_on_in_a_topic_that_was_made_again_while_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story(ground: Ground) -> None:
-        subscribe = Stream.open
+        subscribe = SubscriptionStream.open
 
-        async def subscribe_late(self: Stream, *args: Any) -> None:
-            monkeypatch.setattr(Stream, "open", subscribe)
+        async def subscribe_late(self: SubscriptionStream, *args: Any) -> None:
+            monkeypatch.setattr(SubscriptionStream, "open", subscribe)
             await make_anew(ground, 20)
             await subscribe(self, *args)
 
         await ground.write(10)
         async with ground.client.subscription(TOPIC, start="beginning") as subscription:
             assert values(await subscription.poll(LONG_S)) == ground.written[0]
-            monkeypatch.setattr(Stream, "open", subscribe_late)
+            monkeypatch.setattr(SubscriptionStream, "open", subscribe_late)
             ground.network.cut("reader")
             for _ in range(2):
                 with pytest.raises(MillstreamError, match="made again") as caught:
@@ -89,10 +89,10 @@ def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_bef
     group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(ground: Ground) -> None:
-        find = Places.find
+        find = StartPositions.find
 
-        async def find_then_make_anew(self: Places, *args: Any) -> Any:
-            monkeypatch.setattr(Places, "find", find)
+        async def find_then_make_anew(self: StartPositions, *args: Any) -> Any:
+            monkeypatch.setattr(StartPositions, "find", find)
             found = await find(self, *args)
             await make_anew(ground, 20)
             return found
@@ -101,7 +101,7 @@ def test_a_place_that_was_found_in_the_old_topic_is_none_in_one_that_is_made_bef
         if group is not None:
             async with ground.client.consumer(TOPIC, start="beginning", group=group) as consumer:
                 await read(consumer, 10)
-        monkeypatch.setattr(Places, "find", find_then_make_anew)
+        monkeypatch.setattr(StartPositions, "find", find_then_make_anew)
         consumer = ground.client.consumer(TOPIC, start="beginning" if group else "latest", group=group)
         async with consumer:
             if group is None:

@@ -13,7 +13,7 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming.opening import HEAVY_BYTES
-from millstream.sdk.consuming.reader import PIECE_BYTES, Portion, Reader
+from millstream.sdk.consuming.reader import PIECE_BYTES, FetchedChunk, PartitionReader
 
 COMPRESSIONS = ["gzip", "snappy", "lz4", "zstd"]
 VALUES = [Random(number).randbytes(100) for number in range(200)]
@@ -148,9 +148,9 @@ def test_what_is_sought_away_from_while_it_is_unpacked_is_not_handed_out() -> No
     play(story)
 
 
-def portions(batches: bytes | bytearray) -> list[Portion]:
-    reader = Reader(TopicPartition("t", 0), 0, 0, UUID(int=1))
-    return list(Portion.each(reader, FetchedBatches(0, 0, memoryview(batches)), PIECE_BYTES))
+def portions(batches: bytes | bytearray) -> list[FetchedChunk]:
+    reader = PartitionReader(TopicPartition("t", 0), 0, 0, UUID(int=1))
+    return list(FetchedChunk.each(reader, FetchedBatches(0, 0, memoryview(batches)), PIECE_BYTES))
 
 
 def test_a_large_portion_is_unpacked_into_several_that_are_opened_one_by_one() -> None:

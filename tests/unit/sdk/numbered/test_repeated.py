@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders.simulated_node import HOST
 from millstream.catalog.memory import MemoryCatalog
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.sdk.aio.client import AsyncClient, connect_async
 from millstream.sdk.numbered import engine
 from millstream.testing.simulated.clock import SimulatedClock
@@ -21,7 +21,7 @@ from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.process import BrokerProcess, Machine
+from millstream.testing.simulation.process import BrokerProcess, SimulatedMachine
 from millstream.testing.simulation.trace import Trace
 
 PARTITIONS = 3
@@ -47,14 +47,18 @@ class Ground:
         self.network = SimulatedNetwork(loop, Random(seed + 2))
         catalog = MemoryCatalog(self.clock, self.entropy)
         disk = SimulatedDisk(Random(seed + 3))
-        self._machine = Machine(loop, self.random, Trace(), self.network, self.clock, disk, catalog, HOST, Slowness())
+        self._machine = SimulatedMachine(
+            loop, self.random, Trace(), self.network, self.clock, disk, catalog, HOST, Slowness()
+        )
         self._process: BrokerProcess | None = None
         self._clients = 0
         self.attempts: list[asyncio.Task[int]] = []
 
     async def keep_running(self) -> None:
         while True:
-            process = BrokerProcess(self._machine, Settings(data=("/data",), host=HOST, operator_port=-1), 0, _ignore)
+            process = BrokerProcess(
+                self._machine, BrokerSettings(data=("/data",), host=HOST, operator_port=-1), 0, _ignore
+            )
             self._process = process
             if await process.start():
                 await process.ended

@@ -9,7 +9,7 @@ import pytest
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
-from millstream.node.settings import Settings
+from millstream.node.settings import BrokerSettings
 from millstream.records.message import Message
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.numbered.engine import BLOCK_ROWS
@@ -27,7 +27,7 @@ def play(story: Callable[[AsyncClient], Awaitable[None]], *, partitions: int = 1
             await story(client)
         await node.stop()
 
-    simulate(Settings(data=("/data",), host=HOST), whole)
+    simulate(BrokerSettings(data=("/data",), host=HOST), whole)
 
 
 async def write(

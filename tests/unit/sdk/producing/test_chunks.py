@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.message_id import as_message_id
-from millstream.sdk.producing._chunk import Batch, Chunk, Intake, Receipt, as_bytes, cut
+from millstream.sdk.producing._chunk import Intake, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
 from millstream.sdk.producing._sharing import partition_for, picked, shares
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.producing.sharing import runs
 
 
 def intake() -> Intake:
-    return Intake(RLock(), None, Options(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
+    return Intake(RLock(), None, ProducerOptions(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
 
 
 optional_bytes = st.none() | st.binary(max_size=5)
@@ -102,12 +102,12 @@ def test_pieces_cover_all_messages_and_stay_below_both_bounds(sizes: list[int], 
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_a_receipt_finds_its_row_however_often_its_batch_is_taken_apart(count: int, seed: int) -> None:
     random = Random(seed)
-    chunk = Chunk("t", None, Options())
+    chunk = ProducerChunk("t", None, ProducerOptions())
     chunk.fill([b"v"] * count, None, None, 5, None, None, None, 1)
-    owner: dict[int, tuple[Batch, int]] = {}
+    owner: dict[int, tuple[ProducerBatch, int]] = {}
 
-    def assign(rows: list[int] | None) -> Batch:
-        batch = Batch(chunk, random.randrange(9), rows, 0)
+    def assign(rows: list[int] | None) -> ProducerBatch:
+        batch = ProducerBatch(chunk, random.randrange(9), rows, 0)
         chunk.assign(batch)
         owner.update({row: (batch, at) for at, row in enumerate(range(count) if rows is None else rows)})
         return batch

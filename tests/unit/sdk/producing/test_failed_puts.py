@@ -11,10 +11,10 @@ from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.client import WireClient
 from millstream.sdk.producing import batches
-from millstream.sdk.producing._chunk import Batch, Place, Receipt
-from millstream.sdk.producing.engine import Engine
+from millstream.sdk.producing._chunk import ProducerBatch, PutResult, Receipt
+from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.ids import taken_ids
-from millstream.sdk.producing.options import Options
+from millstream.sdk.producing.options import ProducerOptions
 from millstream.seams.clock import SystemClock
 from millstream.wire.client_connection import ConnectionCore
 
@@ -184,7 +184,7 @@ def test_a_fault_of_the_producer_fails_what_it_meets_and_what_comes_after_is_sto
 ) -> None:
     encode = batches._encode_columns
 
-    def fail_for_one(batch: Batch) -> bytearray:
+    def fail_for_one(batch: ProducerBatch) -> bytearray:
         assert batch.chunk.values[0] != b"faulty"
         return encode(batch)
 
@@ -206,8 +206,8 @@ def test_a_fault_of_the_producer_fails_what_it_meets_and_what_comes_after_is_sto
 
 
 def test_a_producer_whose_event_loop_has_ended_says_so_to_whoever_puts_or_waits() -> None:
-    async def put_one() -> tuple[Engine, Receipt]:
-        engine = Engine(WireClient("localhost:1")._asking, SystemClock(), Options(linger_s=60.0))
+    async def put_one() -> tuple[ProducerEngine, Receipt]:
+        engine = ProducerEngine(WireClient("localhost:1")._asking, SystemClock(), ProducerOptions(linger_s=60.0))
         return engine, engine.intake.put("t", b"v", *[None] * 7)
 
     engine, receipt = asyncio.run(put_one())
@@ -219,5 +219,5 @@ def test_a_producer_whose_event_loop_has_ended_says_so_to_whoever_puts_or_waits(
         assert refused.value.code is ErrorCode.CLIENT_CLOSED
 
 
-async def awaited(receipt: Receipt) -> Place:
+async def awaited(receipt: Receipt) -> PutResult:
     return await receipt

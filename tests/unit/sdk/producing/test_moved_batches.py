@@ -11,7 +11,7 @@ from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import ID_HEADER
 from millstream.sdk.producing import packing
-from millstream.sdk.producing._chunk import Batch, Receipt
+from millstream.sdk.producing._chunk import ProducerBatch, Receipt
 from millstream.sdk.producing._sharing import partition_for
 from millstream.sdk.producing.batches import parts
 
@@ -109,7 +109,7 @@ def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
         receipts: list[Receipt] = []
         told: list[bytes] = []
 
-        def halved(batch: Batch, *given: Any) -> list[Batch]:
+        def halved(batch: ProducerBatch, *given: Any) -> list[ProducerBatch]:
             if asked == "before":
                 told.append(receipts[3].message_id)
             made = parts(batch, *given)

@@ -13,17 +13,17 @@ from millstream.model.names import TopicPartition
 from millstream.records.header import CorruptBatch
 from millstream.sdk.subscribing import requests as subscribing
 from millstream.sdk.watching import behind, shelf
-from millstream.sdk.watching.behind import Behind, Portions
-from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, Watching
+from millstream.sdk.watching.behind import BacklogFetch, Portions
+from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, WatchEngine
 from millstream.sdk.watching.link import WINDOW
-from millstream.sdk.watching.portion import Portion
+from millstream.sdk.watching.portion import ReadResult
 from millstream.sdk.watching.shelf import SHELF_BYTES
 
 PARTITIONS = 3
 MESSAGES = 150
 
 
-def watching(ground: Ground) -> Watching:
+def watching(ground: Ground) -> WatchEngine:
     found = ground.client._home._watching
     assert found is not None
     return found
@@ -258,17 +258,17 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches = 0
 
-    async def blind(self: Behind, offsets: Mapping[TopicPartition, int], *_: object) -> Portions:
+    async def blind(self: BacklogFetch, offsets: Mapping[TopicPartition, int], *_: object) -> Portions:
         nonlocal fetches
         fetches += 1
-        return {where: Portion(*where, [], offset, 0, offset) for where, offset in offsets.items()}
+        return {where: ReadResult(*where, [], offset, 0, offset) for where, offset in offsets.items()}
 
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(polls(ground, [5]))
         await begun(ground)
         with monkeypatch.context() as patched:
-            patched.setattr(Behind, "share", blind)
+            patched.setattr(BacklogFetch, "share", blind)
             late = asyncio.ensure_future(polls(ground, [3]))
             await asyncio.sleep(60)
         assert await late == [ground.written[0][3:]]

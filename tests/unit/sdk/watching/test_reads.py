@@ -11,11 +11,11 @@ from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play,
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records import batch
 from millstream.sdk.watching import behind
-from millstream.sdk.watching.engine import LINGER_S, Watching
-from millstream.sdk.watching.portion import Portion
+from millstream.sdk.watching.engine import LINGER_S, WatchEngine
+from millstream.sdk.watching.portion import ReadResult
 
 
-def watching(ground: Ground) -> Watching:
+def watching(ground: Ground) -> WatchEngine:
     found = ground.client._home._watching
     assert found is not None
     return found
@@ -27,7 +27,7 @@ async def begun(ground: Ground, count: int = 1) -> None:
     assert sum(watch.waiting for watch in watching(ground)._watches.values()) == count
 
 
-def offsets(portion: Portion) -> list[int]:
+def offsets(portion: ReadResult) -> list[int]:
     return [message.offset for message in portion.messages]
 
 

@@ -6,27 +6,27 @@ from hypothesis import strategies as st
 
 from builders.batches import numbered_batch
 from millstream.model.names import TopicPartition
-from millstream.sdk.watching.portion import Limits, Portion, cut, share_out
-from millstream.sdk.watching.shelf import Cache, Chunk, Shelf
+from millstream.sdk.watching.portion import ReadResult, WatchLimits, cut, share_out
+from millstream.sdk.watching.shelf import RecentCache, RecentChunk, RecentMessages
 
 ALL_BYTES, SHELF_BYTES, KEEP_S = 20_000, 8_000, 5.0
-MUCH = Limits(1_000, 1_000_000)
+MUCH = WatchLimits(1_000, 1_000_000)
 
 
 def places(count: int) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in range(count)]
 
 
-def chunk(begin: int, count: int, came_s: float = 0.0) -> Chunk:
-    return Chunk(begin, begin + count, memoryview(bytes(numbered_batch(count, base_offset=begin))), came_s)
+def chunk(begin: int, count: int, came_s: float = 0.0) -> RecentChunk:
+    return RecentChunk(begin, begin + count, memoryview(bytes(numbered_batch(count, base_offset=begin))), came_s)
 
 
 class Kept:
     """Some shelves, and what was put on them."""
 
     def __init__(self) -> None:
-        self.cache = Cache(ALL_BYTES, SHELF_BYTES, KEEP_S)
-        self.shelves = [Shelf(where) for where in places(3)]
+        self.cache = RecentCache(ALL_BYTES, SHELF_BYTES, KEEP_S)
+        self.shelves = [RecentMessages(where) for where in places(3)]
         self.ends = [0, 0, 0]
         self.now_s = 0.0
 
@@ -85,14 +85,14 @@ def test_what_has_been_kept_for_long_enough_is_forgotten() -> None:
     assert [len(shelf) for shelf in kept.shelves] == [0, 1, 0]
 
 
-def portion(number: int, count: int) -> Portion:
+def portion(number: int, count: int) -> ReadResult:
     messages = chunk(0, count).open(TopicPartition("orders", number)) if count else []
-    return Portion("orders", number, messages, count, 0, count)
+    return ReadResult("orders", number, messages, count, 0, count)
 
 
 @pytest.mark.parametrize(("limits", "count"), [((1, 1), 1), ((3, 1_000), 3), ((100, 1_000_000), 10), ((10, 1), 1)])
 def test_a_portion_is_cut_to_its_limits_but_has_a_message(limits: tuple[int, int], count: int) -> None:
-    found = cut(portion(0, 10), Limits(*limits))
+    found = cut(portion(0, 10), WatchLimits(*limits))
     assert (len(found.messages), found.next_offset) == (count, count)
 
 
@@ -101,7 +101,7 @@ def test_shares_keep_to_the_limits_and_begin_where_each_was_asked_for(
     counts: list[int], messages: int, size_bytes: int
 ) -> None:
     found = {where: portion(where.partition, count) for where, count in zip(places(6), counts, strict=False)}
-    shared = share_out(found, Limits(messages, size_bytes))
+    shared = share_out(found, WatchLimits(messages, size_bytes))
     given_out = sum(len(each.messages) for each in shared.values())
     assert min(1, sum(counts)) <= given_out <= messages
     for each in shared.values():

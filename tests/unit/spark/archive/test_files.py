@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.spark.archive import files as files_module
 from millstream.spark.archive.files import OPEN_MAX, SCHEMA, read_piece
-from millstream.spark.archive.pieces import Piece
-from millstream.spark.archive.shelf import Shelf
-from millstream.spark.archive.store import Store
+from millstream.spark.archive.pieces import ArchivePiece
+from millstream.spark.archive.shelf import TopicArchive
+from millstream.spark.archive.store import ArchiveStore
 from unit.spark.archive.test_shelf import DAY_MS, made, messages, written
 
 
-def read(shelf: Shelf, piece: Piece, start: int, end: int) -> pa.Table:
+def read(shelf: TopicArchive, piece: ArchivePiece, start: int, end: int) -> pa.Table:
     batches = [batch.select(SCHEMA.names) for batch in read_piece(shelf, piece, start, end)]
     return pa.Table.from_batches(batches, SCHEMA)
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Full(Store):
+class Full(ArchiveStore):
     """A file system with room for so many bytes in each file."""
 
     room_bytes = 0

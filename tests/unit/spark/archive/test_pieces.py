@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.spark.archive.pieces import (
-    Piece,
+    ArchivePiece,
     StoredFile,
     added,
     by_partition,
@@ -24,23 +24,23 @@ intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambd
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> list[Piece]:
+def lines(draw: st.DrawFn) -> list[ArchivePiece]:
     """The pieces of a batch: of each partition one behind the other, with holes where something had gone."""
     found = []
     for partition in range(draw(st.integers(0, 3))):
         offset = draw(st.integers(0, 20))
         for length, hole in draw(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0, 0, 3])), max_size=5)):
-            found.append(Piece(partition, offset + hole, offset + hole + length))
+            found.append(ArchivePiece(partition, offset + hole, offset + hole + length))
             offset += hole + length
     return draw(st.permutations(found))
 
 
-def ends_of(pieces: list[Piece]) -> dict[int, int]:
+def ends_of(pieces: list[ArchivePiece]) -> dict[int, int]:
     return {partition: line[-1].end for partition, line in by_partition(pieces).items()}
 
 
 @given(lines())
-def test_with_what_was_lost_the_pieces_of_a_batch_are_one_behind_the_other(batch: list[Piece]) -> None:
+def test_with_what_was_lost_the_pieces_of_a_batch_are_one_behind_the_other(batch: list[ArchivePiece]) -> None:
     found = added({}, batch)
     assert misplaced(found) == []
     assert sorted(piece for piece in found if not piece.is_lost) == sorted(batch)
@@ -49,7 +49,7 @@ def test_with_what_was_lost_the_pieces_of_a_batch_are_one_behind_the_other(batch
 
 
 @given(lines(), st.integers(0, 20))
-def test_of_a_batch_that_is_repeated_only_what_is_missing_is_added(batch: list[Piece], first: int) -> None:
+def test_of_a_batch_that_is_repeated_only_what_is_missing_is_added(batch: list[ArchivePiece], first: int) -> None:
     whole = added({}, batch)
     before = whole[: first % (len(whole) + 1)]
     again = added(ends_of(before), batch)
@@ -59,7 +59,7 @@ def test_of_a_batch_that_is_repeated_only_what_is_missing_is_added(batch: list[P
 
 def test_a_piece_that_covers_the_end_of_the_archive_is_refused() -> None:
     with pytest.raises(ValueError, match="partition 0 ends at 5, and 3 to 7 were to be added"):
-        added({0: 5}, [Piece(0, 3, 8)])
+        added({0: 5}, [ArchivePiece(0, 3, 8)])
 
 
 @given(intervals)
@@ -85,18 +85,18 @@ def test_holes_are_what_lies_between_intervals(given_intervals: list[tuple[int, 
 @pytest.mark.parametrize(
     ("second", "told"),
     [
-        (Piece(0, 5, 9), []),
-        (Piece(0, 7, 9), ["partition 0: the index has nothing for offsets 5 to 6"]),
-        (Piece(0, 3, 9), ["partition 0: the index has offsets 3 to 4 twice"]),
-        (Piece(0, 1, 3), ["partition 0: the index has offsets 1 to 2 twice"]),
-        (Piece(1, 1, 3), []),
+        (ArchivePiece(0, 5, 9), []),
+        (ArchivePiece(0, 7, 9), ["partition 0: the index has nothing for offsets 5 to 6"]),
+        (ArchivePiece(0, 3, 9), ["partition 0: the index has offsets 3 to 4 twice"]),
+        (ArchivePiece(0, 1, 3), ["partition 0: the index has offsets 1 to 2 twice"]),
+        (ArchivePiece(1, 1, 3), []),
     ],
 )
-def test_what_is_missing_or_twice_is_told(second: Piece, told: list[str]) -> None:
-    assert misplaced([second, Piece(0, 0, 5)]) == told
+def test_what_is_missing_or_twice_is_told(second: ArchivePiece, told: list[str]) -> None:
+    assert misplaced([second, ArchivePiece(0, 0, 5)]) == told
 
 
 def test_a_piece_comes_back_as_it_was() -> None:
-    piece = Piece(3, 3, 9, files=(FILE, FILE._replace(rows=1)))
+    piece = ArchivePiece(3, 3, 9, files=(FILE, FILE._replace(rows=1)))
     assert from_json(to_json(piece)) == piece
     assert (piece.rows, piece.size_bytes) == (6, 1400)

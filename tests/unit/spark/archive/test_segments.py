@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.spark.archive.pieces import Piece, StoredFile
+from millstream.spark.archive.pieces import ArchivePiece, StoredFile
 from millstream.spark.archive.segments import (
     FANOUT,
-    Extent,
-    Span,
+    ArchivedRange,
+    CommitSpan,
     decode,
     due,
     encode,
@@ -35,7 +35,7 @@ files = st.builds(
     st.integers(-BIG, BIG),
 )
 pieces = st.builds(
-    Piece,
+    ArchivePiece,
     st.integers(0, 3),
     st.integers(0, 100),
     st.integers(101, 200),
@@ -44,12 +44,12 @@ pieces = st.builds(
 )
 
 
-def after(commits: int) -> list[Span]:
-    spans: list[Span] = []
+def after(commits: int) -> list[CommitSpan]:
+    spans: list[CommitSpan] = []
     for number in range(commits):
-        spans.append(Span(number, number))
+        spans.append(CommitSpan(number, number))
         while parts := due(spans):
-            spans[-len(parts) :] = [Span(parts[0].first, parts[-1].last)]
+            spans[-len(parts) :] = [CommitSpan(parts[0].first, parts[-1].last)]
     return spans
 
 
@@ -65,13 +65,13 @@ def test_segments_that_a_merged_one_holds_are_left_out_whichever_of_them_are_sti
     commits: int, data: st.DataObject
 ) -> None:
     spans = after(commits)
-    parts = [Span(number, number) for number in data.draw(st.lists(st.integers(0, commits - 1)))]
+    parts = [CommitSpan(number, number) for number in data.draw(st.lists(st.integers(0, commits - 1)))]
     assert living(data.draw(st.permutations([*spans, *parts]))) == spans
 
 
 @given(st.integers(0, 10**11), st.integers(0, 10**11))
 def test_a_segments_name_tells_its_commits(first: int, length: int) -> None:
-    span = Span(first, first + length)
+    span = CommitSpan(first, first + length)
     assert span_of(span.name) == span
 
 
@@ -81,7 +81,7 @@ def test_other_files_are_no_segments(name: str) -> None:
 
 
 @given(st.lists(pieces, max_size=8))
-def test_pieces_come_back_as_they_were(given_pieces: list[Piece]) -> None:
+def test_pieces_come_back_as_they_were(given_pieces: list[ArchivePiece]) -> None:
     data = encode(given_pieces)
     assert sorted(decode(pa.BufferReader(data))) == sorted(given_pieces)
     wanted = [piece for piece in given_pieces if piece.partition == 1 and piece.start < 60 and piece.end > 150]
@@ -90,7 +90,7 @@ def test_pieces_come_back_as_they_were(given_pieces: list[Piece]) -> None:
 
 @pytest.mark.parametrize("read", [lambda file: decode(file, 0, 0, 3), lambda file: first_at(file, 0, 0, 3), extents])
 def test_whatever_bit_of_a_segment_is_another_it_can_be_read_or_that_is_told(read: Callable[[Any], object]) -> None:
-    data = encode([Piece(0, 0, 5), Piece(0, 5, 7, is_lost=True)])
+    data = encode([ArchivePiece(0, 0, 5), ArchivePiece(0, 5, 7, is_lost=True)])
     told = 0
     for at in range(0, len(data), 3):
         damaged = bytearray(data)
@@ -104,7 +104,7 @@ def test_whatever_bit_of_a_segment_is_another_it_can_be_read_or_that_is_told(rea
 
 def test_only_groups_of_rows_with_what_is_wanted_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.spark.archive.segments._GROUP_ROWS", 3)
-    line = [Piece(partition, start, start + 1) for partition in range(3) for start in range(5)]
+    line = [ArchivePiece(partition, start, start + 1) for partition in range(3) for start in range(5)]
     file = pa.BufferReader(encode(line))
     assert decode(file, 1, 2, 4) == line[7:9]
     assert decode(file, 1, 5, 9) == []
@@ -112,7 +112,7 @@ def test_only_groups_of_rows_with_what_is_wanted_are_read(monkeypatch: pytest.Mo
 
 
 @given(st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=4))
-def test_a_merged_segment_has_the_pieces_of_all_in_order(parts: list[list[Piece]]) -> None:
+def test_a_merged_segment_has_the_pieces_of_all_in_order(parts: list[list[ArchivePiece]]) -> None:
     data = merge(pa.BufferReader(encode(part)) for part in parts)
     assert data is not None
     found = decode(pa.BufferReader(data))
@@ -122,13 +122,13 @@ def test_a_merged_segment_has_the_pieces_of_all_in_order(parts: list[list[Piece]
 
 def test_segments_are_not_merged_into_one_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.spark.archive.segments.MERGED_ROWS", 2)
-    part = encode([Piece(0, 0, 5)])
+    part = encode([ArchivePiece(0, 0, 5)])
     assert merge([pa.BufferReader(part)] * 3) is None
     assert merge([pa.BufferReader(part)] * 2) is not None
 
 
 @given(st.lists(pieces, max_size=8), st.integers(-BIG, BIG), st.integers(0, 100))
-def test_the_first_piece_of_a_time_is_found(given_pieces: list[Piece], time_ms: int, before: int) -> None:
+def test_the_first_piece_of_a_time_is_found(given_pieces: list[ArchivePiece], time_ms: int, before: int) -> None:
     late = [
         piece
         for piece in given_pieces
@@ -144,10 +144,10 @@ def test_the_first_piece_of_a_time_is_found(given_pieces: list[Piece], time_ms: 
 
 def test_extents_add_up_whatever_segments_they_are_in() -> None:
     file = StoredFile("name", 0, 4, 5, 100, 0, 0, 0)
-    first = [Piece(0, 0, 5, files=(file,)), Piece(0, 5, 7, is_lost=True), Piece(1, 2, 3)]
-    second = [Piece(0, 7, 9, files=(file, file))]
+    first = [ArchivePiece(0, 0, 5, files=(file,)), ArchivePiece(0, 5, 7, is_lost=True), ArchivePiece(1, 2, 3)]
+    second = [ArchivePiece(0, 7, 9, files=(file, file))]
     whole = extents(pa.BufferReader(encode([*first, *second])))
-    assert whole == {0: Extent([(0, 5), (7, 9)], [(5, 7)], 15, 300), 1: Extent([(2, 3)], [])}
+    assert whole == {0: ArchivedRange([(0, 5), (7, 9)], [(5, 7)], 15, 300), 1: ArchivedRange([(2, 3)], [])}
     parts = [extents(pa.BufferReader(encode(each)))[0] for each in (first, second)]
     assert parts[0].together(parts[1]) == whole[0]
     assert whole[0].end == 9

@@ -17,10 +17,10 @@ from pyarrow import fs
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.consuming.arrow import SCHEMA
 from millstream.spark.archive.files import PieceWriter, read_piece
-from millstream.spark.archive.pieces import Piece
-from millstream.spark.archive.segments import FANOUT, Span
-from millstream.spark.archive.shelf import Keeper, Shelf, kept
-from millstream.spark.archive.store import Store, store_of
+from millstream.spark.archive.pieces import ArchivePiece
+from millstream.spark.archive.segments import FANOUT, CommitSpan
+from millstream.spark.archive.shelf import ArchiveWriter, TopicArchive, kept
+from millstream.spark.archive.store import ArchiveStore, store_of
 
 ID = UUID(int=7)
 DAY_MS = 86_400_000
@@ -47,24 +47,24 @@ def messages(
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def written(shelf: Shelf, batch: pa.RecordBatch, start: int, end: int) -> Piece:
+def written(shelf: TopicArchive, batch: pa.RecordBatch, start: int, end: int) -> ArchivePiece:
     writer = PieceWriter(shelf, batch.column("partition")[0].as_py())
     writer.write(batch)
     return writer.finish(start, end)
 
 
-def batch_of(shelf: Shelf, number: int) -> list[Piece]:
+def batch_of(shelf: TopicArchive, number: int) -> list[ArchivePiece]:
     start, end = number * ROWS, (number + 1) * ROWS
     return [written(shelf, messages(partition, start, end), start, end) for partition in range(2)]
 
 
-def made(path: Path) -> Shelf:
-    shelf = Shelf(str(path), "orders")
+def made(path: Path) -> TopicArchive:
+    shelf = TopicArchive(str(path), "orders")
     shelf.begin(ID)
     return shelf
 
 
-def offsets(shelf: Shelf, partition: int) -> list[int]:
+def offsets(shelf: TopicArchive, partition: int) -> list[int]:
     found: list[int] = []
     for piece in shelf.pieces(partition):
         for batch in read_piece(shelf, piece, piece.start, piece.end, ["value"]):
@@ -132,8 +132,8 @@ class Failure(NamedTuple):
         return chain(repeat(False, done), [True], repeat(not self.is_last))
 
 
-class Mortal(Store):
-    def __init__(self, store: Store, failure: Failure, is_failing: Iterator[bool]) -> None:
+class Mortal(ArchiveStore):
+    def __init__(self, store: ArchiveStore, failure: Failure, is_failing: Iterator[bool]) -> None:
         super().__init__(store.filesystem, store.root)
         self._failure = failure
         self._is_failing = is_failing
@@ -194,13 +194,13 @@ def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_m
                 break
             except (KilledError, OSError):
                 pass
-        half = Shelf(str(path), "orders")
+        half = TopicArchive(str(path), "orders")
         reached = {partition: extent.end for partition, extent in half.extents().items()}
         assert [offsets(half, partition) for partition in reached] == [list(range(end)) for end in reached.values()]
         known = {half.place(file) for piece in half.pieces() for file in piece.files}
         assert {f"data/{name}" for name in files_under(path / "data")} <= known
         work(path, batches)
-        whole = Shelf(str(path), "orders")
+        whole = TopicArchive(str(path), "orders")
         assert [offsets(whole, partition) for partition in range(2)] == [list(range(batches * ROWS))] * 2
         known = {whole.place(file) for piece in whole.pieces() for file in piece.files}
         assert {f"data/{name}" for name in files_under(path / "data")} == known
@@ -218,7 +218,7 @@ def test_files_are_on_the_disk_under_their_names_before_the_commit_that_names_th
         for name in ("keep", "create"):
             patched.setattr(shelf.store, name, lambda *paths, name=name: done.append((name, *paths[:1])))
         keeper.commit(batch)
-    assert done[:2] == [("keep", shelf.staged), ("create", f"{shelf.index}/{Span(0, 0).name}")]
+    assert done[:2] == [("keep", shelf.staged), ("create", f"{shelf.index}/{CommitSpan(0, 0).name}")]
 
 
 def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
@@ -227,14 +227,14 @@ def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(MillstreamError, match="it holds the lock") as caught, kept(shelf):
             pass
         assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
-    stale, other = Keeper(shelf), Keeper(shelf)
+    stale, other = ArchiveWriter(shelf), ArchiveWriter(shelf)
     other.commit(batch_of(shelf, 0))
     with pytest.raises(MillstreamError, match="the commit 0 is there already"):
         stale.commit(batch_of(shelf, 0))
 
 
 def test_two_may_begin_an_archive_in_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = Shelf(str(tmp_path), "orders")
+    shelf = TopicArchive(str(tmp_path), "orders")
     create = shelf.store.create
 
     def overtaken(path: str, data: bytes) -> None:
@@ -253,7 +253,7 @@ def test_a_disk_that_is_full_is_told_with_the_path_that_was_to_be_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    store = Store(fs.LocalFileSystem(), str(tmp_path))
+    store = ArchiveStore(fs.LocalFileSystem(), str(tmp_path))
     for work in (partial(store.create, "a", b"x"), partial(store.keep, "a"), partial(store.make_directory, "a/b")):
         with pytest.raises(OSError, match=r"No space left on device|Not a directory") as caught:
             work()
@@ -289,8 +289,8 @@ def test_a_segment_of_the_index_that_is_missing_is_told(tmp_path: Path) -> None:
     with kept(shelf) as keeper:
         for number in range(3):
             keeper.commit(batch_of(shelf, number))
-    (tmp_path / shelf.index / Span(0, 0).name).unlink()
-    for read in (shelf.extents, shelf.pieces, partial(Keeper, shelf)):
+    (tmp_path / shelf.index / CommitSpan(0, 0).name).unlink()
+    for read in (shelf.extents, shelf.pieces, partial(ArchiveWriter, shelf)):
         with pytest.raises(MillstreamError, match="what the commits 0 to 0 have added is missing") as caught:
             read()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -304,17 +304,17 @@ def test_an_index_that_is_merged_while_it_is_listed_is_seen_whole(
         for number in range(3):
             keeper.commit(batch_of(shelf, number))
     whole = shelf.store.names(shelf.index)
-    seen = iter([[each for each in whole if each.name != Span(1, 1).name], whole])
+    seen = iter([[each for each in whole if each.name != CommitSpan(1, 1).name], whole])
     monkeypatch.setattr(shelf.store, "names", lambda path: next(seen))
     assert len(shelf.spans()) == 3
 
 
 def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.spark.archive.segments.FANOUT", 3)
-    store = Store(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
+    store = ArchiveStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
     monkeypatch.setattr("millstream.spark.archive.shelf.store_of", lambda path: store)
     assert not store.is_local
-    shelf = Shelf("s3://bucket", "orders")
+    shelf = TopicArchive("s3://bucket", "orders")
     assert shelf.topic_id() is None
     shelf.begin(ID)
     for number in range(4):

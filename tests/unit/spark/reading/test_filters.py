@@ -18,13 +18,13 @@ from pyspark.sql.datasource import (
 )
 
 from millstream.model.names import TopicPartition
-from millstream.spark.reading.filters import Limits, push
+from millstream.spark.reading.filters import FilterLimits, push
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def limits(*filters: Filter) -> Limits:
-    found = Limits()
+def limits(*filters: Filter) -> FilterLimits:
+    found = FilterLimits()
     assert push(filters, found) == []
     return found
 
@@ -64,7 +64,7 @@ def test_offsets_are_cut_to_what_is_wanted(filters: list[Filter], expected: tupl
 
 
 def test_a_time_is_where_to_begin_and_is_checked_again() -> None:
-    found = Limits()
+    found = FilterLimits()
     wanted = [GreaterThanOrEqual(("timestamp",), NOON), LessThan(("timestamp",), NOON)]
     assert push(wanted, found) == wanted
     assert found.first_time_ms == NOON.timestamp() * 1000
@@ -83,6 +83,6 @@ def test_a_time_is_where_to_begin_and_is_checked_again() -> None:
     ],
 )
 def test_what_cannot_be_taken_is_left_to_spark(left: Any) -> None:
-    found = Limits()
+    found = FilterLimits()
     assert push([left], found) == [left]
     assert (found.clip(0, 10), found.wants(TopicPartition("a", 1))) == ((0, 10), True)

@@ -27,12 +27,12 @@ from millstream.records.header import HEADER_BYTES, BatchHeader, each_batch, rea
 from millstream.records.record import Record
 from millstream.storage.cleaning.cleaner import CleanerLimits, CleaningJob
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock, SimulatedClock
 from millstream.testing.simulated.disk import SimulatedDisk
 
 
-async def log_of(store: Store, settings: LogSettings = COMPACTED, number: int = 0) -> Log:
+async def log_of(store: LogStore, settings: LogSettings = COMPACTED, number: int = 0) -> Log:
     log = store.get(key(number))
     if log is None:
         log = await store.create(key(number), settings)
@@ -40,7 +40,7 @@ async def log_of(store: Store, settings: LogSettings = COMPACTED, number: int = 
     return log
 
 
-async def write_rounds(store: Store, log: Log, rounds: int, *, keys: int = 5, size: int = 100) -> None:
+async def write_rounds(store: LogStore, log: Log, rounds: int, *, keys: int = 5, size: int = 100) -> None:
     """Write every key once in each round, then close the segment."""
     for number in range(rounds):
         for one in range(keys):

@@ -11,7 +11,7 @@ from millstream.storage.flush.checkpoint import LogState
 from millstream.storage.log.log import LogSettings
 from millstream.storage.log.segment import SegmentState
 from millstream.storage.store import FlushPolicy
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 OWNER = UUID(int=9)
 STATES = [
@@ -158,7 +158,7 @@ def test_the_journal_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
             await append_durably(store, log, [b"first"])
         largest = 0
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             nonlocal largest
             if operation.kind == "flush" and "journal" in operation.path:
                 largest = max(largest, len(disk.contents(operation.path)))

@@ -7,15 +7,17 @@ import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.flush.commit import Commit
+from millstream.storage.flush.commit import FlushRound
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.storage.store import FlushPolicy, LogStore
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 ROOMY = LogSettings()
 
 
-async def opened(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, list[Log]]:
+async def opened(
+    disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS
+) -> tuple[LogStore, list[Log]]:
     """A store with so many logs that have been written to before."""
     store = await open_store(disk, policy=policy, open_files_max=300)
     logs = [await store.create(key(number), ROOMY) for number in range(count)]
@@ -25,7 +27,7 @@ async def opened(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPol
     return store, logs
 
 
-async def append_to_all(store: Store, logs: list[Log], size: int = 10) -> None:
+async def append_to_all(store: LogStore, logs: list[Log], size: int = 10) -> None:
     waiting = []
     for log in logs:
         append(log, [b"x" * size])
@@ -39,7 +41,7 @@ def flushed_paths(disk: SimulatedDisk) -> list[str]:
     """From now on, collects the files that are flushed."""
     seen: list[str] = []
 
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.kind == "flush":
             seen.append(operation.path)
 
@@ -152,12 +154,12 @@ def test_a_fault_of_one_who_waits_is_told_and_does_not_reach_the_others(caplog: 
         committed = store.commit(log)
         assert committed is not None
 
-        def stumble(_: Commit) -> None:
+        def stumble(_: FlushRound) -> None:
             raise ValueError("a fault in the test")
 
         committed.then(stumble)
         await committed
-        seen: list[Commit] = []
+        seen: list[FlushRound] = []
         committed.then(seen.append)
         assert seen == [committed], "who comes when it is over is told at once"
         assert "a fault in the test" in caplog.text
@@ -170,7 +172,7 @@ def test_a_journal_that_fails_is_left_alone_and_the_segments_are_flushed() -> No
         disk = SimulatedDisk()
         store, logs = await opened(disk, 3)
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             if "journal" in operation.path and operation.kind == "flush":
                 raise OSError(errno.EIO, "no", operation.path)
 
@@ -196,7 +198,7 @@ def test_a_failed_flush_fails_its_waiters_only() -> None:
         disk = SimulatedDisk()
         store, (good, bad) = await opened(disk, 2)
 
-        def before(operation: Operation) -> None:
+        def before(operation: DiskOperation) -> None:
             if operation.kind == "flush" and operation.path == bad.segments[0].path:
                 raise OSError(errno.EIO, "no", operation.path)
 
@@ -260,9 +262,9 @@ def test_whoever_appends_again_when_a_broken_log_refuses_them_shares_the_next_ro
         refused, kept = store.commit(broken), store.commit(other)
         assert refused is not None
         assert kept is not None
-        again: list[Commit | None] = []
+        again: list[FlushRound | None] = []
 
-        def append_again(_: Commit) -> None:
+        def append_again(_: FlushRound) -> None:
             append(third, [b"from within"])
             again.append(store.commit(third))
 

@@ -9,8 +9,8 @@ import pytest
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from millstream.storage.flush.written import FILE_NAME
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import FlushPolicy, Store
-from millstream.testing.simulated.disk import Operation, PowerLoss, SimulatedDisk
+from millstream.storage.store import FlushPolicy, LogStore
+from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=256)
 NOTE = f"/data/{FILE_NAME}"
@@ -40,7 +40,7 @@ def numbers(log: Log) -> list[int]:
     return [int(value) for value in values_of(log).values()]
 
 
-async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.OS) -> tuple[Store, Log]:
+async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.OS) -> tuple[LogStore, Log]:
     store = await open_store(disk, policy=policy)
     return store, logs_of(store)[0]
 
@@ -156,7 +156,7 @@ async def script(disk: SimulatedDisk, written: dict[int, list[bytes]]) -> None:
     fill(store, written, 10)
 
 
-def fill(store: Store, written: dict[int, list[bytes]], size: int) -> None:
+def fill(store: LogStore, written: dict[int, list[bytes]], size: int) -> None:
     for number, values in written.items():
         log = store.get(key(number))
         assert log is not None
@@ -171,7 +171,7 @@ def fill(store: Store, written: dict[int, list[bytes]], size: int) -> None:
 
 
 def run_until(disk: SimulatedDisk, written: dict[int, list[bytes]], number: int) -> bool:
-    def before(operation: Operation) -> None:
+    def before(operation: DiskOperation) -> None:
         if operation.number == number:
             raise PowerLoss
 

@@ -6,7 +6,7 @@ import pytest
 
 from builders.logs import append, key, logs_of, open_store, run, values_of
 from millstream.storage.log import index
-from millstream.storage.log.index import Place, SparseIndex
+from millstream.storage.log.index import BatchPosition, SparseIndex
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import SimulatedDisk
@@ -27,17 +27,17 @@ def example() -> SparseIndex:
     ("offset", "expected"), [(1000, 0), (1009, 0), (1010, 100), (1055, 500), (1099, 900), (5000, 900)]
 )
 def test_offsets_lead_to_the_last_batch_that_begins_before_them(offset: int, expected: int) -> None:
-    assert example().last_at_offset(offset) == Place(1000 + expected // 10, expected)
+    assert example().last_at_offset(offset) == BatchPosition(1000 + expected // 10, expected)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 0), (99, 0), (100, 100), (950, 900)])
 def test_positions_lead_to_the_last_batch_at_or_before_them(position: int, expected: int) -> None:
-    assert example().last_at_position(position) == Place(1000 + expected // 10, expected)
+    assert example().last_at_position(position) == BatchPosition(1000 + expected // 10, expected)
 
 
 @pytest.mark.parametrize(("time", "expected"), [(0, 0), (5, 0), (6, 200), (15, 200), (16, 400), (99, 900)])
 def test_times_lead_to_the_last_batch_before_which_none_reaches_them(time: int, expected: int) -> None:
-    assert example().last_before_time(time) == Place(1000 + expected // 10, expected)
+    assert example().last_before_time(time) == BatchPosition(1000 + expected // 10, expected)
 
 
 def test_the_file_gives_back_all_entries() -> None:

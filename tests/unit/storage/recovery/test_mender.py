@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from millstream.seams.workers import ThreadWorkers
-from millstream.storage.recovery.mender import Mender
+from millstream.storage.recovery.mender import AutoRepair
 
 
 async def _no_round() -> None:
@@ -19,7 +19,7 @@ def test_a_log_that_breaks_again_just_as_its_repair_ends_is_repaired_again() -> 
 
     async def story() -> None:
         log.exchanging = asyncio.Lock()
-        mender = Mender(directory, ThreadWorkers(1, "unused"))
+        mender = AutoRepair(directory, ThreadWorkers(1, "unused"))
 
         def break_again() -> None:
             assert log.broken is None, "the repair has not ended yet"

@@ -10,7 +10,7 @@ from builders.logs import SMALL, append, append_durably, key, logs_of, open_stor
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.header import each_batch
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.store import FlushPolicy, Store
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=256)
@@ -28,7 +28,7 @@ async def write(disk: SimulatedDisk, count: int, settings: LogSettings = ROOMY, 
     return log
 
 
-async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[Store, Log]:
+async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.ALWAYS) -> tuple[LogStore, Log]:
     store = await open_store(disk, policy=policy)
     log = logs_of(store)[0]
     return store, log

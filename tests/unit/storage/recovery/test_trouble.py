@@ -9,9 +9,9 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, open_store, run
 from millstream.model.errors import MillstreamError
 from millstream.storage.log.log import Log
-from millstream.storage.recovery.trouble import EVERY_S, Trouble
+from millstream.storage.recovery.trouble import EVERY_S, DiskErrorLog
 from millstream.testing.simulated.clock import ManualClock
-from millstream.testing.simulated.disk import Operation, SimulatedDisk
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -64,7 +64,7 @@ def test_a_failed_flush_is_told_with_its_reason_and_so_is_the_repair(caplog: pyt
         log = await store.create(key(0), SMALL)
         failures = iter([True])
 
-        def fail_once(operation: Operation) -> None:
+        def fail_once(operation: DiskOperation) -> None:
             if operation.kind == "flush" and operation.path.endswith(".log") and next(failures, False):
                 raise OSError(errno.EIO, "Input/output error")
 
@@ -82,7 +82,7 @@ def test_a_failed_flush_is_told_with_its_reason_and_so_is_the_repair(caplog: pyt
 
 def test_trouble_that_lasts_is_told_again_with_how_much_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    trouble = Trouble(clock)
+    trouble = DiskErrorLog(clock)
     for _ in range(5):
         trouble.refused("/data/a", FULL)
     clock.advance_ms(int(EVERY_S * 1000))
@@ -94,7 +94,7 @@ def test_trouble_that_lasts_is_told_again_with_how_much_was_left_out(caplog: pyt
 
 
 def test_reads_and_writes_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
-    trouble = Trouble(ManualClock())
+    trouble = DiskErrorLog(ManualClock())
     trouble.refused("/data/a", FULL)
     trouble.unreadable("/data/a", OSError(errno.EIO, "Input/output error"))
     trouble.unreadable("/data/a", OSError(errno.EIO, "Input/output error"))

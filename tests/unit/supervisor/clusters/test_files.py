@@ -7,7 +7,7 @@ import pytest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.control import NewCluster
 from millstream.supervisor.clusters.checks import FILE_NAME
-from millstream.supervisor.clusters.files import ClusterFiles, Remembered
+from millstream.supervisor.clusters.files import ClusterFiles, StoredCluster
 
 ORDERS = NewCluster("orders", brokers=2, log_directories=("disk",))
 
@@ -24,7 +24,7 @@ def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
     files.begin(ORDERS)
     home = tmp_path / "clusters" / "orders"
     assert places == [home / "disk" / "broker-1", home / "disk" / "broker-2"]
-    made = Remembered(asked=ORDERS, ports=(1, 2), is_made=True, is_stopped=True)
+    made = StoredCluster(asked=ORDERS, ports=(1, 2), is_made=True, is_stopped=True)
     files.remember(made)
     assert ClusterFiles(tmp_path / "clusters").read() == [made]
     assert refused(files, ORDERS) is ErrorCode.CLUSTER_EXISTS
@@ -64,7 +64,7 @@ def test_data_that_is_nobodys_is_not_taken_over(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     files.begin(ORDERS)
-    files.remember(Remembered(asked=ORDERS, ports=(1, 2), is_made=True))
+    files.remember(StoredCluster(asked=ORDERS, ports=(1, 2), is_made=True))
     damaged = tmp_path / "clusters" / "damaged"
     damaged.mkdir()
     (damaged / FILE_NAME).write_text("{")
@@ -78,7 +78,7 @@ def test_a_cluster_that_cannot_be_removed_keeps_nobody_else_from_being_started(t
     files.begin(unfinished)
     (tmp_path / "clusters" / "unfinished" / "logs").rmdir()
     (tmp_path / "clusters" / "unfinished" / "logs").write_text("a file in the way")
-    made = Remembered(asked=NewCluster("orders", brokers=1), ports=(4711,), is_made=True)
+    made = StoredCluster(asked=NewCluster("orders", brokers=1), ports=(4711,), is_made=True)
     files.begin(made.asked)
     files.remember(made)
     assert files.read() == [made]
@@ -89,7 +89,7 @@ def test_a_file_that_contradicts_itself_or_its_place_is_left_alone(
     tmp_path: Path, moved: str, ports: tuple[int, ...]
 ) -> None:
     files = ClusterFiles(tmp_path / "clusters")
-    odd = Remembered(asked=NewCluster("odd", brokers=2), ports=ports, is_made=True)
+    odd = StoredCluster(asked=NewCluster("odd", brokers=2), ports=ports, is_made=True)
     files.begin(odd.asked)
     files.remember(odd)
     (tmp_path / "clusters" / "odd").rename(tmp_path / "clusters" / moved)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from millstream.seams.disk import Buffer, Closeable, DiskFile, Space
-from millstream.testing.simulated.guarded_disk import Guard, GuardedDisk
-from millstream.testing.simulated.owner import Owner, ProcessCrashed
+from millstream.testing.simulated.guarded_disk import CrashGuard, GuardedDisk
+from millstream.testing.simulated.owner import ProcessCrashed, SimulatedOwner
 
 
 class ListingFile:
@@ -80,10 +80,10 @@ class ListingDisk:
 
 class Scene:
     def __init__(self) -> None:
-        self.owner = Owner("process")
+        self.owner = SimulatedOwner("process")
         self.under = ListingDisk()
         self.events: list[str] = []
-        self.guard = Guard(self.owner, lambda event, *_: self.events.append(event), self.crash)
+        self.guard = CrashGuard(self.owner, lambda event, *_: self.events.append(event), self.crash)
         self.disk = GuardedDisk(self.under, self.guard)
 
     def crash(self) -> None:

@@ -7,7 +7,7 @@ from contextvars import copy_context
 import pytest
 
 from millstream.testing.simulated.loop import SimulatedLoop, SimulationStuckError
-from millstream.testing.simulated.owner import OWNER, Owner
+from millstream.testing.simulated.owner import OWNER, SimulatedOwner
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_threads_are_refused(loop: SimulatedLoop) -> None:
 
 def test_nothing_of_a_dead_owner_runs_any_more(loop: SimulatedLoop) -> None:
     seen: list[str] = []
-    owner = Owner("doomed")
+    owner = SimulatedOwner("doomed")
 
     async def live_on() -> None:
         try:
@@ -150,7 +150,7 @@ def test_nothing_of_a_dead_owner_runs_any_more(loop: SimulatedLoop) -> None:
 
 
 def test_waiting_for_a_dead_owner_is_a_deadlock(loop: SimulatedLoop) -> None:
-    owner = Owner("doomed")
+    owner = SimulatedOwner("doomed")
     future: asyncio.Future[None] = loop.create_future()
 
     async def answer() -> None:

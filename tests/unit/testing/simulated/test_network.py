@@ -10,7 +10,7 @@ import pytest
 
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import CONNECT_TIMEOUT_S, SimulatedNetwork
-from millstream.testing.simulated.owner import OWNER, Owner
+from millstream.testing.simulated.owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.transport import WINDOW_BYTES, Conditions, SimulatedTransport
 
 Body = Callable[["Scene"], Coroutine[Any, Any, None]]
@@ -260,7 +260,7 @@ def test_a_closed_listener_frees_its_port_and_leaves_connections(scene: Scene) -
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_vanished_process_hears_nothing_and_its_peers_are_reset(scene: Scene, silent: bool) -> None:
     async def body(scene: Scene) -> None:
-        owner = Owner("doomed")
+        owner = SimulatedOwner("doomed")
         context = copy_context()
         context.run(OWNER.set, owner)
         doomed = Collector(echo=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.model.names import TopicPartition
-from millstream.testing.simulation.checker import Kind, Promises, Violation, check
+from millstream.testing.simulation.checker import Promises, Violation, ViolationKind, check
 from millstream.testing.simulation.history import FinalLog, History
 
 PARTITION = TopicPartition("orders", 0)
@@ -28,7 +28,7 @@ def log(values: str, start: int = 0, end: int | None = None) -> FinalLog:
     return FinalLog(start, start + len(values) if end is None else end, records)
 
 
-def kinds(history: History, final: FinalLog, promises: Promises | None = None) -> set[Kind]:
+def kinds(history: History, final: FinalLog, promises: Promises | None = None) -> set[ViolationKind]:
     return {violation.kind for violation in check(history, {PARTITION: final}, promises)}
 
 
@@ -53,23 +53,23 @@ def test_a_good_history_has_no_violations(history: History) -> None:
 
 
 def test_an_acknowledged_message_that_is_missing_is_lost(history: History) -> None:
-    assert kinds(history, log("abc")) == {Kind.LOST}
+    assert kinds(history, log("abc")) == {ViolationKind.LOST}
 
 
 def test_a_message_acknowledged_without_its_offset_must_be_somewhere(history: History) -> None:
     write(history, "e", -1)
     assert kinds(history, log("abcde")) == set()
-    assert kinds(history, log("abcd")) == {Kind.LOST}
+    assert kinds(history, log("abcd")) == {ViolationKind.LOST}
 
 
 def test_a_message_stored_twice_is_doubled(history: History) -> None:
-    assert kinds(history, log("abcdd")) == {Kind.DOUBLED}
+    assert kinds(history, log("abcdd")) == {ViolationKind.DOUBLED}
 
 
 def test_a_retry_stored_again_at_another_offset_is_doubled() -> None:
     history = History()
     write(history, "a", 1)
-    assert kinds(history, log("aa")) == {Kind.DOUBLED}
+    assert kinds(history, log("aa")) == {ViolationKind.DOUBLED}
 
 
 def test_messages_of_one_producer_in_another_order_are_reordered() -> None:
@@ -78,7 +78,7 @@ def test_messages_of_one_producer_in_another_order_are_reordered() -> None:
     second = history.ask_write("p", PARTITION, [b"b"])
     history.stored(second, 0)
     history.stored(first, 1)
-    assert kinds(history, log("ba")) == {Kind.REORDERED}
+    assert kinds(history, log("ba")) == {ViolationKind.REORDERED}
 
 
 def test_two_producers_have_no_order_between_them() -> None:
@@ -91,33 +91,33 @@ def test_two_producers_have_no_order_between_them() -> None:
 
 
 def test_content_that_nobody_sent_is_altered(history: History) -> None:
-    assert kinds(history, log("abcX")) == {Kind.ALTERED, Kind.LOST}
-    assert kinds(history, log("abcdX")) == {Kind.ALTERED}
+    assert kinds(history, log("abcX")) == {ViolationKind.ALTERED, ViolationKind.LOST}
+    assert kinds(history, log("abcdX")) == {ViolationKind.ALTERED}
 
 
 def test_a_reader_that_is_shown_altered_content_is_enough(history: History) -> None:
     read(history, "X", 4)
-    assert Kind.ALTERED in kinds(history, log("abcd"))
+    assert ViolationKind.ALTERED in kinds(history, log("abcd"))
 
 
 def test_a_message_at_another_offset_than_told_is_misplaced() -> None:
     history = History()
     history.ask_write("q", PARTITION, [b"x"])
     write(history, "a", 0)
-    assert kinds(history, log("xa")) == {Kind.MISPLACED}
+    assert kinds(history, log("xa")) == {ViolationKind.MISPLACED}
 
 
 def test_a_message_that_a_reader_saw_and_that_is_gone_has_vanished(history: History) -> None:
     history.ask_write("p", PARTITION, [b"e"])
     read(history, "cde", 2)
-    assert kinds(history, log("abcd")) == {Kind.VANISHED}
+    assert kinds(history, log("abcd")) == {ViolationKind.VANISHED}
 
 
 def test_what_a_reader_saw_below_a_start_that_should_not_have_moved_has_vanished() -> None:
     history = History()
     history.ask_write("p", PARTITION, [b"a", b"b"])
     read(history, "ab", 0)
-    assert kinds(history, log("b", start=1)) == {Kind.VANISHED}
+    assert kinds(history, log("b", start=1)) == {ViolationKind.VANISHED}
 
 
 def test_an_offset_given_to_two_messages_is_reused() -> None:
@@ -126,21 +126,21 @@ def test_an_offset_given_to_two_messages_is_reused() -> None:
     read(history, "a", 0)
     history.crashed(power_loss=True)
     write(history, "b", 0, producer="q")
-    assert kinds(history, log("b")) == {Kind.OFFSET_REUSED, Kind.VANISHED}
+    assert kinds(history, log("b")) == {ViolationKind.OFFSET_REUSED, ViolationKind.VANISHED}
 
 
 def test_a_hole_in_the_log_is_a_gap(history: History) -> None:
     holed = FinalLog(0, 5, ((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")))
-    assert kinds(history, holed) == {Kind.GAP}
+    assert kinds(history, holed) == {ViolationKind.GAP}
     history.ask_write("p", PARTITION, [b"e"])
     jumping = FinalLog(0, 6, ((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (5, b"e")))
-    assert kinds(history, jumping) == {Kind.GAP}
+    assert kinds(history, jumping) == {ViolationKind.GAP}
 
 
 def test_a_reader_that_is_made_to_skip_offsets_found_a_gap(history: History) -> None:
     skipping = history.ask_read("r", PARTITION, 2)
     history.answered(skipping, [(3, b"d")], 0, 4)
-    assert kinds(history, log("abcd")) == {Kind.GAP}
+    assert kinds(history, log("abcd")) == {ViolationKind.GAP}
 
 
 def test_a_reader_below_the_start_may_be_led_to_it() -> None:
@@ -158,7 +158,7 @@ def test_a_reader_may_be_given_what_retention_takes_at_that_moment() -> None:
     history.answered(racing, [(1, b"b"), (2, b"c")], 3, 4)
     assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == set()
     racing.records = ((2, b"c"),)
-    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == {Kind.GAP}
+    assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == {ViolationKind.GAP}
 
 
 def test_a_start_that_goes_back_is_found() -> None:
@@ -166,7 +166,7 @@ def test_a_start_that_goes_back_is_found() -> None:
     write(history, "abcd", 0)
     read(history, "d", 3, start=3)
     read(history, "d", 3, start=2)
-    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == {Kind.START_WENT_BACK}
+    assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == {ViolationKind.START_WENT_BACK}
 
 
 def test_a_start_may_go_back_with_a_crash_since_what_expired_is_then_taken_again() -> None:
@@ -183,12 +183,12 @@ def test_a_start_may_go_back_with_a_crash_since_what_expired_is_then_taken_again
 def test_an_end_that_goes_back_is_found(history: History) -> None:
     read(history, "", 2, end=4)
     read(history, "", 2, end=3)
-    assert kinds(history, log("abcd")) == {Kind.END_WENT_BACK}
+    assert kinds(history, log("abcd")) == {ViolationKind.END_WENT_BACK}
 
 
 def test_an_end_before_what_was_acknowledged_is_found(history: History) -> None:
     read(history, "", 2, end=2)
-    assert kinds(history, log("abcd")) == {Kind.END_WENT_BACK}
+    assert kinds(history, log("abcd")) == {ViolationKind.END_WENT_BACK}
 
 
 def test_answers_that_were_asked_for_at_the_same_time_have_no_order(history: History) -> None:
@@ -202,18 +202,18 @@ def test_answers_that_were_asked_for_at_the_same_time_have_no_order(history: His
 def test_an_acknowledgement_before_the_flush_is_found_even_if_nothing_was_lost(history: History) -> None:
     write(history, "e", 4, durable=False)
     write(history, "f", 5, durable=True)
-    assert kinds(history, log("abcdef")) == {Kind.NOT_DURABLE}
+    assert kinds(history, log("abcdef")) == {ViolationKind.NOT_DURABLE}
     assert kinds(history, log("abcdef"), WEAK) == set()
 
 
 def test_a_refused_write_that_is_stored_is_found(history: History) -> None:
     refused = history.ask_write("p", PARTITION, [b"e"])
     history.refused(refused, "too large")
-    assert kinds(history, log("abcde")) == {Kind.REFUSED_BUT_STORED}
+    assert kinds(history, log("abcde")) == {ViolationKind.REFUSED_BUT_STORED}
 
 
 def test_a_write_whose_outcome_is_unknown_may_land_late_only_if_it_was_abandoned() -> None:
-    def late(abandoned: bool) -> set[Kind]:
+    def late(abandoned: bool) -> set[ViolationKind]:
         history = History()
         first = history.ask_write("p", PARTITION, [b"a"])
         if abandoned:
@@ -222,17 +222,22 @@ def test_a_write_whose_outcome_is_unknown_may_land_late_only_if_it_was_abandoned
         return kinds(history, log("ba"))
 
     assert late(abandoned=True) == set()
-    assert late(abandoned=False) == {Kind.REORDERED}
+    assert late(abandoned=False) == {ViolationKind.REORDERED}
 
 
 def test_a_weak_policy_may_lose_the_tail_with_the_power_but_not_with_the_process(history: History) -> None:
     history.crashed(power_loss=False)
-    assert kinds(history, log("a"), WEAK) == {Kind.LOST, Kind.VANISHED}
+    assert kinds(history, log("a"), WEAK) == {ViolationKind.LOST, ViolationKind.VANISHED}
     history.crashed(power_loss=True)
     write(history, "x", 1)
     read(history, "x", 1)
     assert kinds(history, log("ax"), WEAK) == set()
-    assert kinds(history, log("ax")) == {Kind.LOST, Kind.VANISHED, Kind.OFFSET_REUSED, Kind.END_WENT_BACK}
+    assert kinds(history, log("ax")) == {
+        ViolationKind.LOST,
+        ViolationKind.VANISHED,
+        ViolationKind.OFFSET_REUSED,
+        ViolationKind.END_WENT_BACK,
+    }
 
 
 def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(history: History) -> None:
@@ -240,22 +245,22 @@ def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(histor
     write(history, "x", 1)
     read(history, "x", 1)
     assert kinds(history, log("ax"), weaker) == set()
-    assert kinds(history, log("aax"), weaker) == {Kind.DOUBLED}
+    assert kinds(history, log("aax"), weaker) == {ViolationKind.DOUBLED}
 
 
 def test_a_weak_policy_forgives_nothing_that_came_after_the_power_loss(history: History) -> None:
     history.crashed(power_loss=True)
     write(history, "x", 4)
-    assert kinds(history, log("abcd"), WEAK) == {Kind.LOST}
+    assert kinds(history, log("abcd"), WEAK) == {ViolationKind.LOST}
 
 
 def test_every_kind_of_violation_is_named_in_words() -> None:
-    shown = {str(Violation(kind, PARTITION, "offset 3")) for kind in Kind}
-    assert len(shown) == len(Kind)
+    shown = {str(Violation(kind, PARTITION, "offset 3")) for kind in ViolationKind}
+    assert len(shown) == len(ViolationKind)
     assert all("orders-0" in text and "offset 3" in text for text in shown)
 
 
 def test_this_module_feeds_the_checker_every_kind_it_knows() -> None:
     with open(__file__, encoding="utf-8") as source:
         text = source.read()
-    assert [kind.name for kind in Kind if f"Kind.{kind.name}" not in text] == []
+    assert [kind.name for kind in ViolationKind if f"Kind.{kind.name}" not in text] == []

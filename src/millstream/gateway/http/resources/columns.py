@@ -9,16 +9,16 @@ import msgspec
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.http.resources.event import ABSENT, Event
-from millstream.gateway.operations.writing import Columns, Headers
+from millstream.gateway.operations.writing import EventColumns, Headers
 
 _QUOTE = 0x22
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[int]) -> Columns:
+def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[int]) -> EventColumns:
     """`path` is where the events are in the request, for errors to name, and `rows` which of those there each is; the
     path of a single one is empty."""
-    return Columns(
+    return EventColumns(
         topic,
         _values(events, path, rows),
         _keys(events, path, rows),

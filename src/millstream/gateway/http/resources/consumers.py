@@ -3,19 +3,19 @@
 import msgspec
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.named import ClusterName, ConsumerName, GroupName, Nothing
 from millstream.gateway.http.resources.read_parameters import ReadParameters
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations import consuming
-from millstream.gateway.operations.clusters import DEFAULT, Cluster
-from millstream.gateway.operations.reading import BEGINNING, LATEST, Limits
+from millstream.gateway.operations.clusters import DEFAULT, ServedCluster
+from millstream.gateway.operations.reading import BEGINNING, LATEST, ReadLimits
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.records.message import Message
 
 
-class Commit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ConsumerCommit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Whose messages are finished: all that this consumer was handed last."""
 
     group: GroupName
@@ -23,7 +23,7 @@ class Commit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cluster: ClusterName = DEFAULT
 
 
-class CommittedPlace(msgspec.Struct, kw_only=True):
+class CommittedPosition(msgspec.Struct, kw_only=True):
     topic: str
     partition: int
     offset: int
@@ -34,10 +34,10 @@ class Committed(msgspec.Struct, kw_only=True):
 
     group: str
     consumer: str
-    offsets: list[CommittedPlace]
+    offsets: list[CommittedPosition]
 
 
-async def poll_in_group(cluster: Cluster, parameters: ReadParameters) -> list[Message]:
+async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> list[Message]:
     """Messages for this consumer: those that it was handed last, unless they are committed, or the next."""
     assert parameters.group is not None
     assert parameters.consumer is not None
@@ -52,26 +52,26 @@ async def poll_in_group(cluster: Cluster, parameters: ReadParameters) -> list[Me
         [parameters.topic],
         parameters.group,
         parameters.consumer,
-        Limits(parameters.max_messages, parameters.max_bytes, parameters.wait),
+        ReadLimits(parameters.max_messages, parameters.max_bytes, parameters.wait),
         auto_commit=parameters.auto_commit,
         start=start,
     )
     return polled.messages
 
 
-async def post_offset(asked: Asked) -> Committed:
+async def post_offset(asked: WebRequest) -> Committed:
     """Commit what the consumer was handed last."""
-    wanted: Commit = asked.body
+    wanted: ConsumerCommit = asked.body
     cluster = asked.site.clusters.get(wanted.cluster)
     found = await consuming.commit(cluster, wanted.group, wanted.consumer)
     places = [
-        CommittedPlace(topic=topic, partition=partition, offset=offset)
+        CommittedPosition(topic=topic, partition=partition, offset=offset)
         for (topic, partition), offset in sorted(found.items())
     ]
     return Committed(group=wanted.group, consumer=wanted.consumer, offsets=places)
 
 
-POST_OFFSET = Operation(
+POST_OFFSET = WebOperation(
     "POST",
     "/offset",
     "postOffset",
@@ -79,7 +79,7 @@ POST_OFFSET = Operation(
     Right.GROUPS_WRITE,
     post_offset,
     parameters=Nothing,
-    body=Commit,
+    body=ConsumerCommit,
     answer=Committed,
     concerns="group",
     group="Events",

@@ -69,7 +69,7 @@ class WriteParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ) = None
 
 
-class Stored(msgspec.Struct, kw_only=True):
+class StoredEvent(msgspec.Struct, kw_only=True):
     """Where an event was stored. The offset is -1 where the broker can no longer say: a retry came very late."""
 
     topic: str

@@ -9,21 +9,21 @@ from msgspec import UNSET, UnsetType
 
 from millstream.gateway.failures import FieldError, invalid
 from millstream.gateway.figures import Traffic
-from millstream.gateway.http.answers import Answer, problem_answer, problem_of, within
-from millstream.gateway.http.asked import Asked, MalformedError, read_json
+from millstream.gateway.http.answers import WebResponse, problem_answer, problem_of, within
+from millstream.gateway.http.asked import MalformedBodyError, WebRequest, read_json
 from millstream.gateway.http.resources.columns import columns_of
 from millstream.gateway.http.resources.event import (
     ABSENT,
     Event,
     NewEvents,
-    Stored,
+    StoredEvent,
     StoredEvents,
     StoredRow,
     WriteParameters,
 )
-from millstream.gateway.http.table import Example, Operation
-from millstream.gateway.operations.clusters import DEFAULT, Cluster, Member
-from millstream.gateway.operations.writing import Columns, Written, write, write_one
+from millstream.gateway.http.table import Example, WebOperation
+from millstream.gateway.operations.clusters import DEFAULT, ClusterMember, ServedCluster
+from millstream.gateway.operations.writing import EventColumns, Written, write, write_one
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -45,10 +45,10 @@ _decode_body = msgspec.json.Decoder(NewEvents)
 _decode_line = msgspec.json.Decoder(Event)
 
 
-class Posted:
+class PostedEvents:
     """What was posted, by topic; where there are several, `rows` has the places of each topic's events."""
 
-    def __init__(self, cluster: str, lots: list[Columns], rows: list[Sequence[int]] | None = None) -> None:
+    def __init__(self, cluster: str, lots: list[EventColumns], rows: list[Sequence[int]] | None = None) -> None:
         self.cluster = cluster
         self.lots = lots
         self.rows = rows
@@ -62,7 +62,7 @@ class Posted:
 # Reading bodies.
 
 
-def read_posted(asked: Asked, data: bytes) -> Posted:
+def read_posted(asked: WebRequest, data: bytes) -> PostedEvents:
     """What the body has; MalformedError where it cannot be read, otherwise INVALID_REQUEST that names the field."""
     kind = asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind in JSON_TYPES:
@@ -74,10 +74,10 @@ def read_posted(asked: Asked, data: bytes) -> Posted:
     return _read_raw(asked, data)
 
 
-def _read_json(asked: Asked, data: bytes) -> Posted:
+def _read_json(asked: WebRequest, data: bytes) -> PostedEvents:
     _check_query(asked.parameters)
     if not data:
-        raise MalformedError('the body is empty; expected is such as {"topic": "orders", "value": "hello"}')
+        raise MalformedBodyError('the body is empty; expected is such as {"topic": "orders", "value": "hello"}')
     _check_text(data)
     posted: NewEvents = read_json(data, _decode_body)
     cluster = posted.cluster or asked.parameters.cluster or DEFAULT
@@ -92,7 +92,7 @@ def _read_json(asked: Asked, data: bytes) -> Posted:
     return _posted(asked, cluster, topic, posted.events, "events")
 
 
-def _read_lines(asked: Asked, data: bytes) -> Posted:
+def _read_lines(asked: WebRequest, data: bytes) -> PostedEvents:
     _check_query(asked.parameters)
     _check_text(data)
     try:
@@ -100,7 +100,7 @@ def _read_lines(asked: Asked, data: bytes) -> Posted:
     except msgspec.ValidationError as error:
         raise within("events", error) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise MalformedError(f"the body is no lines of JSON: {error}") from None
+        raise MalformedBodyError(f"the body is no lines of JSON: {error}") from None
     return _posted(asked, asked.parameters.cluster or DEFAULT, asked.parameters.topic, events, "events")
 
 
@@ -115,10 +115,10 @@ def _check_text(data: bytes) -> None:
     try:
         str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise MalformedError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise MalformedBodyError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _posted(asked: Asked, cluster: str, topic: str | None, events: Sequence[Event], path: str) -> Posted:
+def _posted(asked: WebRequest, cluster: str, topic: str | None, events: Sequence[Event], path: str) -> PostedEvents:
     most = asked.site.limits.events
     if not 1 <= len(events) <= most:
         raise invalid("events", f"there are {len(events)}; 1 to {most} can be posted at once")
@@ -130,7 +130,7 @@ def _posted(asked: Asked, cluster: str, topic: str | None, events: Sequence[Even
         columns = columns_of(own, events if is_alone else [events[row] for row in rows], path, rows)
         _give_ids(columns, key, rows, path)
         lots.append(columns)
-    return Posted(cluster, lots, None if is_alone else list(by_topic.values()))
+    return PostedEvents(cluster, lots, None if is_alone else list(by_topic.values()))
 
 
 def _by_topic(topic: str | None, events: Sequence[Event], path: str) -> dict[str, Sequence[int]]:
@@ -146,7 +146,7 @@ def _by_topic(topic: str | None, events: Sequence[Event], path: str) -> dict[str
     return {**found}
 
 
-def _give_ids(columns: Columns, key: str | None, rows: Sequence[int], path: str) -> None:
+def _give_ids(columns: EventColumns, key: str | None, rows: Sequence[int], path: str) -> None:
     """Whoever gives one key for many events gives each of them an id."""
     if key is None:
         return
@@ -155,7 +155,7 @@ def _give_ids(columns: Columns, key: str | None, rows: Sequence[int], path: str)
     columns.message_ids = [mine or other for mine, other in zip(own, made, strict=True)]
 
 
-def _read_raw(asked: Asked, data: bytes) -> Posted:
+def _read_raw(asked: WebRequest, data: bytes) -> PostedEvents:
     """One event, whose value is the body; the rest is in the query or in headers that begin with Millstream-."""
     given: dict[str, Any] = {}
     headers: list[tuple[str, bytes | None]] = []
@@ -170,7 +170,7 @@ def _read_raw(asked: Asked, data: bytes) -> Posted:
     if parameters.topic is None:
         raise invalid("topic", "it is missing: name it in the query, or in the header Millstream-Topic")
     own_id = parameters.message_id or _idempotency_key(asked)
-    columns = Columns(
+    columns = EventColumns(
         parameters.topic,
         [data],
         None if parameters.key is None else [parameters.key.encode()],
@@ -180,12 +180,12 @@ def _read_raw(asked: Asked, data: bytes) -> Posted:
         None if parameters.hash is None else [parameters.hash],
         None if own_id is None else [own_id],
     )
-    posted = Posted(parameters.cluster or DEFAULT, [columns])
+    posted = PostedEvents(parameters.cluster or DEFAULT, [columns])
     posted.is_single = True
     return posted
 
 
-def _idempotency_key(asked: Asked) -> str | None:
+def _idempotency_key(asked: WebRequest) -> str | None:
     key = asked.header(b"idempotency-key").strip('"')
     if len(key.encode()) > IDEMPOTENCY_KEY_MAX:
         text = f"an idempotency key has {IDEMPOTENCY_KEY_MAX} bytes at most"
@@ -196,9 +196,9 @@ def _idempotency_key(asked: Asked) -> str | None:
 # Writing.
 
 
-async def post_events(asked: Asked) -> Stored | StoredEvents | Answer:
+async def post_events(asked: WebRequest) -> StoredEvent | StoredEvents | WebResponse:
     """Store them, and say where; a problem that has the ids, to try again with, where some were not stored."""
-    posted: Posted = asked.body
+    posted: PostedEvents = asked.body
     cluster = asked.site.clusters.get(posted.cluster)
     timeout_s: float | None = asked.parameters.timeout
     traffic = asked.site.traffic
@@ -213,20 +213,22 @@ async def post_events(asked: Asked) -> Stored | StoredEvents | Answer:
     return await _post_to_many(cluster, posted, timeout_s, traffic)
 
 
-async def _post_one(cluster: Cluster, columns: Columns, timeout_s: float | None, traffic: Traffic) -> Stored | Answer:
+async def _post_one(
+    cluster: ServedCluster, columns: EventColumns, timeout_s: float | None, traffic: Traffic
+) -> StoredEvent | WebResponse:
     written = await write_one(await cluster.home(columns.topic), columns, timeout_s)
     traffic.events_written += written.stored
     message_id = shown_id(written.message_ids[0])
     if written.failures:
         return problem_answer(problem_of(written.failures[0], message_id=message_id))
-    return Stored(
+    return StoredEvent(
         topic=columns.topic, partition=written.partitions[0], offset=written.offsets[0], message_id=message_id
     )
 
 
 async def _post_to_many(
-    cluster: Cluster, posted: Posted, timeout_s: float | None, traffic: Traffic
-) -> StoredEvents | Answer:
+    cluster: ServedCluster, posted: PostedEvents, timeout_s: float | None, traffic: Traffic
+) -> StoredEvents | WebResponse:
     assert posted.rows is not None
     homes = [await cluster.home(columns.topic) for columns in posted.lots]
     found = await asyncio.gather(*(_write_lot(*each, timeout_s) for each in zip(homes, posted.lots, strict=True)))
@@ -241,7 +243,7 @@ async def _post_to_many(
     return _failed(failures, ordered) if failures else StoredEvents(events=ordered)
 
 
-async def _write_lot(member: Member, columns: Columns, timeout_s: float | None) -> Written:
+async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: float | None) -> Written:
     """As `write`, but what is wrong with all of it is told of each: events of other topics may be stored by then."""
     try:
         return await write(member, columns, timeout_s)
@@ -261,7 +263,7 @@ def _rows(written: Written, topic: str | UnsetType = UNSET) -> list[StoredRow]:
     return rows
 
 
-def _failed(failures: Mapping[int, MillstreamError], rows: list[StoredRow]) -> Answer:
+def _failed(failures: Mapping[int, MillstreamError], rows: list[StoredRow]) -> WebResponse:
     """A problem: that of the first event, with what became of each."""
     first = failures[min(failures)]
     detail = f"{len(failures)} of {len(rows)} events were not confirmed; the first: {first.detail}"
@@ -279,7 +281,7 @@ _ONE = {"topic": "orders", "key": "customer-17", "value": {"item": "tea", "count
 _MANY = {"events": [{"value": "first"}, {"value": "second", "key": "a"}, {"value_base64": "AP8="}]}
 _LINES = b'{"value": "first", "key": "a"}\n{"value": "second", "key": "b"}\n'
 
-POST_EVENTS = Operation(
+POST_EVENTS = WebOperation(
     "POST",
     "/events",
     "postEvents",
@@ -290,7 +292,7 @@ POST_EVENTS = Operation(
     body=NewEvents,
     read_body=read_posted,
     answer=StoredEvents,
-    other_answer=Stored,
+    other_answer=StoredEvent,
     concerns="topics",
     group="Events",
     errors=(

@@ -6,17 +6,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.answers import JSON, NDJSON, SSE, Answer, Stream, encode, problem_of
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.answers import JSON, NDJSON, SSE, StreamedResponse, WebResponse, encode, problem_of
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.consumers import poll_in_group
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.resources.shown import ShownEvent, shown
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations.reading import (
     BEGINNING,
     LATEST,
-    Limits,
     Positions,
+    ReadLimits,
     TopicReader,
     parse_time_ms,
     place_text,
@@ -38,7 +38,7 @@ class FoundEvents(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The next request's `offset`; a group keeps its place itself."""
 
 
-async def get_events(asked: Asked) -> Answer | Stream:
+async def get_events(asked: WebRequest) -> WebResponse | StreamedResponse:
     """What is there from the caller's place on, or from the group's."""
     parameters: ReadParameters = asked.parameters
     kind = _wanted(asked.headers.get(b"accept", b""))
@@ -51,7 +51,7 @@ async def get_events(asked: Asked) -> Answer | Stream:
         raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
     if asked.is_head:
         await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
-        return Answer(b"", kind)
+        return WebResponse(b"", kind)
     if parameters.group is not None:
         work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
         polled = await asked.site.draining.waiting(work)
@@ -61,22 +61,22 @@ async def get_events(asked: Asked) -> Answer | Stream:
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
     positions = await _begin(asked, reader, LATEST if is_tail else BEGINNING)
     if is_tail:
-        return Stream(_tail(asked, reader, positions, kind), kind)
-    limits = Limits(parameters.max_messages, parameters.max_bytes, parameters.wait)
+        return StreamedResponse(_tail(asked, reader, positions, kind), kind)
+    limits = ReadLimits(parameters.max_messages, parameters.max_bytes, parameters.wait)
     reading = await asked.site.draining.waiting(reader.read(positions, limits))
     messages, positions = ([], positions) if reading is None else reading
     return _answer(asked, kind, messages, place_text(positions, alone=parameters.partition is not None))
 
 
-def _answer(asked: Asked, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> Answer:
+def _answer(asked: WebRequest, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> WebResponse:
     parameters: ReadParameters = asked.parameters
     asked.site.traffic.events_read += len(messages)
     if kind is NDJSON:
         lines = b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages)
         headers = {} if isinstance(place, UnsetType) else {b"millstream-next": place.encode()}
-        return Answer(lines, NDJSON, headers=headers)
+        return WebResponse(lines, NDJSON, headers=headers)
     events = [shown(message, parameters.format) for message in messages]
-    return Answer(encode(FoundEvents(topic=parameters.topic, events=events, next=place)))
+    return WebResponse(encode(FoundEvents(topic=parameters.topic, events=events, next=place)))
 
 
 def _wanted(accept: bytes) -> bytes:
@@ -86,7 +86,7 @@ def _wanted(accept: bytes) -> bytes:
     return NDJSON if b"ndjson" in accept or b"jsonl" in accept else JSON
 
 
-async def _begin(asked: Asked, reader: TopicReader, default: str) -> Positions:
+async def _begin(asked: WebRequest, reader: TopicReader, default: str) -> Positions:
     """Where the caller says. A browser that comes back asks with the same words, and says beside how far it was."""
     parameters: ReadParameters = asked.parameters
     reached = asked.header(b"last-event-id")
@@ -99,10 +99,10 @@ async def _begin(asked: Asked, reader: TopicReader, default: str) -> Positions:
     return await reader.begin_at(time_ms, parameters.partition)
 
 
-async def _tail(asked: Asked, reader: TopicReader, positions: Positions, kind: bytes) -> AsyncIterator[bytes]:
+async def _tail(asked: WebRequest, reader: TopicReader, positions: Positions, kind: bytes) -> AsyncIterator[bytes]:
     """Messages as they come, until the caller goes or the gateway is drained; a failure is the last that is told."""
     parameters: ReadParameters = asked.parameters
-    limits = Limits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
+    limits = ReadLimits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
     read = reader.follow if parameters.partition is None else reader.read
     write = _sse if kind is SSE else _lines
     if kind is SSE:
@@ -137,7 +137,7 @@ def _sse(messages: Sequence[Message], positions: Positions, parameters: ReadPara
     return b"".join(parts) or b": still here\n\n"
 
 
-GET_EVENTS = Operation(
+GET_EVENTS = WebOperation(
     "GET",
     "/events",
     "getEvents",

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.named import Offset, OfGroup, Partition, TopicName
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations import grouping
-from millstream.gateway.operations.clusters import Cluster
+from millstream.gateway.operations.clusters import ServedCluster
 from millstream.gateway.operations.reading import LATEST, parse_places, parse_time_ms
 from millstream.gateway.operations.topics import find_offsets
 from millstream.gateway.rights import Right
@@ -81,7 +81,7 @@ class GroupPlaces(OfGroup, kw_only=True):
     partition: Partition | None = None
 
 
-async def get_group_offsets(asked: Asked) -> ShownOffsets:
+async def get_group_offsets(asked: WebRequest) -> ShownOffsets:
     """What it has committed, with what is behind that; empty where it has committed nothing."""
     parameters: GroupPlaces = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -106,7 +106,7 @@ def _is_wanted(where: TopicPartition, parameters: GroupPlaces) -> bool:
     return is_topic and (parameters.partition is None or where.partition == parameters.partition)
 
 
-async def _ends(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+async def _ends(cluster: ServedCluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Where these partitions end; without those of topics that cannot tell, since they were deleted, say."""
     ends: dict[TopicPartition, int] = {}
     for topic, rows in groupby(places, key=lambda where: where.topic):
@@ -119,7 +119,7 @@ async def _ends(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[Topi
     return ends
 
 
-async def set_group_offsets(asked: Asked) -> ShownOffsets:
+async def set_group_offsets(asked: WebRequest) -> ShownOffsets:
     """UNKNOWN_MEMBER_ID while it has members."""
     parameters: OfGroup = asked.parameters
     new: NewOffsets = asked.body
@@ -133,7 +133,7 @@ async def set_group_offsets(asked: Asked) -> ShownOffsets:
     return await get_group_offsets(asked)
 
 
-async def reset_group_offsets(asked: Asked) -> ResetOffsets:
+async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
     """UNKNOWN_MEMBER_ID while it has members."""
     parameters: OfGroup = asked.parameters
     wanted: Reset = asked.body
@@ -155,7 +155,7 @@ async def reset_group_offsets(asked: Asked) -> ResetOffsets:
     return ResetOffsets(group=parameters.group, topic=wanted.topic, offsets=offsets)
 
 
-async def delete_group_offsets(asked: Asked) -> None:
+async def delete_group_offsets(asked: WebRequest) -> None:
     """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that, GROUP_ID_NOT_FOUND
     for a group that is not there."""
     parameters: GroupPlaces = asked.parameters
@@ -172,7 +172,7 @@ async def delete_group_offsets(asked: Asked) -> None:
 _ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 OPERATIONS = (
-    Operation(
+    WebOperation(
         "PUT",
         "/v1/groups/{group}/offsets",
         "setGroupOffsets",
@@ -193,7 +193,7 @@ OPERATIONS = (
             ),
         ),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/groups/{group}/offsets",
         "getGroupOffsets",
@@ -207,7 +207,7 @@ OPERATIONS = (
         errors=_ERRORS,
         examples=(Example("A group", "/v1/groups/reports/offsets"),),
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         "/v1/groups/{group}/offsets",
         "deleteGroupOffsets",
@@ -221,7 +221,7 @@ OPERATIONS = (
         errors=(*_ERRORS, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
         examples=(Example("In a topic", "/v1/groups/reports/offsets?topic=orders"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/groups/{group}/offsets",
         "resetGroupOffsets",

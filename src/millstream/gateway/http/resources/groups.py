@@ -4,73 +4,73 @@ from collections.abc import Sequence
 
 import msgspec
 
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources import resource_settings
-from millstream.gateway.http.resources.named import OfGroup, Page
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.resources.named import OfGroup, PageParameters
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations import grouping
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.sdk.admin.group_answers import GroupMember
 
 
-class ListedGroup(msgspec.Struct, kw_only=True):
+class ListedGroupBody(msgspec.Struct, kw_only=True):
     group: str
     kind: str
     protocol: str
     state: str
 
 
-class ListedGroups(msgspec.Struct, kw_only=True):
+class ListedGroupsBody(msgspec.Struct, kw_only=True):
     """In the order of their names; `after` asks for those that follow, and is null at the end."""
 
-    groups: list[ListedGroup]
+    groups: list[ListedGroupBody]
     after: str | None
 
 
-class ShownPlace(msgspec.Struct, kw_only=True):
+class MemberPartition(msgspec.Struct, kw_only=True):
     topic: str
     partition: int
 
 
-class ShownMember(msgspec.Struct, kw_only=True):
+class MemberView(msgspec.Struct, kw_only=True):
     member: str
     instance: str | None
     client: str
     host: str
     epoch: int
     topics: Sequence[str]
-    partitions: list[ShownPlace]
+    partitions: list[MemberPartition]
 
 
-class ShownGroup(msgspec.Struct, kw_only=True):
+class GroupView(msgspec.Struct, kw_only=True):
     group: str
     kind: str
     state: str
     protocol: str
     assignor: str
     epoch: int
-    members: list[ShownMember]
+    members: list[MemberView]
 
 
-async def list_groups(asked: Asked) -> ListedGroups:
+async def list_groups(asked: WebRequest) -> ListedGroupsBody:
     """A page of them, in the order of their names."""
-    parameters: Page = asked.parameters
+    parameters: PageParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await grouping.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
     rows = [
-        ListedGroup(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
+        ListedGroupBody(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
         for row in found.rows
     ]
-    return ListedGroups(groups=rows, after=found.after)
+    return ListedGroupsBody(groups=rows, after=found.after)
 
 
-async def describe_group(asked: Asked) -> ShownGroup:
+async def describe_group(asked: WebRequest) -> GroupView:
     """With all its members."""
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
-    return ShownGroup(
+    return GroupView(
         group=found.group_id,
         kind=found.kind,
         state=found.state,
@@ -81,19 +81,19 @@ async def describe_group(asked: Asked) -> ShownGroup:
     )
 
 
-def _member(member: GroupMember) -> ShownMember:
-    return ShownMember(
+def _member(member: GroupMember) -> MemberView:
+    return MemberView(
         member=member.member_id,
         instance=member.instance_id,
         client=member.client_id,
         host=member.client_host,
         epoch=member.epoch,
         topics=member.topics,
-        partitions=[ShownPlace(topic=topic, partition=partition) for topic, partition in member.partitions],
+        partitions=[MemberPartition(topic=topic, partition=partition) for topic, partition in member.partitions],
     )
 
 
-async def delete_group(asked: Asked) -> None:
+async def delete_group(asked: WebRequest) -> None:
     """NON_EMPTY_GROUP while it has members."""
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -103,20 +103,20 @@ async def delete_group(asked: Asked) -> None:
 _ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 OPERATIONS = (
-    Operation(
+    WebOperation(
         "GET",
         "/v1/groups",
         "listGroups",
         "List groups",
         Right.GROUPS_READ,
         list_groups,
-        parameters=Page,
-        answer=ListedGroups,
+        parameters=PageParameters,
+        answer=ListedGroupsBody,
         group="Groups",
         errors=(ErrorCode.UNKNOWN_CLUSTER,),
         examples=(Example("All", "/v1/groups"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/groups/{group}",
         "describeGroup",
@@ -124,13 +124,13 @@ OPERATIONS = (
         Right.GROUPS_READ,
         describe_group,
         parameters=OfGroup,
-        answer=ShownGroup,
+        answer=GroupView,
         concerns="group",
         group="Groups",
         errors=_ERRORS,
         examples=(Example("A group", "/v1/groups/reports"),),
     ),
-    Operation(
+    WebOperation(
         "GET",
         "/v1/groups/{group}/settings",
         "getGroupSettings",
@@ -144,7 +144,7 @@ OPERATIONS = (
         errors=_ERRORS,
         examples=(Example("A group's", "/v1/groups/reports/settings"),),
     ),
-    Operation(
+    WebOperation(
         "PATCH",
         "/v1/groups/{group}/settings",
         "changeGroupSettings",
@@ -159,7 +159,7 @@ OPERATIONS = (
         errors=(*_ERRORS, ErrorCode.INVALID_CONFIG),
         examples=(Example("Nothing", "/v1/groups/reports/settings", {"unset": []}),),
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         "/v1/groups/{group}",
         "deleteGroup",

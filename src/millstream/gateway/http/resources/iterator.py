@@ -11,7 +11,7 @@ from millstream.gateway.operations import iterating
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.sdk.connection.address import Address
 from millstream.sdk.iterating.options import MAX_MESSAGES
-from millstream.sdk.iterating.requests import GroupIterator, ListedIterator, Membership
+from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
 
 Count = Annotated[
     int, Meta(ge=0, le=2**31 - 1, description="Places of the log, from the iterator's offset on, that are meant.")
@@ -20,7 +20,7 @@ Wait = Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for the f
 Bytes = Annotated[int, Meta(ge=1, le=16 * 2**20, description="About the most bytes of one answer.")]
 
 
-class Iterator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class IteratorBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The right to read some messages for a group. It is given back as it was answered; of that, topic, partition and
     token are needed."""
 
@@ -48,7 +48,7 @@ class Iterator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         )
 
 
-class ShownMembership(msgspec.Struct, kw_only=True):
+class MembershipView(msgspec.Struct, kw_only=True):
     """A consumer in its group. It is to be heard of every `heartbeat_s`, and is out after `session_s` without that."""
 
     group: str
@@ -92,7 +92,7 @@ class ListedInFlight(msgspec.Struct, kw_only=True):
     generation: int
     left_s: float
     handed: int
-    iterator: Iterator | UnsetType = UNSET
+    iterator: IteratorBody | UnsetType = UNSET
     """Where one consumer was asked about."""
 
 
@@ -101,10 +101,10 @@ class ListedIterators(msgspec.Struct, kw_only=True):
     iterators: list[ListedInFlight]
 
 
-class Read(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class IteratorRead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What is read, how much of it, and how long the first message is waited for."""
 
-    iterator: Iterator
+    iterator: IteratorBody
     cluster: ClusterName = DEFAULT
     wait: Wait = 5.0
     max_bytes: Bytes = 2**20
@@ -119,28 +119,28 @@ class ReadEvents(msgspec.Struct, kw_only=True):
     """Messages; what to commit, of which they are `end_offset` minus its offset places; and the next iterator, which is
     null after the group has shared out anew."""
 
-    iterator: Iterator
+    iterator: IteratorBody
     events: list[ShownEvent]
     end_offset: int
-    next: Iterator | None
+    next: IteratorBody | None
 
 
-class Handing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class DeliveryReport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """How much of an iterator was handed on."""
 
-    iterator: Iterator
+    iterator: IteratorBody
     count: Count
 
 
-class Handed(msgspec.Struct, kw_only=True):
+class DeliveryReported(msgspec.Struct, kw_only=True):
     left_s: float
     """How long it is in flight from now on."""
 
 
-class IteratorCommit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class IteratorCommitBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """How much of an iterator is finished: so many places, or what was handed on."""
 
-    iterator: Iterator
+    iterator: IteratorBody
     count: Count | None = None
     handed: bool = False
 
@@ -149,12 +149,12 @@ class CommittedIterator(msgspec.Struct, kw_only=True):
     """Where the group goes on, and the next iterator, if the partition stays the consumer's."""
 
     position: int
-    next: Iterator | None
+    next: IteratorBody | None
 
 
-def shown_iterator(found: GroupIterator, server: Address | None = None) -> Iterator:
+def shown_iterator(found: GroupIterator, server: Address | None = None) -> IteratorBody:
     server = server or found.server
-    return Iterator(
+    return IteratorBody(
         topic=found.topic,
         partition=found.partition,
         token=found.token,
@@ -179,8 +179,8 @@ def shown_listed(row: ListedIterator) -> ListedInFlight:
     )
 
 
-def shown_membership(of: OfConsumer, found: Membership) -> ShownMembership:
-    return ShownMembership(
+def shown_membership(of: OfConsumer, found: IteratorMembership) -> MembershipView:
+    return MembershipView(
         group=of.group,
         consumer=of.consumer,
         generation=found.generation,

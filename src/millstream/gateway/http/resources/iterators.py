@@ -1,17 +1,17 @@
 """Iterators over HTTP, one call at a time: who reads is named by group and consumer, at any gateway."""
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.iterator import (
     CommittedIterator,
-    Handed,
-    Handing,
-    Iterator,
-    IteratorCommit,
+    DeliveryReport,
+    DeliveryReported,
+    IteratorBody,
+    IteratorCommitBody,
+    IteratorRead,
     ListedIterators,
-    Read,
+    MembershipView,
     ReadEvents,
-    ShownMembership,
     WantedIterator,
     shown_iterator,
     shown_listed,
@@ -19,9 +19,9 @@ from millstream.gateway.http.resources.iterator import (
 )
 from millstream.gateway.http.resources.named import Nothing, OfConsumer, OfGroup
 from millstream.gateway.http.resources.shown import shown
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations import iterating
-from millstream.gateway.operations.reading import Limits
+from millstream.gateway.operations.reading import ReadLimits
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.model.names import TopicPartition
@@ -30,21 +30,21 @@ from millstream.sdk.connection.address import Address
 # The group.
 
 
-async def join(asked: Asked) -> ShownMembership:
+async def join(asked: WebRequest) -> MembershipView:
     """Be one of the group, whether it was one before or not."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     return shown_membership(of, await iterating.join(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
-async def beat(asked: Asked) -> ShownMembership:
+async def beat(asked: WebRequest) -> MembershipView:
     """Be heard of."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     return shown_membership(of, await iterating.beat(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
-async def leave(asked: Asked) -> None:
+async def leave(asked: WebRequest) -> None:
     """What the consumer had goes to the others at once."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
@@ -54,7 +54,7 @@ async def leave(asked: Asked) -> None:
 # Iterators.
 
 
-async def get_iterator(asked: Asked) -> Iterator:
+async def get_iterator(asked: WebRequest) -> IteratorBody:
     """The one in flight, if there is one; NOT_OWNER while the partition is not the consumer's."""
     of: OfConsumer = asked.parameters
     wanted: WantedIterator = asked.body
@@ -72,7 +72,7 @@ async def get_iterator(asked: Asked) -> Iterator:
     return shown_iterator(found)
 
 
-async def list_iterators(asked: Asked) -> ListedIterators:
+async def list_iterators(asked: WebRequest) -> ListedIterators:
     """What all consumers of a group have in flight."""
     of: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
@@ -80,7 +80,7 @@ async def list_iterators(asked: Asked) -> ListedIterators:
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
-async def list_own_iterators(asked: Asked) -> ListedIterators:
+async def list_own_iterators(asked: WebRequest) -> ListedIterators:
     """What one consumer has in flight, with the iterators themselves."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
@@ -88,11 +88,11 @@ async def list_own_iterators(asked: Asked) -> ListedIterators:
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
-async def read_iterator(asked: Asked) -> ReadEvents:
+async def read_iterator(asked: WebRequest) -> ReadEvents:
     """From the leader of its partition, whoever the iterator names."""
-    wanted: Read = asked.body
+    wanted: IteratorRead = asked.body
     cluster = asked.site.clusters.get(wanted.cluster)
-    limits = Limits(max_bytes=wanted.max_bytes, wait_s=wanted.wait)
+    limits = ReadLimits(max_bytes=wanted.max_bytes, wait_s=wanted.wait)
     batch = await iterating.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, asked.site.draining)
     asked.site.traffic.events_read += len(batch.messages)
     server = Address(wanted.iterator.host, wanted.iterator.port)
@@ -104,21 +104,21 @@ async def read_iterator(asked: Asked) -> ReadEvents:
     )
 
 
-async def hand_iterator(asked: Asked) -> Handed:
+async def hand_iterator(asked: WebRequest) -> DeliveryReported:
     """Note what was handed on; it replaces what was noted before."""
     of: OfConsumer = asked.parameters
-    handing: Handing = asked.body
+    handing: DeliveryReport = asked.body
     cluster = asked.site.clusters.get(of.cluster)
     left_s = await iterating.hand(
         cluster, of.group, of.consumer, handing.iterator.given, handing.count, cluster.timeout_s
     )
-    return Handed(left_s=left_s)
+    return DeliveryReported(left_s=left_s)
 
 
-async def commit_iterator(asked: Asked) -> CommittedIterator:
+async def commit_iterator(asked: WebRequest) -> CommittedIterator:
     """What was read of it is finished."""
     of: OfConsumer = asked.parameters
-    commit: IteratorCommit = asked.body
+    commit: IteratorCommitBody = asked.body
     if (commit.count is None) != commit.handed:
         raise invalid("count", "say how much of it was read: `count`, or `handed`, not both")
     cluster = asked.site.clusters.get(of.cluster)
@@ -142,7 +142,7 @@ _CONSUMER = "/v1/groups/{group}/consumers/{consumer}"
 _GIVEN = {"topic": "orders", "partition": 0, "token": "AAAA"}
 
 OPERATIONS = (
-    Operation(
+    WebOperation(
         "GET",
         "/v1/groups/{group}/iterators",
         "listIterators",
@@ -156,7 +156,7 @@ OPERATIONS = (
         errors=(ErrorCode.UNKNOWN_CLUSTER, ErrorCode.GROUP_ID_NOT_FOUND),
         examples=(Example("A group", "/v1/groups/billing/iterators"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         _CONSUMER + "/beat",
         "beat",
@@ -164,13 +164,13 @@ OPERATIONS = (
         Right.GROUPS_WRITE,
         beat,
         parameters=OfConsumer,
-        answer=ShownMembership,
+        answer=MembershipView,
         concerns="group",
         group="Iterators",
         errors=(*_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
         examples=(Example("A consumer", "/v1/groups/billing/consumers/a/beat"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         _CONSUMER + "/iterators",
         "getIterator",
@@ -179,7 +179,7 @@ OPERATIONS = (
         get_iterator,
         parameters=OfConsumer,
         body=WantedIterator,
-        answer=Iterator,
+        answer=IteratorBody,
         concerns="group",
         group="Iterators",
         errors=(
@@ -194,7 +194,7 @@ The right to read some messages of a partition for the group: the one in flight,
 where the group is. The first call for a topic makes the consumer one of its readers; until the partition is its own,
 the answer is NOT_OWNER.""",
     ),
-    Operation(
+    WebOperation(
         "GET",
         _CONSUMER + "/iterators",
         "listOwnIterators",
@@ -209,7 +209,7 @@ the answer is NOT_OWNER.""",
         examples=(Example("A consumer", "/v1/groups/billing/consumers/a/iterators"),),
         details="With the iterators themselves, so that whoever has lost its own can go on.",
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/iterators/read",
         "readIterator",
@@ -217,7 +217,7 @@ the answer is NOT_OWNER.""",
         Right.MESSAGES_READ,
         read_iterator,
         parameters=Nothing,
-        body=Read,
+        body=IteratorRead,
         answer=ReadEvents,
         concerns="topic",
         group="Iterators",
@@ -227,7 +227,7 @@ the answer is NOT_OWNER.""",
 The messages, the iterator that they belong to, for a commit, and the one that follows. With nothing there, it is waited
 for the first. The gateway reads from the leader of the partition, whatever server the iterator names.""",
     ),
-    Operation(
+    WebOperation(
         "POST",
         _CONSUMER + "/hand",
         "handIterator",
@@ -235,14 +235,14 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         Right.GROUPS_WRITE,
         hand_iterator,
         parameters=OfConsumer,
-        body=Handing,
-        answer=Handed,
+        body=DeliveryReport,
+        answer=DeliveryReported,
         concerns="group",
         group="Iterators",
         errors=_OVER,
         examples=(Example("One", "/v1/groups/billing/consumers/a/hand", {"iterator": _GIVEN, "count": 1}),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         _CONSUMER + "/commit",
         "commitIterator",
@@ -250,7 +250,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         Right.GROUPS_WRITE,
         commit_iterator,
         parameters=OfConsumer,
-        body=IteratorCommit,
+        body=IteratorCommitBody,
         answer=CommittedIterator,
         concerns="group",
         group="Iterators",
@@ -264,7 +264,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         ),
         details="So many places of the log, from the iterator's offset on, or what was handed on of it.",
     ),
-    Operation(
+    WebOperation(
         "PUT",
         _CONSUMER,
         "joinGroup",
@@ -272,14 +272,14 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         Right.GROUPS_WRITE,
         join,
         parameters=OfConsumer,
-        answer=ShownMembership,
+        answer=MembershipView,
         concerns="group",
         group="Iterators",
         errors=_ERRORS,
         examples=(Example("A consumer", "/v1/groups/billing/consumers/a"),),
         details="Whoever is in it already stays; a poll does it by itself.",
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         _CONSUMER,
         "leaveGroup",

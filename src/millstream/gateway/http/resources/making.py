@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.named import Nothing
-from millstream.gateway.http.table import Example, Operation
+from millstream.gateway.http.table import Example, WebOperation
 from millstream.gateway.operations.making import made
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
@@ -67,7 +67,7 @@ class Named(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: ClusterName
 
 
-async def create_cluster(asked: Asked) -> MadeCluster:
+async def create_cluster(asked: WebRequest) -> MadeCluster:
     """Make a cluster, and answer when all its brokers serve."""
     new: AskedCluster = asked.body
     facts = await asked.site.maker.create(
@@ -83,19 +83,19 @@ async def create_cluster(asked: Asked) -> MadeCluster:
     return _shown(facts)
 
 
-async def list_clusters(asked: Asked) -> MadeClusters:
+async def list_clusters(asked: WebRequest) -> MadeClusters:
     return MadeClusters(serves=asked.site.clusters.names, made=[_shown(each) for each in await made(asked.site.maker)])
 
 
-async def start_cluster(asked: Asked) -> MadeCluster:
+async def start_cluster(asked: WebRequest) -> MadeCluster:
     return _shown(await asked.site.maker.start(asked.parameters.name))
 
 
-async def stop_cluster(asked: Asked) -> MadeCluster:
+async def stop_cluster(asked: WebRequest) -> MadeCluster:
     return _shown(await asked.site.maker.stop(asked.parameters.name))
 
 
-async def delete_cluster(asked: Asked) -> None:
+async def delete_cluster(asked: WebRequest) -> None:
     await asked.site.maker.delete(asked.parameters.name)
 
 
@@ -122,7 +122,7 @@ def _shown(facts: ClusterFacts) -> MadeCluster:
 
 _ERRORS = (ErrorCode.NO_SUPERVISOR, ErrorCode.UNKNOWN_CLUSTER)
 
-POST_CLUSTER = Operation(
+POST_CLUSTER = WebOperation(
     "POST",
     "/cluster",
     "postCluster",
@@ -149,7 +149,7 @@ then one that `cluster` takes. A gateway that runs alone cannot do it, and says 
 )
 
 OPERATIONS = (
-    Operation(
+    WebOperation(
         "GET",
         "/v1/clusters",
         "listClusters",
@@ -161,7 +161,7 @@ OPERATIONS = (
         group="Clusters",
         examples=(Example("All", "/v1/clusters"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/clusters/{name}/stop",
         "stopCluster",
@@ -174,7 +174,7 @@ OPERATIONS = (
         errors=_ERRORS,
         examples=(Example("A cluster", "/v1/clusters/tests/stop"),),
     ),
-    Operation(
+    WebOperation(
         "POST",
         "/v1/clusters/{name}/start",
         "startCluster",
@@ -187,7 +187,7 @@ OPERATIONS = (
         errors=(*_ERRORS, ErrorCode.CLUSTER_NOT_STARTED),
         examples=(Example("A cluster", "/v1/clusters/tests/start"),),
     ),
-    Operation(
+    WebOperation(
         "DELETE",
         "/v1/clusters/{name}",
         "deleteCluster",

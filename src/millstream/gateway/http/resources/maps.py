@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from millstream import __version__
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.named import InCluster, OfTopics
 from millstream.gateway.operations import resources
 from millstream.sdk.admin.maps import NO_PORT
 
 
-class BrokerInfo(msgspec.Struct, kw_only=True):
+class BrokerInfoBody(msgspec.Struct, kw_only=True):
     """A broker's account of itself; `drift_ms` is how far the gateway's clock is ahead of its (negative: behind)."""
 
     broker: int
@@ -30,7 +30,7 @@ class Info(msgspec.Struct, kw_only=True):
     gateway_version: str
     clusters: Sequence[str]
     """Those that this gateway serves."""
-    brokers: list[BrokerInfo]
+    brokers: list[BrokerInfoBody]
 
 
 class ListedBroker(msgspec.Struct, kw_only=True):
@@ -98,13 +98,13 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_rows: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
 
 
-class Rows(msgspec.Struct, kw_only=True):
+class QueryRows(msgspec.Struct, kw_only=True):
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     truncated: bool
 
 
-async def get_info(asked: Asked) -> Info:
+async def get_info(asked: WebRequest) -> Info:
     """What serves here, in which version, and by which clock."""
     parameters: InCluster = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -113,7 +113,7 @@ async def get_info(asked: Asked) -> Info:
         gateway_version=__version__,
         clusters=asked.site.clusters.names,
         brokers=[
-            BrokerInfo(
+            BrokerInfoBody(
                 broker=row.broker.node_id,
                 cluster_id=row.broker.cluster_id,
                 version=row.broker.version,
@@ -128,7 +128,7 @@ async def get_info(asked: Asked) -> Info:
     )
 
 
-async def describe_cluster(asked: Asked) -> ShownCluster:
+async def describe_cluster(asked: WebRequest) -> ShownCluster:
     """Its brokers, of which one is the controller."""
     parameters: InCluster = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -145,7 +145,7 @@ async def describe_cluster(asked: Asked) -> ShownCluster:
     )
 
 
-async def get_service_map(asked: Asked) -> ShownServiceMap:
+async def get_service_map(asked: WebRequest) -> ShownServiceMap:
     """Which service runs where, and who leads the partitions of these topics, or of all."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -173,7 +173,7 @@ async def get_service_map(asked: Asked) -> ShownServiceMap:
     )
 
 
-async def get_backup_map(asked: Asked) -> ShownBackupMap:
+async def get_backup_map(asked: WebRequest) -> ShownBackupMap:
     """Who follows the partitions of these topics, or of all, and how far each of them is."""
     parameters: OfTopics = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -199,10 +199,10 @@ async def get_backup_map(asked: Asked) -> ShownBackupMap:
     )
 
 
-async def run_query(asked: Asked) -> Rows:
+async def run_query(asked: WebRequest) -> QueryRows:
     """The rows that one reading statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
     parameters: InCluster = asked.parameters
     query: Query = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await resources.run_query(cluster, query.sql, query.max_rows, cluster.timeout_s)
-    return Rows(columns=found.columns, rows=found.rows, truncated=found.is_truncated)
+    return QueryRows(columns=found.columns, rows=found.rows, truncated=found.is_truncated)

@@ -43,7 +43,7 @@ class OfBroker(InCluster, kw_only=True):
     broker: Annotated[int, Meta(ge=0, le=2**31 - 1, description="The broker's number.")]
 
 
-class Page(InCluster, kw_only=True):
+class PageParameters(InCluster, kw_only=True):
     """Which part of a list is wanted."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000, description="Most rows of one answer.")] = 100

@@ -6,10 +6,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.asked import Asked
+from millstream.gateway.http.asked import WebRequest
 from millstream.gateway.http.resources.named import OfBroker, OfGroup, OfTopic
 from millstream.gateway.operations import resources, topics
-from millstream.sdk.admin.admin_answers import Setting
+from millstream.sdk.admin.admin_answers import ConfigSetting
 
 
 class ShownSetting(msgspec.Struct, kw_only=True):
@@ -39,13 +39,13 @@ class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     validate_only: Annotated[bool, Meta(description="Only say whether that could be done.")] = False
 
 
-async def get_topic_settings(asked: Asked) -> ShownSettings:
+async def get_topic_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfTopic = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s))
 
 
-async def change_topic_settings(asked: Asked) -> ShownSettings:
+async def change_topic_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfTopic = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -55,13 +55,13 @@ async def change_topic_settings(asked: Asked) -> ShownSettings:
     return await get_topic_settings(asked)
 
 
-async def get_group_settings(asked: Asked) -> ShownSettings:
+async def get_group_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await resources.group_settings(cluster, parameters.group, cluster.timeout_s))
 
 
-async def change_group_settings(asked: Asked) -> ShownSettings:
+async def change_group_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfGroup = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -71,13 +71,13 @@ async def change_group_settings(asked: Asked) -> ShownSettings:
     return await get_group_settings(asked)
 
 
-async def get_broker_settings(asked: Asked) -> ShownSettings:
+async def get_broker_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfBroker = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await resources.broker_settings(cluster, parameters.broker, cluster.timeout_s))
 
 
-async def change_broker_settings(asked: Asked) -> ShownSettings:
+async def change_broker_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfBroker = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -87,11 +87,11 @@ async def change_broker_settings(asked: Asked) -> ShownSettings:
     return await get_broker_settings(asked)
 
 
-def _all(settings: Iterable[Setting]) -> ShownSettings:
+def _all(settings: Iterable[ConfigSetting]) -> ShownSettings:
     return ShownSettings(settings=[_shown(each) for each in settings])
 
 
-def _shown(setting: Setting) -> ShownSetting:
+def _shown(setting: ConfigSetting) -> ShownSetting:
     return ShownSetting(
         name=setting.name,
         value=setting.value,

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import Asked
-from millstream.gateway.http.resources.named import ClusterName, OfTopic, Page, Partition
+from millstream.gateway.http.asked import WebRequest
+from millstream.gateway.http.resources.named import ClusterName, OfTopic, PageParameters, Partition
 from millstream.gateway.operations import topics
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.gateway.operations.reading import BEGINNING, LATEST, TopicReader, parse_time_ms, place_text
@@ -111,7 +111,7 @@ class Beginnings(msgspec.Struct, kw_only=True):
     first_offsets: dict[str, int]
 
 
-async def create_topic(asked: Asked) -> MadeTopic:
+async def create_topic(asked: WebRequest) -> MadeTopic:
     """TOPIC_ALREADY_EXISTS where it is there, and an error that names the field where it cannot be."""
     new: NewTopic = asked.body
     cluster = asked.site.clusters.get(new.cluster)
@@ -126,9 +126,9 @@ async def create_topic(asked: Asked) -> MadeTopic:
     return MadeTopic(name=new.name, cluster=cluster.name, id=str(made))
 
 
-async def list_topics(asked: Asked) -> ListedTopics:
+async def list_topics(asked: WebRequest) -> ListedTopics:
     """A page of them, in the order of their names."""
-    parameters: Page = asked.parameters
+    parameters: PageParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await topics.list_topics(cluster, parameters.limit, parameters.after, cluster.timeout_s)
     rows = [
@@ -145,7 +145,7 @@ async def list_topics(asked: Asked) -> ListedTopics:
     return ListedTopics(topics=rows, after=found.after)
 
 
-async def describe_topic(asked: Asked) -> ShownTopic:
+async def describe_topic(asked: WebRequest) -> ShownTopic:
     """Its partitions with their offsets and sizes, and its own settings."""
     parameters: OfTopic = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -173,14 +173,14 @@ def _shown(row: PartitionSize) -> ShownPartition:
     )
 
 
-async def delete_topic(asked: Asked) -> None:
+async def delete_topic(asked: WebRequest) -> None:
     """With all its messages."""
     parameters: OfTopic = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     await topics.delete_topic(cluster, parameters.topic, cluster.timeout_s)
 
 
-async def add_partitions(asked: Asked) -> ShownTopic:
+async def add_partitions(asked: WebRequest) -> ShownTopic:
     """INVALID_PARTITIONS unless those are more than it has."""
     parameters: OfTopic = asked.parameters
     more: MorePartitions = asked.body
@@ -191,7 +191,7 @@ async def add_partitions(asked: Asked) -> ShownTopic:
     return await describe_topic(asked)
 
 
-async def get_offsets(asked: Asked) -> ShownPlaces:
+async def get_offsets(asked: WebRequest) -> ShownPlaces:
     """Where partitions begin or end, or where their first message at or after a time is."""
     parameters: OffsetsAt = asked.parameters
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
@@ -207,7 +207,7 @@ async def get_offsets(asked: Asked) -> ShownPlaces:
     )
 
 
-async def delete_messages(asked: Asked) -> Beginnings:
+async def delete_messages(asked: WebRequest) -> Beginnings:
     """Remove a topic's oldest messages for good."""
     parameters: OfTopic = asked.parameters
     removal: Removal = asked.body

@@ -12,7 +12,7 @@ from enum import Enum
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.group_answers import Beat, BeatAnswer, MemberRef
+from millstream.sdk.admin.group_answers import HeartbeatAnswer, HeartbeatRequest, MemberRef
 
 Share = frozenset[tuple[UUID, int]]
 
@@ -68,13 +68,13 @@ class MemberCore:
         """Whether the member owns what it is to own, and has said so."""
         return self.owned == self.target and self._told == self.owned
 
-    def beat(self) -> Beat:
+    def beat(self) -> HeartbeatRequest:
         """The next heartbeat: everything at first and after a failure, then only what has changed."""
         self._telling = self.owned
         owned = tuple(sorted(self.owned)) if self._told != self.owned else None
         if self._told is not None:
-            return Beat(self.group_id, self.member_id, self.epoch, self._instance_id, owned=owned)
-        return Beat(
+            return HeartbeatRequest(self.group_id, self.member_id, self.epoch, self._instance_id, owned=owned)
+        return HeartbeatRequest(
             self.group_id,
             self.member_id,
             self.epoch,
@@ -85,13 +85,13 @@ class MemberCore:
             owned,
         )
 
-    def leave(self) -> Beat:
+    def leave(self) -> HeartbeatRequest:
         """The last heartbeat. A static member keeps its place for when it comes back."""
         self.lose()
         epoch = LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE
-        return Beat(self.group_id, self.member_id, epoch, self._instance_id)
+        return HeartbeatRequest(self.group_id, self.member_id, epoch, self._instance_id)
 
-    def answered(self, answer: BeatAnswer) -> None:
+    def answered(self, answer: HeartbeatAnswer) -> None:
         """The coordinator's answer to the last heartbeat."""
         self.epoch = answer.epoch
         self.interval_ms = answer.interval_ms

@@ -16,15 +16,15 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin import requests_groups
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.asking import Asking
+from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
 from millstream.sdk.consuming.group.member_core import OUTSIDE, MemberCore
-from millstream.sdk.consuming.hints import Places
-from millstream.sdk.consuming.reading import Reading
+from millstream.sdk.consuming.hints import StartPositions
+from millstream.sdk.consuming.reading import Fetcher
 from millstream.sdk.consuming.source import Change, ChangeKind
-from millstream.sdk.errand import Errand
+from millstream.sdk.errand import SingleFlight
 from millstream.seams.entropy import random_uuid
 
 COMMIT_TIMEOUT_S = 10.0
@@ -64,16 +64,16 @@ class GroupRules:
         return min(_INT32_MAX, int(1000 * min(self.handler_timeout_s or inf, _INT32_MAX)))
 
 
-class Membership:
+class ConsumerMembership:
     """`progress` gives another number when the caller has given a sign of life; `changed` is called when there may be
     something to follow."""
 
     def __init__(
         self,
-        asking: Asking,
-        reading: Reading,
+        asking: RetryingCaller,
+        reading: Fetcher,
         topics: Sequence[str],
-        start: Places,
+        start: StartPositions,
         rules: GroupRules,
         *,
         progress: Callable[[], int],
@@ -105,7 +105,7 @@ class Membership:
         """Whether it was given up while it was told that."""
         self.missing: Sequence[str] = ()
         """Of its topics, those that were not there when they were last looked for."""
-        self._committing = Errand(self._commit_finished, "commit of what is finished", changed)
+        self._committing = SingleFlight(self._commit_finished, "commit of what is finished", changed)
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
 
