@@ -81,7 +81,7 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 # A compiled codec shadows its source, so it is compiled again whenever the source changed.
-$(CODEC): $(INSTALLED) setup.py $(wildcard src/millstream/records/*.py src/millstream/records/*.pxd src/millstream/sdk/producing/_*.py)
+$(CODEC): $(INSTALLED) setup.py $(wildcard src/millstream/records/*.py src/millstream/records/*.pxd src/millstream/sdk/producing/*.py)
 	@scripts/codec $(VENV)
 	@touch $@
 

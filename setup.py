@@ -15,8 +15,11 @@ from setuptools.command.build_py import build_py
 RECORDS = Path("src", "millstream", "records")
 PRODUCING = Path("src", "millstream", "sdk", "producing")
 MODULES = (
-    *(RECORDS / name for name in ("_encode.py", "_decode.py", "_keys.py", "message.py", "produced.py")),
-    *(PRODUCING / name for name in ("_chunk.py", "_sharing.py")),
+    *(
+        RECORDS / name
+        for name in ("record_encoder.py", "record_decoder.py", "record_keys.py", "message.py", "produced_batch.py")
+    ),
+    *(PRODUCING / name for name in ("chunk.py", "row_partitioning.py")),
 )
 COMPILE_ARGS = ["-O3", "-fwrapv", "-g0"]
 DIRECTIVES = {

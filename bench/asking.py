@@ -7,7 +7,7 @@ from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import SIZE, SIZE_BYTES, frame_request, read_response_header
 from millstream.wire.messages import key_of, read_response, write_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 TIMEOUT_S = 120.0
 FETCH_VERSION = 11

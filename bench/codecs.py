@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.record import default_records, memory_records
 
-from millstream.records import _decode, _encode, arrow, batch
+from millstream.records import arrow, batch, record_decoder, record_encoder
 from millstream.records.compiled import COMPILED as IS_COMPILED
 from millstream.records.compression import Compression, compress, decompress
 from millstream.records.header import CRC_START, HEADER_BYTES
@@ -203,7 +203,10 @@ def _uncompiled_batch() -> ModuleType:
     if not IS_COMPILED:
         raise SystemExit("the codec is not compiled here: run make test, or setup.py build_ext --inplace, first")
     whole = _from_source(batch)
-    for module, names in ((_encode, ("encode_records", "time_range")), (_decode, ("decode_records", "Run"))):
+    for module, names in (
+        (record_encoder, ("encode_records", "time_range")),
+        (record_decoder, ("decode_records", "Run")),
+    ):
         plain = _from_source(module)
         for name in names:
             setattr(whole, name, getattr(plain, name))

@@ -16,7 +16,7 @@ from random import Random
 from bench.asking import Asking, check
 from bench.driver import Driver, batch_file
 
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 RECORDS = 10
 """Messages in a measured batch: small, so that what is paid per request is most of the cost."""

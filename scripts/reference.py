@@ -17,16 +17,16 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "millstream"
 CLASSES = SOURCE / "sdk" / "sync"
 TARGET = ROOT / "docs" / "reference"
-INNER = {"__init__.py", "face.py", "portal.py", "reader.py"}
+INNER = {"__init__.py", "facade.py", "portal.py", "reader.py"}
 
 BESIDES: dict[str, dict[str, Sequence[str]]] = {
     "admin": {"sdk/admin/admin_answers.py": ()},
     "client": {
         "sdk/answers.py": ("ClusterView", "Broker", "TopicView", "PartitionView", "ListedOffset", "BrokerInfo"),
-        "sdk/idle.py": ("DriftInfo",),
-        "sdk/connection/drift.py": ("ClockDrift",),
+        "sdk/cluster_queries.py": ("DriftInfo",),
+        "sdk/connection/clock_drift.py": ("ClockDrift",),
         "sdk/metrics.py": ("Metrics",),
-        "sdk/watching/portion.py": ("Portion",),
+        "sdk/watching/read_result.py": ("Portion",),
     },
     "consumer": {
         "sdk/consuming/options.py": ("ConsumerOptions",),
@@ -37,8 +37,8 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
     },
     "groups": {"sdk/admin/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
     "producer": {
-        "sdk/producing/_chunk.py": ("Receipt", "Place"),
-        "sdk/producing/lots.py": ("Receipts", "Places"),
+        "sdk/producing/chunk.py": ("Receipt", "Place"),
+        "sdk/producing/bulk.py": ("Receipts", "Places"),
         "sdk/producing/failures.py": ("OutcomeUnknownError", "UnstoredError"),
     },
     "subscription": {"sdk/subscribing/options.py": ()},

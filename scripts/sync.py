@@ -4,7 +4,7 @@
     scripts/sync.py --check   fail, naming the files, when they are not what this would write
 
 Only words change: `async` and `await` go, `AsyncX` becomes `X`, in texts too. What differs in more than words (how to
-wait) is in face.py of both sides, which are written by hand.
+wait) is in facade.py of both sides, which are written by hand.
 """
 
 import io
@@ -19,7 +19,7 @@ import reference
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "millstream" / "sdk" / "aio"
 TARGET = ROOT / "src" / "millstream" / "sdk" / "sync"
-BY_HAND = {"__init__.py", "face.py", "portal.py"}
+BY_HAND = {"__init__.py", "facade.py", "portal.py"}
 
 WORDS = {
     "__aenter__": "__enter__",

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from millstream.sdk.iterating.requests import GroupIterator as GroupIterator
     from millstream.sdk.iterating.requests import IteratorBatch as IteratorBatch
     from millstream.sdk.metrics import Metrics as Metrics
-    from millstream.sdk.producing._chunk import PutResult as PutResult
-    from millstream.sdk.producing._chunk import Receipt as Receipt
+    from millstream.sdk.producing.bulk import PutResults as PutResults
+    from millstream.sdk.producing.bulk import Receipts as Receipts
+    from millstream.sdk.producing.chunk import PutResult as PutResult
+    from millstream.sdk.producing.chunk import Receipt as Receipt
     from millstream.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
     from millstream.sdk.producing.failures import UnstoredError as UnstoredError
-    from millstream.sdk.producing.lots import PutResults as PutResults
-    from millstream.sdk.producing.lots import Receipts as Receipts
     from millstream.sdk.sync.calls import IteratorCalls as IteratorCalls
     from millstream.sdk.sync.client import Client as Client
     from millstream.sdk.sync.client import connect as connect
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.sdk.sync.iterators import Iterators as Iterators
     from millstream.sdk.sync.producer import Producer as Producer
     from millstream.sdk.sync.subscription import Subscription as Subscription
-    from millstream.sdk.watching.portion import ReadResult as ReadResult
+    from millstream.sdk.watching.read_result import ReadResult as ReadResult
 
 __version__ = "0.1.0"
 
@@ -58,12 +58,12 @@ _HOMES = {
     "Metrics": "millstream.sdk.metrics",
     "OutcomeUnknownError": "millstream.sdk.producing.failures",
     "MillstreamError": "millstream.model.errors",
-    "PutResult": "millstream.sdk.producing._chunk",
-    "PutResults": "millstream.sdk.producing.lots",
-    "ReadResult": "millstream.sdk.watching.portion",
+    "PutResult": "millstream.sdk.producing.chunk",
+    "PutResults": "millstream.sdk.producing.bulk",
+    "ReadResult": "millstream.sdk.watching.read_result",
     "Producer": "millstream.sdk.sync.producer",
-    "Receipt": "millstream.sdk.producing._chunk",
-    "Receipts": "millstream.sdk.producing.lots",
+    "Receipt": "millstream.sdk.producing.chunk",
+    "Receipts": "millstream.sdk.producing.bulk",
     "Subscription": "millstream.sdk.sync.subscription",
     "TopicPartition": "millstream.model.names",
     "UndecodableError": "millstream.sdk.consuming.decoding",

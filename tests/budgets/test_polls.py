@@ -10,7 +10,7 @@ from budgets.counting import count_calls
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.consuming.sessions import FetchSession, Poll
+from millstream.sdk.consuming.fetch_session import FetchSession, Poll
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import TOPIC_IDS_FROM, FetchedPartition, write_fetch_response
 

@@ -16,7 +16,7 @@ from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.node.settings import BrokerSettings
 from millstream.records import batch
 from millstream.sdk.aio.client import AsyncClient
-from millstream.sdk.watching import shelf
+from millstream.sdk.watching import recent_cache
 
 WAIT_S = 100_000.0
 OURS = tuple(str(Path(millstream.__file__).parent / place) for place in ("sdk/*", "wire/*", "model/*"))
@@ -98,7 +98,7 @@ def test_who_waits_costs_next_to_nothing(
         asked.counts[table.DECODINGS] += 1
         return decode(*arguments)
 
-    monkeypatch.setattr(shelf, "decode_messages", counted)
+    monkeypatch.setattr(recent_cache, "decode_messages", counted)
     topics = [f"topic-{number}" for number in range(topic_count)]
 
     async def story(machine: SimulatedMachine) -> None:

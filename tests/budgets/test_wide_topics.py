@@ -8,7 +8,7 @@ import pytest
 from budgets import table
 from budgets.counting import count_calls_at_once
 from builders.gateways.web import Web
-from millstream.gateway.http.site import WebContext
+from millstream.gateway.http.web_context import WebContext
 from millstream.gateway.operations.clusters import DEFAULT, ServedClusters
 from millstream.testing.embedded import EmbeddedBroker
 

@@ -12,9 +12,9 @@ import pytest
 
 import millstream
 from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.consuming import nearby
-from millstream.sdk.consuming.nearby import LocalFileReader
-from millstream.sdk.consuming.reader import FetchedChunk, PartitionReader
+from millstream.sdk.consuming import local_files
+from millstream.sdk.consuming.local_files import LocalFileReader
+from millstream.sdk.consuming.partition_reader import FetchedChunk, PartitionReader
 from millstream.seams.file_part import FilePlace
 
 WAIT_S = 30.0
@@ -116,7 +116,7 @@ class Places:
         self.read: list[FilePlace] = []
         self.missed: list[FilePlace] = []
         """Of those that were to be read, the ones that were not there any more."""
-        lying, read_file = FetchedChunk.lying, nearby._read
+        lying, read_file = FetchedChunk.lying, local_files._read
 
         def tell(
             reader: PartitionReader, fetched: FetchedBatches, near: LocalFileReader, *, is_packed: bool
@@ -135,7 +135,7 @@ class Places:
                 raise
 
         monkeypatch.setattr(FetchedChunk, "lying", staticmethod(tell))
-        monkeypatch.setattr(nearby, "_read", read)
+        monkeypatch.setattr(local_files, "_read", read)
 
     def wait_told(self, offset: int) -> None:
         """Until they were told of all before this offset."""

@@ -11,16 +11,16 @@ from millstream.groups.effects import Effects
 from millstream.groups.runtime.shard import Shard
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import MadeId
-from millstream.partition import putting, state
+from millstream.partition import derived_state, put_deduplication
 from millstream.partition.partition import Partition
-from millstream.partition.produced import stamp_producer
+from millstream.partition.produce_rules import stamp_producer
 from millstream.records.header import BatchHeader
 from millstream.storage.cleaning import rewriting
-from millstream.storage.log import index as index_files
-from millstream.storage.log.index import SparseIndex
+from millstream.storage.log import sparse_index as index_files
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, SegmentState, segment_name
-from millstream.storage.recovery import recovery
+from millstream.storage.log.sparse_index import SparseIndex
+from millstream.storage.recovery import log_recovery
 from millstream.storage.store import LogStore
 
 
@@ -52,7 +52,7 @@ def plant_exchange_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch's index entry reaches the disk before the batch, and recovery believes what the index says."""
     really_append = Segment.append
-    really_recover = recovery._Walk._segment
+    really_recover = log_recovery._Walk._segment
     indexes: dict[str, SparseIndex] = {}
 
     def append(segment: Segment, batches: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
@@ -70,7 +70,7 @@ def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
         segment._files.disk.flush_directory(path.rpartition("/")[0])
         really_append(segment, batches, headers)
 
-    def recover(walk: recovery._Walk, state: SegmentState) -> SegmentState:
+    def recover(walk: log_recovery._Walk, state: SegmentState) -> SegmentState:
         name = segment_name(state.base_offset).removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
         path = f"{walk._path}/{name}"
         if walk._disk.exists(path):
@@ -81,12 +81,12 @@ def plant_index_before_data(monkeypatch: pytest.MonkeyPatch) -> None:
         return really_recover(walk, state)
 
     monkeypatch.setattr(Segment, "append", append)
-    monkeypatch.setattr(recovery._Walk, "_segment", recover)
+    monkeypatch.setattr(log_recovery._Walk, "_segment", recover)
 
 
 def plant_forget_ids_in_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start makes nothing of the message ids that lie behind the last save."""
-    monkeypatch.setattr(state, "replay", lambda *_: None)
+    monkeypatch.setattr(derived_state, "replay", lambda *_: None)
 
 
 def plant_retry_without_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,4 +95,4 @@ def plant_retry_without_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fence(partition: Partition, records: memoryview, made: MadeId) -> None:
         stamp_producer(records, NO_PRODUCER_ID, -1, -1)
 
-    monkeypatch.setattr(putting, "_fence", fence)
+    monkeypatch.setattr(put_deduplication, "_fence", fence)

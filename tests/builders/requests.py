@@ -10,7 +10,7 @@ from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.framing import SIZE, SIZE_BYTES, frame_request, read_correlation_id, read_response_header
 from millstream.wire.messages import key_of, read_response, write_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
 from millstream.broker.dispatch.apis import Served, build_table
 from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.iterators_seen import IteratorServing, IteratorSigner
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
+from millstream.broker.signed_iterators import IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.runtime.coordinator import Coordinator
 from millstream.groups.settings import GroupSettings
 from millstream.partition.served.partitions import Partitions

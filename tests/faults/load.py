@@ -14,9 +14,9 @@ from faults.record import SharedHistory
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.client import WireClient
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import FinalLog, RecordedWrite
 
 PATIENCE_S = 90.0

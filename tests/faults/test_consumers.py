@@ -8,9 +8,9 @@ from random import Random
 from faults.load import create_topic
 from faults.rounds import SEED
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
-from millstream.gateway.operations.consuming import commit, poll
-from millstream.gateway.operations.reading import ReadLimits
-from millstream.gateway.operations.writing import EventColumns, write
+from millstream.gateway.operations.group_consumers import commit, poll
+from millstream.gateway.operations.reads import ReadLimits
+from millstream.gateway.operations.writes import EventColumns, write
 from millstream.testing.real_broker import RealBroker
 
 TOPIC, NAMES = "handed-out", ("workers", "one")

@@ -10,8 +10,8 @@ import pytest
 
 from interop.clients.client import Client, Message, RefusedError, SettingsClient, Stored
 from millstream.records.record import Record
-from millstream.sdk.client import WireClient
 from millstream.sdk.requests import LATEST
+from millstream.sdk.wire_client import WireClient
 
 READERS = ("confluent-kafka", "kcat", "aiokafka", "kafka-python", "java", "millstream")
 CLEANED_S = 60.0

@@ -12,7 +12,7 @@ from builders.planted_bugs import (
     plant_index_before_data,
     plant_retry_without_fence,
 )
-from millstream.testing.simulation.simulation import SeedVerdict, run_seed
+from millstream.testing.simulation.seed_run import SeedVerdict, run_seed
 
 SEEDS = range(1, 101)
 Plant = Callable[[pytest.MonkeyPatch], None]

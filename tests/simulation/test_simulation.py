@@ -11,7 +11,7 @@ import pytest
 
 from millstream.testing.simulate import main
 from millstream.testing.simulation.plan import Fault, FaultKind, draw_plan
-from millstream.testing.simulation.simulation import run_plan, run_seed
+from millstream.testing.simulation.seed_run import run_plan, run_seed
 
 ROUND = range(1, 31)
 COMMAND = (sys.executable, "-m", "millstream.testing.simulate")

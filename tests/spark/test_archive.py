@@ -10,8 +10,8 @@ import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.spark.archive import ArchiveProgress, ArchiveVerdict, archive, checking, verify
-from millstream.spark.archive.shelf import TopicArchive, kept
+from millstream.spark.archive import ArchiveProgress, ArchiveVerdict, archive, verification, verify
+from millstream.spark.archive.topic_archive import TopicArchive, kept
 from spark.site import Site, forget_last_commit, numbers, until
 
 
@@ -70,7 +70,7 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     frame = site.spark.read.parquet(str(place(site) / "data"))
     assert numbers(frame) == list(range(50))
     assert {row.topic for row in frame.select("topic").collect()} == {site.topic}
-    monkeypatch.setattr(checking, "TASK_BYTES", 1)  # So that each piece is a step.
+    monkeypatch.setattr(verification, "TASK_BYTES", 1)  # So that each piece is a step.
     steps: list[tuple[str, ArchiveProgress]] = []
     assert verified(site, lambda *step: steps.append(step)) == ArchiveVerdict(
         site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0

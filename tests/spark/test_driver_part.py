@@ -20,12 +20,12 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.sync.client import Client, connect
 from millstream.sdk.sync.groups import Groups
-from millstream.spark.archive.shelf import TopicArchive
 from millstream.spark.archive.source import ArchivingReader
+from millstream.spark.archive.topic_archive import TopicArchive
 from millstream.spark.options import parse_options, source_options
 from millstream.spark.reading import stream_reader
 from millstream.spark.reading.stream_reader import StreamReader
-from millstream.spark.reading.survey import view_of
+from millstream.spark.reading.topic_survey import view_of
 from millstream.testing import EmbeddedBroker
 
 Position = dict[str, Any]

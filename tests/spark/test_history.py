@@ -9,13 +9,13 @@ import pytest
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.sync.client import Client, connect
-from millstream.spark.archive.history import read_history
-from millstream.spark.archive.pieces import ArchivePiece
-from millstream.spark.archive.shelf import TopicArchive, kept
+from millstream.spark.archive.archive_and_log import read_history
+from millstream.spark.archive.archive_pieces import ArchivePiece
 from millstream.spark.archive.source import store
+from millstream.spark.archive.topic_archive import TopicArchive, kept
 from millstream.spark.options import SourceOptions, parse_options, source_options
 from millstream.spark.reading.planning import Range
-from millstream.spark.reading.survey import view_of
+from millstream.spark.reading.topic_survey import view_of
 from millstream.testing import EmbeddedBroker
 
 WHERE = TopicPartition("orders", 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millstream.model.bootstrap import BOOTSTRAP_VARIABLE
+from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
 from spark.site import Site, forget_last_commit
 
 DOCS = Path(__file__).parents[2] / "docs"

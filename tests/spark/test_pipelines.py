@@ -17,8 +17,8 @@ from faults.rounds import ROUNDS
 from millstream.cli.failures import EXIT_TERMINATED
 from millstream.model.errors import ErrorCode
 from millstream.spark.pipelines.failures import PipelineError
+from millstream.spark.pipelines.pipeline_run import Pipeline, reading_once
 from millstream.spark.pipelines.python_file import run_python
-from millstream.spark.pipelines.running import Pipeline, reading_once
 from millstream.spark.pipelines.statements import Result, run_sql, split
 from millstream.spark.pipelines.stopping import stop_queries
 from millstream.spark.pipelines.templates import make, template

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from millstream.wire.messages import response_element_writer, write_response
-from millstream.wire.reader import Fields
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_readers import Fields
+from millstream.wire.schema_writers import EncodedArray
 
 SLICE = 1_000
 """So many partitions are dealt with before others get their turn."""

@@ -6,7 +6,18 @@ import typer
 
 from millstream import __version__
 from millstream.cli.command_line import CommandLine
-from millstream.cli.commands import bench, cluster, config, context, gateway, group, making, pipeline, serve, topic
+from millstream.cli.commands import (
+    bench,
+    cluster,
+    cluster_create,
+    config,
+    context,
+    gateway,
+    group,
+    pipeline,
+    serve,
+    topic,
+)
 from millstream.cli.commands.completion import completion
 from millstream.cli.commands.dump import dump
 from millstream.cli.commands.get import get
@@ -52,7 +63,7 @@ app.command()(dump)
 app.command()(info)
 app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
-making.register(cluster.app)
+cluster_create.register(cluster.app)
 app.add_typer(cluster.app, name="cluster")
 app.command()(sql)
 app.add_typer(pipeline.app, name="pipeline")

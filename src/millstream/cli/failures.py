@@ -11,7 +11,7 @@ import typer
 from millstream.cli.main import EXIT_INTERRUPTED
 from millstream.cli.output import printable
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.exits import EXIT_NOT_INSTALLED
+from millstream.process.exit_codes import EXIT_NOT_INSTALLED
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -9,8 +9,8 @@ import typer
 from millstream.cli.commands.completion import complete_topic
 from millstream.cli.failures import usage_error
 from millstream.cli.positions import EXPECTED
-from millstream.model.bootstrap import BOOTSTRAP_VARIABLE
-from millstream.model.bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
+from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
+from millstream.model.default_bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
 
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1

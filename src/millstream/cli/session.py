@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.client import WireClient
 from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
 

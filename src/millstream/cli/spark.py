@@ -17,7 +17,7 @@ from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
     from millstream.cli.views.pipeline_view import View
-    from millstream.spark.pipelines.running import Pipeline
+    from millstream.spark.pipelines.pipeline_run import Pipeline
 
 Master = Annotated[
     str | None,
@@ -84,7 +84,7 @@ class Chosen(NamedTuple):
 @contextmanager
 def pipeline_started(name: str, view: "View", chosen: Chosen, file: Path | None = None) -> "Iterator[Pipeline]":
     """A session, which ends with its queries; the view shows what they do."""
-    from millstream.spark.pipelines.running import started
+    from millstream.spark.pipelines.pipeline_run import started
 
     with (
         failures_of_spark(view, chosen),

@@ -11,17 +11,17 @@ from starlette.types import ASGIApp
 from millstream import __version__
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.figures import Traffic, traffic_metrics
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.http.app import make_app
-from millstream.gateway.http.hosts import OWN, KnownHosts
+from millstream.gateway.http.host_check import OWN, KnownHosts
 from millstream.gateway.http.protocol import Patience, protocol_with
-from millstream.gateway.http.site import WebContext, WebLimits
+from millstream.gateway.http.web_context import WebContext, WebLimits
+from millstream.gateway.http_server import HttpServer
+from millstream.gateway.operations.cluster_create import ClusterMaker, NoMaker, Supervised
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
-from millstream.gateway.operations.making import ClusterMaker, NoMaker, Supervised
 from millstream.gateway.operator import OperatorPages
-from millstream.gateway.serving import HttpServer
 from millstream.gateway.settings import GatewaySettings
+from millstream.gateway.traffic import Traffic, traffic_metrics
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.addresses import is_loopback, listening
 from millstream.process.metrics import Metric, gauge

@@ -10,8 +10,8 @@ import msgspec
 
 from millstream import __version__
 from millstream.gateway.draining import Draining
-from millstream.process.figures import process_metrics
 from millstream.process.metrics import CONTENT_TYPE, Metric, render
+from millstream.process.process_stats import process_metrics
 
 Source = Callable[[], Iterable[Metric]]
 

@@ -17,10 +17,10 @@ from millstream.gateway.settings import GatewaySettings
 from millstream.model.errors import MillstreamError
 from millstream.process import logs
 from millstream.process.addresses import is_loopback, reachable_host
-from millstream.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
-from millstream.process.figures import open_as_many_files_as_allowed
-from millstream.process.loop import loop_factory, say_ready
-from millstream.process.parent import end_with_parent
+from millstream.process.event_loop import loop_factory, say_ready
+from millstream.process.exit_codes import EXIT_CLEAN, EXIT_FAILED, exit_code
+from millstream.process.parent_watch import end_with_parent
+from millstream.process.process_stats import open_as_many_files_as_allowed
 from millstream.process.settings import PORT_OFF
 from millstream.process.signals import watch_signals
 

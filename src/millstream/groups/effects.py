@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from millstream.groups.answers import Answer
 from millstream.groups.iterators.iterator import IteratorNotice
+from millstream.groups.responses import Answer
 
 Token = int
 """Names one request that waits for its answer; the runtime gives them out, the machine hands them back."""

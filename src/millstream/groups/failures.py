@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from millstream.groups import commands
-from millstream.groups.answers import (
+from millstream.groups.commands import Command
+from millstream.groups.responses import (
     Answer,
     ClientAnswer,
     ConsumerGroupDescription,
@@ -19,7 +20,6 @@ from millstream.groups.answers import (
     PartitionErrors,
     Synced,
 )
-from millstream.groups.commands import Command
 from millstream.model.errors import ErrorCode
 
 _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from millstream.groups.answers import CommittedOffset, ListedGroup
 from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
-from millstream.groups.deadlines import Timer
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.responses import CommittedOffset, ListedGroup
+from millstream.groups.timers import Timer
 from millstream.model.errors import ErrorCode
 
 MemberCommand = Join | Sync | Heartbeat | Leave | ConsumerHeartbeat

@@ -7,18 +7,6 @@ durable state. If an append fails, the machine is thrown away and another one re
 
 from collections.abc import Callable, Collection, Iterator
 
-from millstream.groups.answers import (
-    Answer,
-    CommittedOffset,
-    ConsumerGroupDescription,
-    Done,
-    GroupDescription,
-    GroupList,
-    Left,
-    LeftMember,
-    Offsets,
-    PartitionErrors,
-)
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.commands import (
     Command,
@@ -36,16 +24,15 @@ from millstream.groups.commands import (
     ListGroups,
     Sync,
 )
-from millstream.groups.committing import committed, forget, record_of, store, stored
+from millstream.groups.committed_offsets import committed, forget, record_of, store, stored
 from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
-from millstream.groups.context import LOOK_EVERY_MS, Context
-from millstream.groups.deadlines import Timer, TimerKind
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed
 from millstream.groups.group import Group, MemberCommand
-from millstream.groups.iterators import asked
-from millstream.groups.iterators.issuing import sweep
+from millstream.groups.iterators import iterator_requests
+from millstream.groups.iterators.issue import sweep
 from millstream.groups.iterators.records import ITERATOR_KEY
+from millstream.groups.machine_context import LOOK_EVERY_MS, Context
 from millstream.groups.records import (
     GROUP_KEY,
     OFFSET_KEYS,
@@ -56,8 +43,21 @@ from millstream.groups.records import (
     read_offset,
     read_offset_key,
 )
-from millstream.groups.runtime.gone import OrphanedOffsets
+from millstream.groups.responses import (
+    Answer,
+    CommittedOffset,
+    ConsumerGroupDescription,
+    Done,
+    GroupDescription,
+    GroupList,
+    Left,
+    LeftMember,
+    Offsets,
+    PartitionErrors,
+)
+from millstream.groups.runtime.deleted_topics import OrphanedOffsets
 from millstream.groups.settings import GroupSettings
+from millstream.groups.timers import Timer, TimerKind
 from millstream.groups.topics import TopicImage
 from millstream.model.errors import ErrorCode
 from millstream.seams.entropy import Entropy
@@ -187,7 +187,7 @@ class GroupMachine:
             case ListGroups():
                 return self._list(command)
         if isinstance(command, IteratorCommand):
-            return asked.answer(self._context, command, now, effects)
+            return iterator_requests.answer(self._context, command, now, effects)
         raise TypeError(f"not a command that is answered at once: {command}")
 
     def _member(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from millstream.groups.answers import CommittedOffset
 from millstream.groups.records import OffsetKey
+from millstream.groups.responses import CommittedOffset
 
 _Partitions = dict[int, CommittedOffset]
 

@@ -8,11 +8,11 @@ members; offsets in version 4, with the id of their topic, where that is known.
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.groups.answers import CommittedOffset
 from millstream.groups.effects import GroupLogRecord
+from millstream.groups.responses import CommittedOffset
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 CONSUMERS = "consumer"
 """The protocol type of groups of consumers: of these it is known how they say what they read."""

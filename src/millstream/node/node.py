@@ -12,22 +12,22 @@ from contextlib import AsyncExitStack
 from millstream import __version__
 from millstream.broker.dispatch.apis import Served, build_table
 from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.iterators_seen import SECRET, IteratorServing, IteratorSigner
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
+from millstream.broker.signed_iterators import SECRET, IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Catalog
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.runtime.coordinator import Coordinator
 from millstream.groups.settings import GroupSettings
 from millstream.model.services import NO_PORT, Service
-from millstream.node.http import OperatorPort
-from millstream.node.operator import Operator
+from millstream.node.broker_configs import shown_settings
+from millstream.node.operator_http import OperatorPort
+from millstream.node.operator_pages import Operator
 from millstream.node.settings import BrokerSettings
-from millstream.node.shown import shown_settings
-from millstream.partition.ids.limits import IdLimits
+from millstream.partition.derived_state import ProducerLimits
+from millstream.partition.message_ids.limits import IdLimits
 from millstream.partition.served.partitions import Partitions
-from millstream.partition.state import ProducerLimits
 from millstream.process.addresses import listening
 from millstream.process.metrics import Metric, Source
 from millstream.records.compiled import COMPILED

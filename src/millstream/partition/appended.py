@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.records.header import BatchHeader
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flush_round import FlushRound
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -24,7 +24,7 @@ class Appended(Struct, frozen=True):
 
 
 class Unwritten:
-    """Batches that the log has gathered (see `millstream.storage.log.gathering`) and the state does not know yet.
+    """Batches that the log has gathered (see `millstream.storage.log.write_buffer`) and the state does not know yet.
 
     Invariant: of one producer there is at most one, so that its next is checked against a state that knows the last.
     """

@@ -18,22 +18,22 @@ from millstream.catalog.catalog import Placement
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.model.names import PartitionKey
-from millstream.partition import state
+from millstream.partition import derived_state
 from millstream.partition.appended import ACKS_ALL, ACKS_NONE, Appended, Unwritten
-from millstream.partition.ids.index import IdIndex
-from millstream.partition.ids.keys import Entry, batch_entry
-from millstream.partition.ids.saving import write_merged
-from millstream.partition.produced import check_produced, mark_ids, stamp_append_time
+from millstream.partition.message_ids.index import IdIndex
+from millstream.partition.message_ids.keys import Entry, batch_entry
+from millstream.partition.message_ids.saving import write_merged
+from millstream.partition.offset_lookup import LATEST
+from millstream.partition.produce_rules import check_produced, mark_ids, stamp_append_time
 from millstream.partition.producers import ActiveProducer, StoredBatch
 from millstream.partition.readable import Readable
-from millstream.partition.times import LATEST
 from millstream.records.header import MADE_IDS, BatchHeader, read_header
-from millstream.records.produced import placed
+from millstream.records.produced_batch import placed
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.data_directory import to_the_end
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.log.log import Log
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.topics.settings import TopicSettings
@@ -61,14 +61,14 @@ class Partition(Readable):
         self,
         topic: str,
         log: Log,
-        derived: state.DerivedState | None,
+        derived: derived_state.DerivedState | None,
         *,
         settings: TopicSettings,
         placement: Placement,
         store: LogStore,
         clock: Clock,
         workers: Workers,
-        budget: state.Budgets,
+        budget: derived_state.Budgets,
         caretaker: PartitionCaretaker,
     ) -> None:
         super().__init__(topic, log, placement.leader_epoch, workers)
@@ -87,9 +87,9 @@ class Partition(Readable):
         self.unsaved_batches = 0  # Those that came after the last snapshot was taken.
         self.saving = asyncio.Lock()
         """Held by whoever writes what is derived from the log, or reads it anew."""
-        self._last: state.LastBatch | BatchHeader = state.NO_BATCH
+        self._last: derived_state.LastBatch | BatchHeader = derived_state.NO_BATCH
         self._unwritten = Unwritten(self._note)
-        self._take_over(derived or state.nothing(state.ProducerLimits()))
+        self._take_over(derived or derived_state.nothing(derived_state.ProducerLimits()))
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
         log.gathering.on_written = self._unwritten.written
@@ -109,7 +109,7 @@ class Partition(Readable):
 
     def append(self, records: memoryview, acks: int = ACKS_ALL, ids: int = 0) -> Appended:
         """Take one batch from a client; offset and epoch are stamped into `records` in place. `ids` is the attribute
-        that tells which message ids it has, if it was sent with such (see `putting`).
+        that tells which message ids it has, if it was sent with such (see `put_deduplication`).
 
         Raises what Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH,
@@ -216,7 +216,7 @@ class Partition(Readable):
 
     # Keeping in order.
 
-    def resume(self, derived: state.DerivedState) -> None:
+    def resume(self, derived: derived_state.DerivedState) -> None:
         """Go on after the log was cut back, under the placement's leader epoch, with the state the log really has."""
         if self.is_closed:
             return
@@ -275,7 +275,8 @@ class Partition(Readable):
         await self.save_state()
 
     async def save_state(self) -> None:
-        """Write a snapshot, so that a start need not replay what came before; message ids first, see `state.freeze`.
+        """Write a snapshot, so that a start need not replay what came before; message ids first, see
+        `derived_state.freeze`.
 
         A failure is no harm: the next start takes longer, and the next round tries again.
         """
@@ -285,9 +286,11 @@ class Partition(Readable):
                 return
             with suppress(MillstreamError):
                 self.log.gathering.write()  # Refused, none of it counts, and the state is whole without it.
-            last, now_ms, has_ids = state.LastBatch.of(self._last), self._now_ms(), self.ids is not None
-            frozen = state.freeze(self._producers, self._epochs, self.log.end_offset, last, now_ms, has_ids=has_ids)
-            if await self._save(partial(state.save, self.log, frozen)):
+            last, now_ms, has_ids = derived_state.LastBatch.of(self._last), self._now_ms(), self.ids is not None
+            frozen = derived_state.freeze(
+                self._producers, self._epochs, self.log.end_offset, last, now_ms, has_ids=has_ids
+            )
+            if await self._save(partial(derived_state.save, self.log, frozen)):
                 self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
 
     async def save_ids(self) -> None:
@@ -366,7 +369,7 @@ class Partition(Readable):
             self.ids.leave()
             self.ids = None
 
-    def _take_over(self, derived: state.DerivedState) -> None:
+    def _take_over(self, derived: derived_state.DerivedState) -> None:
         self._producers = derived.producers
         self._producers.join(self._budget.producers, self._budget.self_named_producers)
         self.ids = derived.ids

@@ -9,7 +9,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from millstream.model.waiters import Cancel, Waiters
 from millstream.partition.epochs import EpochEnd, Epochs
-from millstream.partition.times import (
+from millstream.partition.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
     LATEST,
@@ -20,7 +20,7 @@ from millstream.partition.times import (
 )
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
-from millstream.storage.log.reader import Stretch
+from millstream.storage.log.log_reader import Stretch
 
 
 def _nothing() -> None:

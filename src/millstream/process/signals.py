@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from millstream.process.exits import EXIT_BY_SECOND_SIGNAL
+from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
 
 log = logging.getLogger(__name__)
 

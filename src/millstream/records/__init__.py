@@ -26,14 +26,16 @@ bytes each, its value a version of two bytes and the coordinator's epoch of four
 The parts, from what is needed most to what is needed least:
 
 - `header`: read, check and stamp a batch without opening it;
-- `produced`: the same in one go for what producers usually send, which is all that the broker does on its common path;
+- `produced_batch`: the same in one go for what producers usually send, which is all that the broker does on its common
+path;
 - `batch`: from lists to a batch and back to records;
 - `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
 - `compaction`: a batch with fewer records, or with none;
 - `checksum`: CRC-32C;
 - `compression`: within bounds that no hostile batch gets past;
 - `message`: a message as a consumer hands it out;
-- `_encode`, `_decode`, `_keys`: the codec itself. Each of these, `message` and `produced`, is one source that runs
+- `record_encoder`, `record_decoder`, `record_keys`: the codec itself. Each of these, `message` and `produced_batch`, is
+one source that runs
   compiled or plain, with the same results;
 - `compiled`: which of the two it is here.
 

@@ -21,8 +21,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millstream.model.limits import MESSAGE_BYTES_MAX
-from millstream.records._decode import BatchRunDecoder, BinaryBuffers, RecordColumns, RecordSizes, room
-from millstream.records._encode import ColumnSource, TableEncoder
 from millstream.records.batch import DECODED_BYTES_MAX, batch_attributes, check_times, seal, take_special
 from millstream.records.header import (
     HEADER_BYTES,
@@ -34,6 +32,8 @@ from millstream.records.header import (
     check,
     read_header,
 )
+from millstream.records.record_decoder import BatchRunDecoder, BinaryBuffers, RecordColumns, RecordSizes, room
+from millstream.records.record_encoder import ColumnSource, TableEncoder
 
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 _HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from millstream.records._decode import BatchRunDecoder, decode_records
-from millstream.records._encode import encode_records, time_range
 from millstream.records.checksum import crc32c
 from millstream.records.compression import Compression, compress, decompress
 from millstream.records.header import (
@@ -28,6 +26,8 @@ from millstream.records.header import (
 )
 from millstream.records.message import Message
 from millstream.records.record import Record, RecordHeader
+from millstream.records.record_decoder import BatchRunDecoder, decode_records
+from millstream.records.record_encoder import encode_records, time_range
 
 T = TypeVar("T")
 

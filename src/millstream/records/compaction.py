@@ -5,9 +5,9 @@ and what is gone altogether is covered by a batch without records. Readers of al
 such a batch. The records that stay are copied byte by byte.
 """
 
-from millstream.records._keys import SLOT_BYTES, OffsetMap, filter_records, inspect_records
 from millstream.records.batch import seal
 from millstream.records.header import COMPRESSION_MASK, DELETE_HORIZON, HEADER_BYTES, MAGIC, BatchHeader, Bytes
+from millstream.records.record_keys import SLOT_BYTES, OffsetMap, filter_records, inspect_records
 
 __all__ = ["OFFSETS_MAX", "SLOT_BYTES", "OffsetMap", "emptied", "filler", "inspect_records", "reduced"]
 

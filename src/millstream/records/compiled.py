@@ -1,5 +1,7 @@
 """Whether the codec runs as compiled code; if not, everything works, slower."""
 
-from millstream.records import _decode, _encode, _keys, message, produced
+from millstream.records import message, produced_batch, record_decoder, record_encoder, record_keys
 
-COMPILED: bool = all(module.COMPILED for module in (_decode, _encode, _keys, message, produced))
+COMPILED: bool = all(
+    module.COMPILED for module in (record_decoder, record_encoder, record_keys, message, produced_batch)
+)

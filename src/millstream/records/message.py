@@ -1,7 +1,7 @@
 """A message as a consumer hands it out.
 
-One source, two lives, as the codec (`_decode`): compiled, the codec sets the fields in C, and numbers are made when
-somebody asks for them.
+One source, two lives, as the codec (`record_decoder`): compiled, the codec sets the fields in C, and numbers are made
+when somebody asks for them.
 """
 
 # mypy: allow-untyped-decorators

@@ -11,9 +11,9 @@ from millstream.records.record import Record
 from millstream.sdk import requests
 from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.consuming.opening import opened
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.batch_opening import opened
 from millstream.sdk.requests import BEGINNING, LATEST
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import cast
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Buffer, Space
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.seams.machine import machine_id
 
 RESERVE_FROM_BYTES = 64 * 1024

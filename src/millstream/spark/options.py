@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
 from millstream.records.compression import Compression
 from millstream.sdk.connection.address import parse_bootstrap
-from millstream.spark.reading.places import OffsetBound, PartitionBounds, offset_places, time_places
+from millstream.spark.reading.offset_bounds import OffsetBound, PartitionBounds, offset_places, time_places
 from millstream.spark.values.options import AvroFraming, BadValues, ValueFormat, ValueOptions, ValueShape, value_options
 
 

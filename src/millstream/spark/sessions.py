@@ -61,7 +61,7 @@ def session(
 
     from millstream.spark.checkpoints import guard
     from millstream.spark.source import MillstreamSource
-    from millstream.spark.writing.writers import extend
+    from millstream.spark.writing.writer_hooks import extend
 
     if java not in ("any", "bundled"):
         raise ValueError(f"java={java!r}: expected 'any' or 'bundled'")

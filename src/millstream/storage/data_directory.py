@@ -19,19 +19,19 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
 from millstream.seams.disk import Closeable, Disk
 from millstream.seams.workers import Workers
-from millstream.storage.cleaning.exchange import FILE_NAME as EXCHANGE_NAME
-from millstream.storage.cleaning.exchange import SwapStage
-from millstream.storage.cleaning.removal import remove_all, remove_directory
-from millstream.storage.flush import checkpoint, kept_entries
+from millstream.storage.cleaning.file_removal import remove_all, remove_directory
+from millstream.storage.cleaning.segment_exchange import FILE_NAME as EXCHANGE_NAME
+from millstream.storage.cleaning.segment_exchange import SwapStage
+from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import LogState
-from millstream.storage.flush.flushing import FlushCapture
 from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.flush.journal import Journal, journal_path
-from millstream.storage.flush.written import WrittenMarks
+from millstream.storage.flush.log_flush import FlushCapture
+from millstream.storage.flush.written_marks import WrittenMarks
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
-from millstream.storage.recovery.mender import AutoRepair
-from millstream.storage.recovery.trouble import DiskErrorLog
+from millstream.storage.recovery.auto_repair import AutoRepair
+from millstream.storage.recovery.disk_errors import DiskErrorLog
 
 DELETED_SUFFIX = ".deleted"
 JOURNAL_FULL_BYTES = 64 * 1024 * 1024
@@ -349,7 +349,7 @@ class DataDirectory:
     def _rename_away(self, path: str) -> None:
         if self.disk.exists(path):
             self.disk.rename(path, path + DELETED_SUFFIX)
-        kept_entries.remove(self.disk, path)
+        quarantined_entries.remove(self.disk, path)
         self.disk.flush_directory(self.path)
 
     def close(self) -> None:

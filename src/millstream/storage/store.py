@@ -22,17 +22,17 @@ from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
 from millstream.storage import snapshot
 from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, CleaningJob
-from millstream.storage.cleaning.exchange import SwapStage
+from millstream.storage.cleaning.segment_exchange import SwapStage
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
-from millstream.storage.flush.commit import FlushRound
-from millstream.storage.flush.tails import UncheckpointedTails
-from millstream.storage.flush.written import WrittenMarks, carry_on
-from millstream.storage.log.files import OpenFiles
+from millstream.storage.flush.flush_round import FlushRound
+from millstream.storage.flush.unflushed_tails import UncheckpointedTails
+from millstream.storage.flush.written_marks import WrittenMarks, carry_on
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.recovery.identity import identify
-from millstream.storage.recovery.opening import recover
-from millstream.storage.recovery.recovery import LogPlan
-from millstream.storage.recovery.trouble import DiskErrorLog
+from millstream.storage.log.open_files import OpenFiles
+from millstream.storage.recovery.directory_identity import identify
+from millstream.storage.recovery.directory_startup import recover
+from millstream.storage.recovery.disk_errors import DiskErrorLog
+from millstream.storage.recovery.log_recovery import LogPlan
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512

@@ -23,10 +23,10 @@ from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
 from millstream.process import logs
 from millstream.process.addresses import EVERY_ADDRESS, reachable_host
-from millstream.process.exits import EXIT_CLEAN, EXIT_FAILED, exit_code
-from millstream.process.figures import open_as_many_files_as_allowed, process_metrics, segment_files_max
-from millstream.process.loop import loop_factory, say_ready
-from millstream.process.parent import end_with_parent
+from millstream.process.event_loop import loop_factory, say_ready
+from millstream.process.exit_codes import EXIT_CLEAN, EXIT_FAILED, exit_code
+from millstream.process.parent_watch import end_with_parent
+from millstream.process.process_stats import open_as_many_files_as_allowed, process_metrics, segment_files_max
 from millstream.process.settings import PARENT_VARIABLE
 from millstream.process.signals import watch_signals
 from millstream.seams.clock import SystemClock

@@ -12,14 +12,14 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
 from millstream.process.addresses import reachable_host
-from millstream.process.control import SOCKET_NAME, ClusterFacts, ControlRequest
-from millstream.process.exits import EXIT_NOT_INSTALLED, EXIT_SETTINGS
-from millstream.process.parent import environment_of_child
+from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, ControlRequest
+from millstream.process.exit_codes import EXIT_NOT_INSTALLED, EXIT_SETTINGS
+from millstream.process.parent_watch import environment_of_child
 from millstream.process.settings import PORT_OFF
 from millstream.seams.workers import Workers
 from millstream.supervisor.children import Child, millstream_command
-from millstream.supervisor.clusters.clusters import LocalClusters
-from millstream.supervisor.control import ControlSocket
+from millstream.supervisor.clusters.local_clusters import LocalClusters
+from millstream.supervisor.control_socket import ControlSocket
 
 log = logging.getLogger(__name__)
 

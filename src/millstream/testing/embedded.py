@@ -25,9 +25,9 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.workers import ThreadWorkers
 from millstream.supervisor.serve import CATALOG_FILE
+from millstream.testing.adjustable_clock import AdjustableClock, AdjustableLoop
 from millstream.testing.faulty_disk import DiskFaults, FaultyDisk
 from millstream.testing.faulty_network import FaultyNetwork, NetworkFaults
-from millstream.testing.moved_clock import AdjustableClock, AdjustableLoop
 
 T = TypeVar("T")
 

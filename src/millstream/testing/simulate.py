@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from millstream.testing.simulation.plan import Flush
-from millstream.testing.simulation.simulation import SeedVerdict, run_seed
+from millstream.testing.simulation.seed_run import SeedVerdict, run_seed
 
 _FLUSHES: tuple[Flush, ...] = ("always", "interval", "os")
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import REQUEST_BYTES_MAX
-from millstream.records._decode import room
+from millstream.records.record_decoder import room
 from millstream.wire.framing import SIZE, Buffer, frame_request, read_correlation_id, read_response_header
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from millstream.seams.file_part import FilePlace
+from millstream.wire.frame_reader import INT32, FrameReader
 from millstream.wire.framing import Piece
 from millstream.wire.malformed import MalformedMessageError
-from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, FrameReader
 from millstream.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
+from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
 LOG_START_FROM = 5
 SESSIONS_FROM = 7

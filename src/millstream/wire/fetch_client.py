@@ -25,11 +25,11 @@ from millstream.wire.fetch import (
     FetchedPartition,
     FetchPartition,
 )
+from millstream.wire.frame_reader import INT32, FrameReader
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
-from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, FrameReader
 from millstream.wire.topic_ref import TopicRef, put_topic, read_topic
+from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
 
 class FetchResponse(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from struct import Struct, error
 
 from millstream.seams.file_part import FilePart
+from millstream.wire.frame_reader import FrameReader
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import is_flexible
-from millstream.wire.sink import put_string
-from millstream.wire.source import FrameReader
+from millstream.wire.value_writers import put_string
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FilePart

@@ -6,11 +6,11 @@ A message is a dictionary of its schema's fields in snake case; readers and writ
 from functools import cache
 
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
+from millstream.wire.frame_reader import INT16, FrameReader
 from millstream.wire.malformed import MalformedMessageError
-from millstream.wire.reader import Fields, Read, compile_reader
 from millstream.wire.schema import load
-from millstream.wire.source import INT16, FrameReader
-from millstream.wire.writer import Write, compile_element_writer, compile_writer
+from millstream.wire.schema_readers import Fields, Read, compile_reader
+from millstream.wire.schema_writers import Write, compile_element_writer, compile_writer
 
 ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
 """Array elements one request may have: all partitions of the largest topic, or many topics. Reading so many takes some

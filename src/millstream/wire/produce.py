@@ -9,11 +9,11 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
+from millstream.wire.frame_reader import INT32, FrameReader, as_uuid
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
-from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT32, FrameReader, as_uuid
 from millstream.wire.topic_ref import NAMED_MAX, TopicRef, put_topic, read_topic
+from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
 _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13

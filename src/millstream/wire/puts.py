@@ -8,13 +8,13 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
+from millstream.wire.frame_reader import FrameReader
 from millstream.wire.framing import Buffer
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.produce import ProduceResult
-from millstream.wire.sink import put_count, put_data, put_string, unsigned_varint
-from millstream.wire.source import FrameReader
 from millstream.wire.topic_ref import NAMED_MAX
+from millstream.wire.value_writers import put_count, put_data, put_string, unsigned_varint
 
 BY_HASH = -1
 """In place of a partition: the hash decides."""

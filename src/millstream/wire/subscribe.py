@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from millstream.wire.frame_reader import INT16, FrameReader
 from millstream.wire.framing import Piece
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
-from millstream.wire.sink import put_count, put_string, unsigned_varint
-from millstream.wire.source import INT16, FrameReader
+from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
 END, BEGINNING, NOWHERE = -1, -2, -3
 COMMITTED = -3

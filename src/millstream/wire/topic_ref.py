@@ -2,9 +2,9 @@
 
 from uuid import UUID
 
+from millstream.wire.frame_reader import FrameReader
 from millstream.wire.malformed import MalformedMessageError
-from millstream.wire.sink import put_string
-from millstream.wire.source import FrameReader
+from millstream.wire.value_writers import put_string
 
 TopicRef = str | UUID
 """A topic as the version of the request names it."""

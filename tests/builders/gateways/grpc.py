@@ -10,7 +10,6 @@ from google.rpc.status_pb2 import Status
 
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.figures import Traffic
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import GrpcServer, start_grpc
 from millstream.gateway.grpc.statuses import DETAILS_KEY
@@ -22,6 +21,7 @@ from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
 from millstream.gateway.rights import ANYBODY, RightsGuard
+from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode
 
 HOST = "127.0.0.1"

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.gateway.budget import Budget
 from millstream.gateway.http.app import make_app
-from millstream.gateway.http.site import WebContext, WebLimits
+from millstream.gateway.http.web_context import WebContext, WebLimits
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ClusterMember, ServedCluster, ServedClusters
 from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings

@@ -5,7 +5,6 @@ from typing import Any
 
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
 from millstream.groups.commands import (
     AssignedBytes,
     ConsumerHeartbeat,
@@ -18,6 +17,7 @@ from millstream.groups.commands import (
     OwnedPartitions,
     Sync,
 )
+from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_versioned, write_versioned
 

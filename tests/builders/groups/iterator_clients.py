@@ -4,7 +4,6 @@ from typing import Any
 
 from builders.groups.machine import START_MS, WALL_MS, Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ClientAnswer, IteratorAnswer, IteratorList
 from millstream.groups.commands import (
     CommitIterator,
     DeliverIterator,
@@ -16,7 +15,8 @@ from millstream.groups.commands import (
 )
 from millstream.groups.effects import Effects, Now
 from millstream.groups.iterators.iterator import BEGINNING, Iterator
-from millstream.groups.iterators.served import ServedIterators
+from millstream.groups.iterators.served_iterators import ServedIterators
+from millstream.groups.responses import ClientAnswer, IteratorAnswer, IteratorList
 from millstream.model.errors import ErrorCode, MillstreamError
 
 IN_FLIGHT_MS = 30_000

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, Self, TypeVar
 
-from millstream.groups.answers import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
 from millstream.groups.commands import (
     AssignedBytes,
     Command,
@@ -23,6 +22,7 @@ from millstream.groups.commands import (
 )
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.machine import GroupMachine
+from millstream.groups.responses import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topics import TopicImage, TopicInfo
 from millstream.testing.simulated.entropy import SimulatedEntropy

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from builders.partitions import NODE_ID
 from millstream.catalog.memory import MemoryCatalog
-from millstream.groups.answers import Answer, CommittedOffset, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.commands import (
     AssignedBytes,
     CommitOffsets,
@@ -19,6 +18,7 @@ from millstream.groups.commands import (
     Sync,
 )
 from millstream.groups.iterators.iterator import IteratorNotice
+from millstream.groups.responses import Answer, CommittedOffset, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.runtime.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
 from millstream.groups.runtime.shard import Hurry
 from millstream.groups.settings import GroupSettings

@@ -3,9 +3,9 @@
 from typing import Any
 
 from builders.sdk.scripted_broker import Scene
-from millstream.sdk.producing._chunk import Receipt
+from millstream.sdk.producing.bulk import Receipts
+from millstream.sdk.producing.chunk import Receipt
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.lots import Receipts
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.testing.simulated.clock import SimulatedClock
 

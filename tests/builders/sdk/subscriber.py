@@ -7,7 +7,7 @@ from builders.requests import RawPeer, request_frame
 from millstream.records.batch import decode_batches
 from millstream.wire.framing import read_correlation_id, read_response_header
 from millstream.wire.messages import read_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 Positions = dict[str, dict[int, int]]
 """Offsets by topic and partition."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from millstream.sdk.client import WireClient
+from millstream.sdk.producing.bulk import PutResults
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.lots import PutResults
 from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.wire_client import WireClient
 
 
 class WritingClient(WireClient):

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from builders.sdk.writing_client import WritingClient
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.producing._sharing import partition_for
+from millstream.sdk.producing.row_partitioning import partition_for
 from millstream.testing.real_broker import RealBroker
 
 PATIENCE_S = 90.0

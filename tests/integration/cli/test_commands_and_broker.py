@@ -11,7 +11,7 @@ import pytest
 from builders.command import TIMEOUT_S, Command
 from builders.sdk.writing_client import WritingClient
 from millstream import __version__
-from millstream.sdk.producing._sharing import partition_for
+from millstream.sdk.producing.row_partitioning import partition_for
 from millstream.testing.real_broker import RealBroker
 
 

@@ -19,7 +19,7 @@ import pytest
 from builders.gateways.processes import WAIT_S, ask, gateway, put, values
 from millstream.gateway.grpc.v1 import cluster_pb2, cluster_pb2_grpc
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control import SOCKET_NAME, Control, ControlRequest, NewCluster
+from millstream.process.control_protocol import SOCKET_NAME, Control, ControlRequest, NewCluster
 from millstream.testing.real_broker import RealBroker
 
 FILE_BYTES_MAX = 30_000

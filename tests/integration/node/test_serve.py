@@ -15,7 +15,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.sdk.writing_client import WritingClient
-from millstream.process.exits import EXIT_ADDRESS, EXIT_BY_SECOND_SIGNAL, EXIT_CLEAN, EXIT_DATA_IN_USE, EXIT_SETTINGS
+from millstream.process.exit_codes import (
+    EXIT_ADDRESS,
+    EXIT_BY_SECOND_SIGNAL,
+    EXIT_CLEAN,
+    EXIT_DATA_IN_USE,
+    EXIT_SETTINGS,
+)
 from millstream.testing.real_broker import RealBroker
 
 WAIT_S = 60.0

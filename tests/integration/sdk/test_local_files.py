@@ -14,16 +14,16 @@ import pytest
 import millstream
 from builders.local_files import Places, Row, rows, rows_of
 from millstream.model.names import TopicPartition
-from millstream.sdk.consuming import nearby, unpacking
+from millstream.sdk.consuming import decompression, local_files
 from millstream.seams.file_part import FilePlace
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.testing.embedded import EmbeddedBroker
 
 TOPIC = "orders"
 SETTINGS = {"segment.bytes": str(4 * 1024 * 1024), "max.message.bytes": str(8 * 1024 * 1024)}
 PARTITIONS = 2
 
-Read = nearby._read
+Read = local_files._read
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +173,9 @@ def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
             raise PermissionError(errno.EACCES, "not yours")
         return Read(place, size_bytes, scratch)
 
-    monkeypatch.setattr(nearby, "_read", read)
+    monkeypatch.setattr(local_files, "_read", read)
     assert by_partition((columns if arrow else rows)(consumer(client))) == sent
-    assert nearby.MISSES_MAX <= len(refused) <= 2 * nearby.MISSES_MAX
+    assert local_files.MISSES_MAX <= len(refused) <= 2 * local_files.MISSES_MAX
     assert by_partition(from_async(broker, arrow=arrow)) == sent
 
 
@@ -192,7 +192,7 @@ def test_a_file_that_another_took_the_name_of_is_asked_for_again(
             shutil.copy(place.path + ".meant", place.path)
         return Read(place, size_bytes, scratch)
 
-    monkeypatch.setattr(nearby, "_read", read)
+    monkeypatch.setattr(local_files, "_read", read)
     try:
         assert by_partition((columns if arrow else rows)(consumer(client))) == sent
     finally:
@@ -224,7 +224,7 @@ def test_seeking_and_pausing_in_the_middle_of_a_file_lose_nothing(
 def test_no_file_of_a_paused_partition_is_read_ahead(
     broker: EmbeddedBroker, places: list[FilePlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "READ_BYTES", 1)
+    monkeypatch.setattr(decompression, "READ_BYTES", 1)
 
     async def read() -> int:
         async with await millstream.connect_async(broker.bootstrap) as client:
@@ -293,6 +293,6 @@ def test_files_that_are_deleted_before_they_are_read_are_passed_over(
                 broker.upkeep()
         return Read(place, size_bytes, scratch)
 
-    monkeypatch.setattr(nearby, "_read", read)
+    monkeypatch.setattr(local_files, "_read", read)
     found = form(client.consumer(topic, start="beginning", stop="latest", partitions=[0]))
     assert [row[1] for row in found] == list(range(3900, 5001))

@@ -28,8 +28,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.disk import Disk
-from millstream.seams.local_part import LocalPart
-from millstream.storage.cleaning import exchange
+from millstream.seams.local_file_part import LocalPart
+from millstream.storage.cleaning import segment_exchange
 from millstream.storage.log.segment import SegmentState
 from millstream.testing.embedded import EmbeddedBroker
 from millstream.testing.real_broker import RealBroker
@@ -189,21 +189,21 @@ def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
     client.create_topic(topic, settings=COMPACTED)
     written = Written(client, topic)
     end = written.put()
-    is_decided, go_on, finish = threading.Event(), threading.Event(), exchange.finish
+    is_decided, go_on, finish = threading.Event(), threading.Event(), segment_exchange.finish
 
     def finish_later(disk: Disk, log_path: str) -> SegmentState | None:
         is_decided.set()
         go_on.wait(WAIT_S)
         return finish(disk, log_path)
 
-    monkeypatch.setattr(exchange, "finish", finish_later)
+    monkeypatch.setattr(segment_exchange, "finish", finish_later)
     cleaning = threading.Thread(target=clean, args=[broker])
     cleaning.start()
     try:
         assert is_decided.wait(WAIT_S)
         with form(broker.bootstrap, topic, start="beginning") as take:
             places.wait_told(end - ONE_BATCH)
-            assert [place for place in places.told if place.path.endswith(exchange.CLEANED_SUFFIX)]
+            assert [place for place in places.told if place.path.endswith(segment_exchange.CLEANED_SUFFIX)]
             go_on.set()
             cleaning.join()
             found = read_to(take, end)

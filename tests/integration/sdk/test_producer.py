@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import millstream
-from millstream.sdk.client import WireClient
 from millstream.sdk.fetching import FetchResult
+from millstream.sdk.wire_client import WireClient
 from millstream.testing.embedded import EmbeddedBroker
 from millstream.testing.real_broker import RealBroker
 

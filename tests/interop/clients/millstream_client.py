@@ -25,9 +25,9 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin_answers import ResourceKind
 from millstream.sdk.admin.group_answers import CommittedOffset
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.client import WireClient
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
 _NEW_ONLY = "it has the new protocol only"

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.spark import session
 from millstream.spark.archive import archive, verify
+from millstream.spark.pipelines.pipeline_run import Pipeline, reading_once
 from millstream.spark.pipelines.python_file import compiled, run_python
-from millstream.spark.pipelines.running import Pipeline, reading_once
 from spark.quick_java import QUICK_JAVA
 from spark.site import LONG_S, SETTINGS, batch_sizes, numbers
 

@@ -9,12 +9,12 @@ import pytest
 from builders.batches import numbered_batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref
-from millstream.broker.reading import NEAR_RATIO
+from millstream.broker.fetch_pass import NEAR_RATIO
 from millstream.catalog.catalog import Topic
 from millstream.records.batch import decode_batches
 from millstream.seams.file_part import FilePlace
 from millstream.seams.local_disk import LocalDisk
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.wire.fetch import FLEXIBLE_FROM, FetchedPartition, FetchPartition
 
 EVERY_VERSION = range(4, 19)

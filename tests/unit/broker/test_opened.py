@@ -9,11 +9,11 @@ from builders.batches import SOME_TIME_MS, batch
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
-from millstream.broker.appending import AppendRequest
+from millstream.broker.append_requests import AppendRequest
 from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.produce import ProduceHandler
 from millstream.model.errors import ErrorCode
-from millstream.partition.opened import BatchOpener
+from millstream.partition.opened_batches import BatchOpener
 from millstream.records.batch import encode_batch, seal
 from millstream.records.compression import Compression
 from millstream.records.header import HEADER_BYTES, BatchHeader, read_header

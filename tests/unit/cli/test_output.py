@@ -3,8 +3,8 @@
 import pytest
 
 from millstream.cli.failures import explain
-from millstream.cli.nearest import nearest_names
 from millstream.cli.output import CELL_MAX, counted, print_line, print_note, print_table, printable, shown_size
+from millstream.cli.suggestions import nearest_names
 from millstream.model.errors import ErrorCode, MillstreamError
 
 

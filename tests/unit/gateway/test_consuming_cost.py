@@ -7,14 +7,14 @@ import pytest
 
 from builders.gateways.web import Ground, with_clusters
 from builders.simulated_node import HOST
-from millstream.gateway.operations.consuming import PARTITIONS_MAX, commit, poll
-from millstream.gateway.operations.reading import ReadLimits
-from millstream.gateway.operations.writing import EventColumns, write
+from millstream.gateway.operations.group_consumers import PARTITIONS_MAX, commit, poll
+from millstream.gateway.operations.reads import ReadLimits
+from millstream.gateway.operations.writes import EventColumns, write
 from millstream.sdk.aio.client import AsyncClient
-from millstream.sdk.aio.face import AsyncPortal
+from millstream.sdk.aio.facade import AsyncPortal
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.home import ClientContext
 
 TOPIC, NAMES = "orders", ("billing", "a")
 WARM = {"ApiVersions", "Info", "Role", "FindCoordinator", "Metadata"}

@@ -3,8 +3,8 @@
 from typing import Any
 
 from builders.groups.machine import SESSION_MS, Driver, offering, subscription
-from millstream.groups.context import LOOK_EVERY_MS
 from millstream.groups.machine import WORK_PER_TICK
+from millstream.groups.machine_context import LOOK_EVERY_MS
 from millstream.groups.settings import DAY_MS
 
 RETENTION_MS = 2 * DAY_MS

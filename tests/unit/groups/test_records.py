@@ -5,7 +5,6 @@ from struct import pack
 import pytest
 
 from builders.groups.machine import Driver
-from millstream.groups.answers import CommittedOffset
 from millstream.groups.effects import GroupLogRecord
 from millstream.groups.records import (
     NO_TOPIC,
@@ -23,6 +22,7 @@ from millstream.groups.records import (
     read_offset_key,
     subscribed_topics,
 )
+from millstream.groups.responses import CommittedOffset
 from millstream.wire.malformed import MalformedMessageError
 
 KEY = OffsetKey("billing", "orders", 3)

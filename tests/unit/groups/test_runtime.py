@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from builders.groups.site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.partitions import read_all
-from millstream.groups.answers import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
 from millstream.groups.effects import GroupLogRecord
 from millstream.groups.machine import FORGOTTEN_AT_ONCE, GroupMachine
+from millstream.groups.responses import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
 from millstream.groups.runtime import shard
 from millstream.groups.runtime.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
 from millstream.groups.runtime.loading import READ_BYTES

@@ -3,8 +3,8 @@
 from random import Random
 
 from builders.groups.machine import Driver, offering, subscription
-from millstream.groups.answers import Joined, Synced
 from millstream.groups.effects import Token
+from millstream.groups.responses import Joined, Synced
 from millstream.model.errors import ErrorCode
 
 MEMBERS = 200

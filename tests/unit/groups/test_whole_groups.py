@@ -3,8 +3,8 @@
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from millstream.groups.answers import ConsumerGroupDescription, GroupDescription, GroupList, ListedGroup
 from millstream.groups.commands import DescribeConsumerGroup, ListGroups
+from millstream.groups.responses import ConsumerGroupDescription, GroupDescription, GroupList, ListedGroup
 from millstream.model.errors import ErrorCode
 
 

@@ -9,7 +9,7 @@ import pytest
 from millstream.cli import failures, main
 from millstream.gateway.settings import TABLE as GATEWAY_TABLE
 from millstream.node.settings import TABLE, load
-from millstream.process import exits
+from millstream.process import exit_codes
 from millstream.process.settings import SettingsTable
 
 ROOT = Path(__file__).parents[3]
@@ -47,20 +47,23 @@ def test_the_example_file_is_valid() -> None:
     assert load({}, {}, ("broker.toml", example[1])).advertised_host == "broker.example.org"
 
 
-def exit_codes(page: str) -> set[int]:
+def codes_of(page: str) -> set[int]:
     return {int(code) for code in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
 
 
 def test_every_exit_code_is_documented() -> None:
-    used = {value for name, value in vars(exits).items() if name.startswith("EXIT_")}
-    assert exit_codes(SERVE) == used - {exits.EXIT_NOT_INSTALLED}
-    assert exit_codes(GATEWAY) == used - {exits.EXIT_DATA_IN_USE}
+    used = {value for name, value in vars(exit_codes).items() if name.startswith("EXIT_")}
+    assert codes_of(SERVE) == used - {exit_codes.EXIT_NOT_INSTALLED}
+    assert codes_of(GATEWAY) == used - {exit_codes.EXIT_DATA_IN_USE}
 
 
 def test_every_exit_code_of_the_commands_is_documented() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    assert exit_codes(page) == {
-        value for module in (main, failures, exits) for name, value in vars(module).items() if name.startswith("EXIT_")
+    assert codes_of(page) == {
+        value
+        for module in (main, failures, exit_codes)
+        for name, value in vars(module).items()
+        if name.startswith("EXIT_")
     }
 
 

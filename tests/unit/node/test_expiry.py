@@ -8,8 +8,8 @@ import pytest
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.model.names import TopicPartition
 from millstream.node.settings import BrokerSettings
-from millstream.sdk.client import WireClient
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.wire_client import WireClient
 
 HOUR_S = 3600
 ROUND_S = 60

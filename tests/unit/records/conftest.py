@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from millstream.records import _decode, _encode, _keys, arrow, batch, compaction, produced
+from millstream.records import arrow, batch, compaction, produced_batch, record_decoder, record_encoder, record_keys
 from millstream.records.compiled import COMPILED
 
 
@@ -18,7 +18,7 @@ class Codec:
     encode: ModuleType
     decode: ModuleType
     keys: ModuleType
-    produced: ModuleType
+    produced_batch: ModuleType
 
 
 def _plain(module: ModuleType) -> ModuleType:
@@ -33,7 +33,7 @@ def _plain(module: ModuleType) -> ModuleType:
     return loaded
 
 
-_PLAIN = Codec(_plain(_encode), _plain(_decode), _plain(_keys), _plain(produced))
+_PLAIN = Codec(_plain(record_encoder), _plain(record_decoder), _plain(record_keys), _plain(produced_batch))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def plain() -> Codec:
 def compiled() -> Codec:
     if not COMPILED:
         pytest.fail("the codec is not compiled: `make test` does it, or `python setup.py build_ext --inplace`")
-    return Codec(_encode, _decode, _keys, produced)
+    return Codec(record_encoder, record_decoder, record_keys, produced_batch)
 
 
 @pytest.fixture(params=["plain", "compiled"])

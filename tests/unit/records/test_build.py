@@ -12,7 +12,7 @@ import pytest
 from setuptools import Distribution, Extension
 
 from millstream import records
-from millstream.records import _decode
+from millstream.records import record_decoder
 from millstream.records.compiled import COMPILED
 from millstream.records.header import HEADER_BYTES
 
@@ -38,14 +38,14 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_it_is_told_whether_the_codec_is_compiled() -> None:
-    suffix = Path(str(_decode.__file__)).suffix
+    suffix = Path(str(record_decoder.__file__)).suffix
     assert (suffix == ".so") == COMPILED
 
 
 def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cython", None)
     folder = Path(str(records.__file__)).parent
-    names = ("_encode", "_decode", "_keys", "produced", "message")
+    names = ("record_encoder", "record_decoder", "record_keys", "produced_batch", "message")
     encode, decode, keys, produced, message = (load(f"without{name}", folder / f"{name}.py") for name in names)
     assert not any(module.COMPILED for module in (encode, decode, keys, produced, message))
     made = encode.encode_records([b"value", None], [None, b"key"], None, [5, 3], 5, None, HEADER_BYTES)
@@ -69,7 +69,7 @@ def test_without_cython_the_package_is_installed_plain(setup: ModuleType, monkey
 def test_a_compiler_that_fails_leaves_a_plain_codec_and_no_stale_one(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stale = tmp_path / setup.RECORDS / "_decode.cpython-311-x86_64-linux-gnu.so"
+    stale = tmp_path / setup.RECORDS / "record_decoder.cpython-311-x86_64-linux-gnu.so"
     stale.write_bytes(b"compiled from an older source")
     (tmp_path / "broken.c").write_text("this is not C")
     monkeypatch.setenv("CC", "false")
@@ -92,8 +92,8 @@ def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_pat
     program = (
         "import millstream.records.compiled, millstream.wire.messages as messages\n"
         "messages.key_of('Info')  # from a schema file of ours\n"
-        "from millstream.sdk.producing import _chunk, _sharing\n"
-        "is_compiled = millstream.records.compiled.COMPILED and _chunk.COMPILED and _sharing.COMPILED\n"
+        "from millstream.sdk.producing import chunk, row_partitioning\n"
+        "is_compiled = millstream.records.compiled.COMPILED and chunk.COMPILED and row_partitioning.COMPILED\n"
         "print(is_compiled, millstream.records.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed)}

@@ -11,10 +11,10 @@ from builders.sdk.scripted_broker import play as play_scene
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, values
 from millstream.model.errors import MillstreamError
 from millstream.sdk.connection.cluster import Cluster, UnreachableError
-from millstream.sdk.consuming.alone import StandaloneSource
+from millstream.sdk.consuming.fetcher import Fetcher
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.member_core import MemberCore
-from millstream.sdk.consuming.reading import Fetcher
+from millstream.sdk.consuming.standalone import StandaloneSource
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.subscribing.stream import SubscriptionStream
 

@@ -90,7 +90,7 @@ def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog:
     )
     assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
     assert any(
-        name == "millstream.sdk.connection.asking" and text.startswith("trying again after") for name, _, text in said
+        name == "millstream.sdk.connection.retrying" and text.startswith("trying again after") for name, _, text in said
     )
     assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
 

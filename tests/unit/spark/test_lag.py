@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from millstream.spark.pipelines.watching import lag_of
-from millstream.spark.reading.positions import TopicPosition, to_json
+from millstream.spark.pipelines.query_monitor import lag_of
+from millstream.spark.reading.stream_positions import TopicPosition, to_json
 
 
 def position(**offsets: dict[int, int]) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from millstream.model.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
-from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds, offset_places, time_places
+from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds, offset_places, time_places
 
 LEAST = {"bootstrap": "localhost:9092", "topic": "orders"}
 MIDDAY_MS = 1_769_860_800_000

@@ -16,7 +16,7 @@ from builders.keyed import (
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
-from millstream.storage.cleaning.exchange import SwapStage
+from millstream.storage.cleaning.segment_exchange import SwapStage
 from millstream.storage.log.log import Log
 from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk

@@ -10,7 +10,7 @@ from builders.logs import append_durably, key, open_store, run
 from millstream.records.header import each_batch
 from millstream.seams.file_part import PART_BYTES_MIN
 from millstream.seams.local_disk import LocalDisk
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import LogStore
 

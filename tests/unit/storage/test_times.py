@@ -9,7 +9,7 @@ from builders.logs import SMALL, key, open_store, run
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import HEADER_BYTES, each_batch, read_header, stamp
 from millstream.storage.log.log import Log
-from millstream.storage.log.reader import OPENED_BYTES_MAX
+from millstream.storage.log.log_reader import OPENED_BYTES_MAX
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import SimulatedDisk
 

@@ -11,7 +11,7 @@ import pytest
 from millstream.testing.simulated.clock import ManualClock, SimulatedClock
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
 from millstream.testing.simulated.loop import SimulatedLoop
-from millstream.testing.simulated.owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.process_owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
 from millstream.testing.simulation.trace import Trace
 

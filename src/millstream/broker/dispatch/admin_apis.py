@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from millstream.broker.config_entries import ConfigEntry
+from millstream.broker.config_resources import Resources
 from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.dispatch.table import ApiRight, ApiRow
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow
 from millstream.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from millstream.broker.handlers.alter_configs import AlterConfigsHandler
 from millstream.broker.handlers.create_partitions import CreatePartitionsHandler
@@ -21,8 +23,6 @@ from millstream.broker.handlers.elect_leaders import ElectLeadersHandler
 from millstream.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from millstream.broker.handlers.list_config_resources import ListConfigResourcesHandler
 from millstream.broker.handlers.reassignments import AlterReassignmentsHandler, list_reassignments
-from millstream.broker.resources import Resources
-from millstream.broker.shown_settings import ConfigEntry
 from millstream.groups.settings import GroupSettings
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.clock import Clock

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from millstream.broker.appending import AppendRequest
+from millstream.broker.append_requests import AppendRequest
+from millstream.broker.config_entries import ConfigEntry
 from millstream.broker.dispatch.admin_apis import admin_rows
 from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.dispatch.group_apis import group_rows
 from millstream.broker.dispatch.iterator_apis import iterator_rows
 from millstream.broker.dispatch.push_apis import push_rows
-from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.fetch_sessions import FetchSessions
-from millstream.broker.groups_seen import GroupCoordination
+from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.api_versions import ApiVersionsHandler, refusal
 from millstream.broker.handlers.backup_map import BackupMapHandler
 from millstream.broker.handlers.fetch import FetchHandler
@@ -30,9 +31,8 @@ from millstream.broker.handlers.puts import PutsHandler
 from millstream.broker.handlers.query import Queries, QueryHandler
 from millstream.broker.handlers.role import RoleHandler
 from millstream.broker.handlers.service_map import ServiceMapHandler
-from millstream.broker.iterators_seen import IteratorServing
 from millstream.broker.net.memory import Memory
-from millstream.broker.shown_settings import ConfigEntry
+from millstream.broker.signed_iterators import IteratorServing
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.settings import GroupSettings
 from millstream.model.limits import REQUEST_BYTES_MAX

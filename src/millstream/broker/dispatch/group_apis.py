@@ -1,8 +1,8 @@
 """The rows of the dispatch table that deal with groups."""
 
 from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.dispatch.table import ApiRight, ApiRow
-from millstream.broker.groups_seen import GroupCoordination, TopicNames
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow
+from millstream.broker.group_requests import GroupCoordination, TopicNames
 from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
 from millstream.broker.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from millstream.broker.handlers.delete_groups import DeleteGroupsHandler

@@ -2,16 +2,20 @@
 partition share nothing here but the key that iterators are signed with."""
 
 from millstream.broker.dispatch.capabilities import BrokerIdentity, PartitionLookup
-from millstream.broker.dispatch.table import ApiRight, ApiRow
-from millstream.broker.groups_seen import GroupCoordination
-from millstream.broker.handlers.group_members import IteratorHeartbeatHandler, IteratorJoinHandler, IteratorLeaveHandler
-from millstream.broker.handlers.iter import ReadIteratorHandler
-from millstream.broker.handlers.iter_commit import CommitIteratorHandler
-from millstream.broker.handlers.iter_get import GetIteratorHandler
-from millstream.broker.handlers.iter_hand import DeliverIteratorHandler
-from millstream.broker.handlers.iters import ListIteratorsHandler
-from millstream.broker.iterators_seen import IteratorServing
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow
+from millstream.broker.group_requests import GroupCoordination
+from millstream.broker.handlers.commit_iterator import CommitIteratorHandler
+from millstream.broker.handlers.deliver_iterator import DeliverIteratorHandler
+from millstream.broker.handlers.get_iterator import GetIteratorHandler
+from millstream.broker.handlers.iterator_membership import (
+    IteratorHeartbeatHandler,
+    IteratorJoinHandler,
+    IteratorLeaveHandler,
+)
+from millstream.broker.handlers.list_iterators import ListIteratorsHandler
+from millstream.broker.handlers.read_iterator import ReadIteratorHandler
 from millstream.broker.net.memory import Memory
+from millstream.broker.signed_iterators import IteratorServing
 from millstream.model.roles import Role
 
 BYTES_MAX = 64 * 1024

@@ -1,8 +1,8 @@
 """The rows of the dispatch table that deal with push subscriptions."""
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
-from millstream.broker.dispatch.table import ApiRight, ApiRow
-from millstream.broker.groups_seen import GroupCoordination
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow
+from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.subscribe import SubscribeHandler
 from millstream.broker.handlers.subscription_commit import SubscriptionCommitHandler
 from millstream.broker.handlers.unsubscribe import UnsubscribeHandler

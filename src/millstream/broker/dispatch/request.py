@@ -3,12 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.broker.net.peer import ClientInfo
+from millstream.broker.net.client_info import ClientInfo
 from millstream.model.errors import MillstreamError
 from millstream.wire.framing import Piece, read_request_header
 
 if TYPE_CHECKING:
-    from millstream.broker.net.line import PushChannel
+    from millstream.broker.net.push_channel import PushChannel
 
 Answer = bytes | list[Piece]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""

@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls: rights are not checked yet, so all of them answer that security is off."""
 
-from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import encode_rows
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

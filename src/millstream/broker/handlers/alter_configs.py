@@ -1,11 +1,11 @@
 """AlterConfigs: all settings of a topic at once. What is not named goes back to the broker's defaults."""
 
-from millstream.broker.alterations import Alteration, answer_alterations
+from millstream.broker.config_alterations import Alteration, answer_alterations
+from millstream.broker.config_resources import Resource, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "AlterConfigs"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from millstream.broker.dispatch.dispatch_table import ApiRow
 from millstream.broker.dispatch.request import BrokerRequest
-from millstream.broker.dispatch.table import ApiRow
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

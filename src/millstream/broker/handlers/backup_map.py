@@ -5,7 +5,7 @@ from typing import Any
 from millstream.broker.dispatch.capabilities import TopicLookup
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.handlers.service_map import answer_page, missing_row, topic_row
-from millstream.broker.topic_pages import TopicListing, TopicRowFormat
+from millstream.broker.topic_listing import TopicListing, TopicRowFormat
 from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request
 

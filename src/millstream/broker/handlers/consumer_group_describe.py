@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination, answer_to
-from millstream.groups.answers import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
+from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DescribeConsumerGroup
+from millstream.groups.responses import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, response_element_writer, write_response
-from millstream.wire.reader import Fields
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_readers import Fields
+from millstream.wire.schema_writers import EncodedArray
 
 API = "ConsumerGroupDescribe"
 _CLASSIC, _CONSUMER = 0, 1

@@ -3,12 +3,12 @@
 from uuid import UUID
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later, client_host
-from millstream.groups.answers import ConsumerHeartbeatAnswer
+from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
 from millstream.groups.commands import ConsumerHeartbeat, OwnedPartitions
+from millstream.groups.responses import ConsumerHeartbeatAnswer
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "ConsumerGroupHeartbeat"
 _OWN_MEMBER_ID_FROM = 1

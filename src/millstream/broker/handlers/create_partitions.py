@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import encode_rows
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "CreatePartitions"
 TOPICS_MAX = 1_000

@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Any
 
-from millstream.broker.answer_rows import Group, encode_groups
+from millstream.broker.config_entries import ConfigEntry, topic_settings
 from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicCreation
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.shown_settings import ConfigEntry, topic_settings
+from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 

@@ -1,9 +1,9 @@
 """DeleteGroups: groups without members, with all their offsets."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination, answer_to
-from millstream.groups.answers import Done
+from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DeleteGroup
+from millstream.groups.responses import Done
 from millstream.wire.messages import read_request, write_response
 
 API = "DeleteGroups"

@@ -4,9 +4,9 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.capabilities import TopicDeletion
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import encode_rows
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
 from millstream.wire.messages import read_request, write_response

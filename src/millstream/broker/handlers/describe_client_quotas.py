@@ -3,7 +3,7 @@
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "DescribeClientQuotas"
 _ENTITIES = ("user", "client-id", "ip")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from millstream.broker.dispatch.authorized_operations import CLUSTER_OPERATIONS
 from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response

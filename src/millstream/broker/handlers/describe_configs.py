@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from millstream.broker.answer_rows import Group, encode_groups
+from millstream.broker.config_entries import TYPES, ConfigEntry
+from millstream.broker.config_resources import Resource, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.resources import Resource, Resources
-from millstream.broker.shown_settings import TYPES, ConfigEntry
+from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "DescribeConfigs"
 

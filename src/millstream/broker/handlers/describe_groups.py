@@ -5,15 +5,15 @@ A group that is not there, or is not a classic one, is Dead and no error up to v
 
 from typing import Any
 
-from millstream.broker.dispatch.operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination, answer_to
-from millstream.groups.answers import GroupDescription
+from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DescribeGroup
+from millstream.groups.responses import GroupDescription
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, response_element_writer, write_response
-from millstream.wire.reader import Fields
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_readers import Fields
+from millstream.wire.schema_writers import EncodedArray
 
 API = "DescribeGroups"
 _NOT_FOUND_FROM = 6

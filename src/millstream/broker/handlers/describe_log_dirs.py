@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from millstream.broker.answer_rows import Group, encode_groups
 from millstream.broker.dispatch.capabilities import TopicLookup
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.errors import ErrorCode
 from millstream.model.names import PartitionKey
 from millstream.partition.partition import Partition
 from millstream.seams.disk import Space
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "DescribeLogDirs"
 _UNKNOWN_SPACE = Space(-1, -1)

@@ -6,15 +6,15 @@ What it tells of is acknowledged: a writer that is told how far it was may leave
 from collections.abc import Iterator
 from typing import Any
 
-from millstream.broker.answer_rows import encode_groups
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import encode_groups
 from millstream.model.errors import MillstreamError
 from millstream.partition.producers import ActiveProducer
 from millstream.seams.clock import Clock
 from millstream.wire.messages import read_request, response_element_writer, write_response
-from millstream.wire.reader import Fields
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_readers import Fields
+from millstream.wire.schema_writers import EncodedArray
 
 API = "DescribeProducers"
 _NO_COORDINATOR = -1

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from millstream.broker.answer_rows import encode_groups, encode_rows
+from millstream.broker.dispatch.authorized_operations import TOPIC_OPERATIONS
 from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicLookup
-from millstream.broker.dispatch.operations import TOPIC_OPERATIONS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.topic_pages import TopicListing, TopicRowFormat, cursor_of
+from millstream.broker.response_rows import encode_groups, encode_rows
+from millstream.broker.topic_listing import TopicListing, TopicRowFormat, cursor_of
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "DescribeTopicPartitions"
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import encode_rows
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

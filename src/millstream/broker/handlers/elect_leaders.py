@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from millstream.broker.answer_rows import Group, encode_groups
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "ElectLeaders"
 _PREFERRED, _UNCLEAN = 0, 1

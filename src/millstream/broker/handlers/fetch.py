@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
 from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, Result, Work
+from millstream.broker.fetch_pass import SLICE, FetchPass, Want
 from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, BrokerFetchSession, FetchSessions
 from millstream.broker.net.memory import HUNGRY_S, Memory
-from millstream.broker.reading import SLICE, FetchPass, Want
 from millstream.model.errors import MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.wire.fetch import (

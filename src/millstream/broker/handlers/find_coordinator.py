@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination
+from millstream.broker.group_requests import GroupCoordination
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 

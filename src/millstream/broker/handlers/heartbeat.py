@@ -1,9 +1,9 @@
 """Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later
-from millstream.groups.answers import Done
+from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.groups.commands import Heartbeat
+from millstream.groups.responses import Done
 from millstream.wire.messages import read_request, write_response
 
 API = "Heartbeat"

@@ -3,14 +3,14 @@ taken from; what is not named stays as it is."""
 
 from collections.abc import Mapping, Sequence
 
-from millstream.broker.alterations import Alteration, answer_alterations
+from millstream.broker.config_alterations import Alteration, answer_alterations
+from millstream.broker.config_resources import Resource, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.resources import Resource, Resources
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.topics.setting_table import TABLE, SettingKind
 from millstream.topics.settings import effective
 from millstream.wire.messages import read_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "IncrementalAlterConfigs"
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)

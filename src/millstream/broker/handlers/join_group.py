@@ -1,11 +1,11 @@
 """JoinGroup: become a member of a classic group. The answer comes when the group has gathered."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later, client_host
-from millstream.groups.answers import Joined
+from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
 from millstream.groups.commands import Join, OfferedProtocol
+from millstream.groups.responses import Joined
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "JoinGroup"
 _REBALANCE_TIMEOUT_FROM = 1

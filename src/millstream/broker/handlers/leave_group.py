@@ -1,9 +1,9 @@
 """LeaveGroup: members go, one of them up to version 2, several from version 3 on."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later
-from millstream.groups.answers import Left
+from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.groups.commands import Leave, LeavingMember
+from millstream.groups.responses import Left
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

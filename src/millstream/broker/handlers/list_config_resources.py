@@ -1,8 +1,8 @@
 """ListConfigResources: what has settings. Version 0 asks only for subscriptions to metrics, and there are none."""
 
-from millstream.broker.answer_rows import encode_rows
+from millstream.broker.config_resources import ConfigResourceKind, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.resources import ConfigResourceKind, Resources
+from millstream.broker.response_rows import encode_rows
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 

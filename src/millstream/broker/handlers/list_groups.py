@@ -1,11 +1,11 @@
 """ListGroups: the groups of this broker, of all states and kinds or of some."""
 
-from millstream.broker.answer_rows import encode_rows
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination
+from millstream.broker.group_requests import GroupCoordination
+from millstream.broker.response_rows import encode_rows
 from millstream.groups.commands import ListGroups
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "ListGroups"
 

@@ -10,10 +10,17 @@ from millstream.broker.dispatch.capabilities import PartitionLookup, find_partit
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.partition_rows import answer_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.offset_lookup import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    FoundOffset,
+)
 from millstream.partition.partition import Partition
-from millstream.partition.times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset
 from millstream.wire.messages import read_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "ListOffsets"
 TIMES_AT_ONCE_MAX = 2

@@ -9,14 +9,14 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from millstream.broker.dispatch.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from millstream.broker.dispatch.capabilities import AutoCreate, BrokerIdentity, TopicLookup
-from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID, check_new_topic_name
 from millstream.wire.messages import read_request, response_element_writer, write_response
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_writers import EncodedArray
 
 API = "Metadata"
 SLICE = 1_000

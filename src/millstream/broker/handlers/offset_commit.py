@@ -4,12 +4,12 @@ Partitions that do not exist are refused here, one by one; the others are commit
 """
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_later
-from millstream.groups.answers import PartitionErrors
+from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_later
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
+from millstream.groups.responses import PartitionErrors
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "OffsetCommit"
 _STALE_EPOCH_FROM = 9

@@ -1,12 +1,12 @@
 """OffsetDelete: a group forgets what it has committed for some partitions, unless it still reads their topic."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_later
-from millstream.groups.answers import PartitionErrors
+from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_later
 from millstream.groups.commands import DeleteOffsets
+from millstream.groups.responses import PartitionErrors
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "OffsetDelete"
 

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination, TopicNames, answer_to
-from millstream.groups.answers import CommittedOffset, Offsets
+from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_to
 from millstream.groups.commands import FetchOffsets
+from millstream.groups.responses import CommittedOffset, Offsets
 from millstream.model.errors import ErrorCode
 from millstream.model.names import NO_TOPIC_ID
 from millstream.wire.messages import read_request, response_element_writer, write_response
-from millstream.wire.reader import Fields
-from millstream.wire.writer import EncodedArray
+from millstream.wire.schema_readers import Fields
+from millstream.wire.schema_writers import EncodedArray
 
 API = "OffsetFetch"
 SLICE = 1_000

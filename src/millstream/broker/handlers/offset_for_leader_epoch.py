@@ -5,7 +5,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.partition_rows import answer_partitions
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "OffsetForLeaderEpoch"
 

@@ -1,6 +1,7 @@
-"""Produce: append each partition's batch; answer when all of them are committed (see `millstream.broker.appending`)."""
+"""Produce: append each partition's batch; answer when all of them are committed (see
+`millstream.broker.append_requests`)."""
 
-from millstream.broker.appending import ACKS, AppendRequest, PendingAppend, check_acks, failed
+from millstream.broker.append_requests import ACKS, AppendRequest, PendingAppend, check_acks, failed
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.model.errors import ErrorCode, MillstreamError

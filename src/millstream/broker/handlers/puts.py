@@ -1,7 +1,7 @@
 """Puts: one of Millstream's own keys. As Produce, where the caller may give the hash that decides the partition, and
-ids under which messages are stored once (see `millstream.broker.appending` for what both have in common)."""
+ids under which messages are stored once (see `millstream.broker.append_requests` for what both have in common)."""
 
-from millstream.broker.appending import AppendRequest, PendingAppend, Results, check_acks, failed
+from millstream.broker.append_requests import AppendRequest, PendingAppend, Results, check_acks, failed
 from millstream.broker.dispatch.capabilities import TopicPartitions, find_partition
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.model.errors import MillstreamError

@@ -6,7 +6,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.catalog.queries import QueryResult
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "Query"
 

@@ -6,12 +6,12 @@ To stay is therefore granted, everything else refused, and none is ever under wa
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from millstream.broker.answer_rows import Group, encode_groups
 from millstream.broker.dispatch.capabilities import BrokerIdentity, PartitionLookup, find_partition
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 ALTER = "AlterPartitionReassignments"
 LIST = "ListPartitionReassignments"

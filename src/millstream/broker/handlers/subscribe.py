@@ -9,17 +9,17 @@ from uuid import UUID
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination, answer_to
-from millstream.broker.push.flow import FlowWindow
+from millstream.broker.group_requests import GroupCoordination, answer_to
+from millstream.broker.push.flow_control import FlowWindow
 from millstream.broker.push.subscription import PartitionFeed, Place, PushSubscription
 from millstream.broker.push.subscriptions import Subscriptions
-from millstream.groups.answers import Offsets
 from millstream.groups.commands import FetchOffsets
+from millstream.groups.responses import Offsets
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID
 from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 from millstream.wire.subscribe import BEGINNING, COMMITTED, END, Delivery, write_delivery
 
 API = "Subscribe"

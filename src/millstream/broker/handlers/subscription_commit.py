@@ -5,14 +5,14 @@ durable. A partition's commit that is refused makes no room.
 """
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later
+from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.broker.push.subscription import PartitionFeed, PushSubscription
 from millstream.broker.push.subscriptions import on_line
-from millstream.groups.answers import PartitionErrors
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
+from millstream.groups.responses import PartitionErrors
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 API = "SubscriptionCommit"
 

@@ -1,9 +1,9 @@
 """SyncGroup: the leader says who gets what, everybody else asks for their part."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.groups_seen import GroupCoordination, answer_later
-from millstream.groups.answers import Synced
+from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.groups.commands import AssignedBytes, Sync
+from millstream.groups.responses import Synced
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 

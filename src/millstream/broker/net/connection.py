@@ -20,12 +20,12 @@ from typing import cast
 
 from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, HangUpError, Result, Work
 from millstream.broker.dispatch.roles import refuse
-from millstream.broker.net.line import OpenRequest
+from millstream.broker.net.client_info import ClientInfo
+from millstream.broker.net.frame_progress import FrameProgress
+from millstream.broker.net.listener_state import ListenerState
 from millstream.broker.net.outbox import READER_SILENCE_S, Outbox, memory_of
-from millstream.broker.net.peer import ClientInfo
-from millstream.broker.net.progress import FrameProgress
+from millstream.broker.net.push_channel import OpenRequest
 from millstream.broker.net.receiver import Receiver
-from millstream.broker.net.shared import ListenerState
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.framing import read_request_header
 from millstream.wire.malformed import MalformedMessageError

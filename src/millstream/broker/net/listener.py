@@ -2,11 +2,11 @@
 
 import asyncio
 
-from millstream.broker.dispatch.table import DispatchTable
+from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection import ClientConnection
+from millstream.broker.net.listener_state import Counters, ListenerState
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.peer_log import PeerLog
-from millstream.broker.net.shared import Counters, ListenerState
 from millstream.seams.clock import Clock
 from millstream.seams.network import Listening, Network
 from millstream.seams.workers import Workers

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory, Pool
 from millstream.model.limits import REQUEST_BYTES_MAX
-from millstream.records._decode import room
+from millstream.records.record_decoder import room
 from millstream.wire.framing import SIZE, SIZE_BYTES
 from millstream.wire.malformed import MalformedMessageError
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from millstream.broker.dispatch.request import DeferredAnswer, Work
-from millstream.broker.net.line import PushChannel
 from millstream.broker.net.memory import Memory
-from millstream.broker.push.flow import FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
-from millstream.broker.push.turns import RoundRobin
+from millstream.broker.net.push_channel import PushChannel
+from millstream.broker.push.flow_control import FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
+from millstream.broker.push.round_robin import RoundRobin
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.partition.partition import Partition
-from millstream.partition.stretches import read_stretch, read_stretch_cold
-from millstream.storage.log.reader import Stretch
+from millstream.partition.raw_reads import read_stretch, read_stretch_cold
+from millstream.storage.log.log_reader import Stretch
 from millstream.wire.subscribe import BEGINNING, END, Delivery, write_delivery
 
 BITE_BYTES = 256 * 1024

@@ -1,10 +1,10 @@
 """All subscriptions of a broker: how many there may be, and whose turn it is."""
 
-from millstream.broker.net.line import PushChannel
 from millstream.broker.net.memory import Memory
-from millstream.broker.push.flow import FlowWindow
+from millstream.broker.net.push_channel import PushChannel
+from millstream.broker.push.flow_control import FlowWindow
+from millstream.broker.push.round_robin import RoundRobin
 from millstream.broker.push.subscription import PushSubscription
-from millstream.broker.push.turns import RoundRobin
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.subscribe import END, NOWHERE
 

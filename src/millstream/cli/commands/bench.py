@@ -25,7 +25,7 @@ from millstream.model.limits import MESSAGE_BYTES_MAX
 from millstream.model.units import read_size_bytes
 
 if TYPE_CHECKING:
-    from millstream.cli.messages.loads import Load, Measured
+    from millstream.cli.messages.bench_loads import Load, Measured
     from millstream.cli.session import CommandSession
     from millstream.sdk.aio.producer import AsyncProducer
 
@@ -79,12 +79,12 @@ def produce(
     """Write messages as fast as it goes."""
     with failures_explained(as_json):
         asked = _asked(count, size, batch, producers, compression, acks, timeout)
-        from millstream.cli.messages import loads
+        from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, partitions, asked) as bench:
             load = bench.load
             with bench.producers() as writers:
-                measured = bench.run("writing", as_json, lambda advance: loads.produce(writers, load, advance))
+                measured = bench.run("writing", as_json, lambda advance: bench_loads.produce(writers, load, advance))
         _tell("produce", load, measured, as_json=as_json)
 
 
@@ -103,14 +103,14 @@ def consume(
     """Read messages as fast as it goes. The topic it makes is filled first; one that is named is read as it is."""
     with failures_explained(as_json):
         asked = _asked(count, size, batch, 1, compression, "all", timeout)
-        from millstream.cli.messages import loads
+        from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, partitions, asked) as bench:
             load, client = bench.load, bench.session.client
             if topic is None:
                 with bench.producers() as writers:
-                    bench.run("filling", as_json, lambda advance: loads.produce(writers, load, advance))
-            measured = bench.run("reading", as_json, lambda advance: loads.consume(client, load, advance))
+                    bench.run("filling", as_json, lambda advance: bench_loads.produce(writers, load, advance))
+            measured = bench.run("reading", as_json, lambda advance: bench_loads.consume(client, load, advance))
         _tell("consume", load, measured, as_json=as_json)
 
 
@@ -128,12 +128,12 @@ def latency(
     """Write one message after the other; how long until it is acknowledged, and until a waiting reader has it."""
     with failures_explained(as_json):
         asked = _asked(count, size, 1, 1, compression, acks, timeout)
-        from millstream.cli.messages import loads
+        from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, 1, asked) as bench:
             load, reader = bench.load, bench.session.client
             with bench.producers() as (writer,):
-                measured = bench.run("measuring", as_json, lambda add: loads.latency(writer, reader, load, add))
+                measured = bench.run("measuring", as_json, lambda add: bench_loads.latency(writer, reader, load, add))
         _tell("latency", load, measured, as_json=as_json)
 
 
@@ -148,7 +148,7 @@ def _asked(
         raise usage_error(f"--size {size}: {error}") from None
     if not 0 <= size_bytes <= _MESSAGE_BYTES_MAX:
         raise usage_error(f"--size {size}: expected 0 to {_MESSAGE_BYTES_MAX} bytes")
-    from millstream.cli.messages.loads import Load
+    from millstream.cli.messages.bench_loads import Load
 
     batch = batch or max(1, _BATCH_BYTES // max(1, size_bytes))
     return Load("", count, size_bytes, batch, producers, ACKS[acks], compression, timeout_s)
@@ -184,8 +184,8 @@ class _Bench:
 @contextmanager
 def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "Load") -> Iterator[_Bench]:
     """The named topic, or one of our own, which is deleted at the end, also after Ctrl-C."""
-    from millstream.cli.nearest import topic_expected
     from millstream.cli.session import connected
+    from millstream.cli.suggestions import topic_expected
     from millstream.seams.entropy import SystemEntropy
 
     with connected(bootstrap, load.timeout_s) as session:

@@ -1,4 +1,5 @@
-"""`millstream cluster`: the whole at a glance, what runs where, and who has copies of what. `making` makes clusters."""
+"""`millstream cluster`: the whole at a glance, what runs where, and who has copies of what. `cluster_create` makes
+clusters."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -12,8 +13,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.model.names import TopicPartition
-    from millstream.sdk.admin.maps import Backup
-    from millstream.sdk.client import WireClient
+    from millstream.sdk.admin.service_map import Backup
+    from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
 

@@ -52,8 +52,8 @@ def _topic_names(context: typer.Context) -> list[str]:
     import asyncio
 
     from millstream.cli.options import DEFAULT_BOOTSTRAP, find_brokers
-    from millstream.sdk.client import WireClient
     from millstream.sdk.connection.cluster import ConnectionSettings
+    from millstream.sdk.wire_client import WireClient
 
     bootstrap = find_brokers(context, context.params.get("bootstrap") or DEFAULT_BOOTSTRAP)
 

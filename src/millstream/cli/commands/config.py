@@ -148,7 +148,7 @@ def _known(kind: ConfigOwner) -> "list[ConfigSetting]":
 
 
 def _check_known(kind: ConfigOwner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
-    from millstream.cli.nearest import did_you_mean
+    from millstream.cli.suggestions import did_you_mean
     from millstream.model.errors import ErrorCode
 
     for setting in settings:
@@ -161,8 +161,8 @@ def _check_known(kind: ConfigOwner, name: str | None, settings: Sequence[str], k
 @contextmanager
 def _asked(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "Iterator[CommandSession]":
     """A session to ask about this; for a topic that is not there, the error tells the nearest names."""
-    from millstream.cli.nearest import topic_expected
     from millstream.cli.session import connected
+    from millstream.cli.suggestions import topic_expected
 
     with (
         connected(bootstrap, timeout_s) as session,

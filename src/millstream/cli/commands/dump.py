@@ -82,8 +82,8 @@ class _Asked(NamedTuple):
 
 def _from_broker(asked: _Asked, printer: "BatchPrinter", bootstrap: str, timeout_s: float) -> "Iterator[DumpAccount]":
     from millstream.cli.dump.wire import WireDump
-    from millstream.cli.nearest import topic_expected
     from millstream.cli.session import connected
+    from millstream.cli.suggestions import topic_expected
 
     assert asked.topic is not None
     with connected(bootstrap, timeout_s) as session, topic_expected(session, asked.topic):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.process_flags import ProcessFlags
 from millstream.gateway.settings import TABLE, GatewaySettings
-from millstream.process.exits import EXIT_NOT_INSTALLED
+from millstream.process.exit_codes import EXIT_NOT_INSTALLED
 
 if TYPE_CHECKING:
     import typer

@@ -62,9 +62,9 @@ def get(
             raise usage_error("with --follow, --to takes an offset: where a time ends is only known once it is over")
         if as_json + verbose + raw > 1:
             raise usage_error("--json, --verbose and --raw exclude each other")
-        from millstream.cli.messages.reading import TopicRead
-        from millstream.cli.nearest import topic_expected
+        from millstream.cli.messages.topic_reads import TopicRead
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
 
         printer = MessagePrinter(topic, as_json=as_json, verbose=verbose, raw=raw)
         with connected(bootstrap, timeout) as session, topic_expected(session, topic):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli.commands.completion import complete_topic
-from millstream.cli.consent import ask
+from millstream.cli.confirmation import ask
 from millstream.cli.failures import failures_explained
 from millstream.cli.options import DEFAULT_BOOTSTRAP, PARTITIONS_MAX, AsJson, Bootstrap, Timeout, Yes
 from millstream.cli.output import counted, print_json, print_line, print_table, shortened
@@ -62,8 +62,8 @@ def describe(
     """Show a group: its state, its members, and for each partition how far it is and who reads it."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
-        from millstream.cli.views.group_moves import bounds_of
         from millstream.cli.views.group_progress import progress
+        from millstream.cli.views.offset_resets import bounds_of
 
         with connected(bootstrap, timeout) as session:
             client = session.client
@@ -188,7 +188,7 @@ def reset(
     """
     with failures_explained(as_json):
         from millstream.cli.session import connected
-        from millstream.cli.views.group_moves import parse_target
+        from millstream.cli.views.offset_resets import parse_target
         from millstream.sdk.admin.group_answers import CommittedOffset
         from millstream.seams.clock import SystemClock
 
@@ -231,7 +231,7 @@ def _still_read(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
 async def _moves(
     session: "CommandSession", name: str, topics: Sequence[str], partitions: Sequence[int], to: Any, timeout_s: float
 ) -> "list[OffsetMove]":
-    from millstream.cli.views.group_moves import choose_places, moves
+    from millstream.cli.views.offset_resets import choose_places, moves
 
     client = session.client
     committed = await client.groups.offsets(name, timeout_s=timeout_s)

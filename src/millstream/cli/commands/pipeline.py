@@ -27,11 +27,11 @@ from millstream.cli.spark import (
     read_settings,
     spark_expected,
 )
-from millstream.model.bootstrap import BOOTSTRAP_VARIABLE
+from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
 
 if TYPE_CHECKING:
     from millstream.cli.views.pipeline_view import View
-    from millstream.spark.pipelines.running import Pipeline
+    from millstream.spark.pipelines.pipeline_run import Pipeline
     from millstream.spark.pipelines.statements import Result
 
 app = typer.Typer(
@@ -102,7 +102,7 @@ def run(
             return
         with failures_of_spark(view, chosen):
             work = _work(file, arguments or [], bootstrap, limit, as_json)
-        from millstream.spark.pipelines.running import reading_once
+        from millstream.spark.pipelines.pipeline_run import reading_once
 
         with pipeline_started(file.stem, view, chosen, file) as pipeline, reading_once() if once else nullcontext():
             work(pipeline)

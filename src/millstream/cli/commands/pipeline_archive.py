@@ -27,7 +27,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.spark.archive import ArchiveProgress, ArchiveVerdict
-    from millstream.spark.pipelines.watching import QueryState
+    from millstream.spark.pipelines.query_monitor import QueryState
 
 _PROGRESS_S = 10.0
 _LOSSES = ("fail", "earliest")
@@ -46,7 +46,7 @@ class ArchiveView(View):
         self._told: Sequence[QueryState] = ()
 
     def tell(self, what: str, progress: "ArchiveProgress") -> None:
-        from millstream.spark.pipelines.watching import QueryState
+        from millstream.spark.pipelines.query_monitor import QueryState
 
         self._told = [QueryState(what, progress.rows, progress.batches, progress.behind)]
 
@@ -92,7 +92,7 @@ def archive(
         chosen = Chosen(master, read_settings(conf or []), log, grace, verbose)
         view = ArchiveView(as_json=as_json)
         from millstream.spark.archive import archive as bring_up_to_date
-        from millstream.spark.archive.running import begun
+        from millstream.spark.archive.archive_runs import begun
 
         begun(topic, to, bootstrap)  # What is wrong is said before Spark is started, which takes a while.
 
@@ -144,7 +144,7 @@ def verify(
         chosen = Chosen(master, read_settings(conf or []), log, 0.0, verbose)
         from millstream.sdk.connection.address import parse_bootstrap
         from millstream.spark.archive import verify as compare
-        from millstream.spark.archive.checking import archives_in
+        from millstream.spark.archive.verification import archives_in
 
         parse_bootstrap(bootstrap)
         archives_in(path, topic)

@@ -26,7 +26,7 @@ from millstream.cli.positions import parse_time
 from millstream.seams.clock import SystemClock
 
 if TYPE_CHECKING:
-    from millstream.cli.messages.messages import Header, MessageChunk, MessageToPut, Parse
+    from millstream.cli.messages.message_input import Header, MessageChunk, MessageToPut, Parse
 
 HASH_MAX = 2**63 - 1
 
@@ -100,8 +100,8 @@ def put(
         sources = [] if values or tombstone else files or ["-"]
         if "-" in sources and sys.stdin is None:
             raise usage_error("there are no messages: neither arguments nor a standard input")
-        from millstream.cli.messages.messages import MessageToPut
-        from millstream.cli.messages.writing import How, write
+        from millstream.cli.messages.message_input import MessageToPut
+        from millstream.cli.messages.topic_writes import How, write
         from millstream.sdk.producing.options import ProducerOptions
 
         now_ms = SystemClock().wall_ms()
@@ -127,7 +127,7 @@ def _portions(
     whole: bool,
     tombstone: bool,
 ) -> "Iterator[MessageChunk]":
-    from millstream.cli.messages.messages import MessageChunk, given_messages, messages_of
+    from millstream.cli.messages.message_input import MessageChunk, given_messages, messages_of
 
     if tombstone:
         return iter([MessageChunk([common], [(0, "the tombstone", 1)])])
@@ -171,7 +171,7 @@ def _parse_with_key(common: "MessageToPut", null: bytes | None, separator: bytes
 
 def _parse_json(common: "MessageToPut", line: bytes) -> "MessageToPut":
     from millstream.cli.messages.json_lines import parse_line
-    from millstream.cli.messages.messages import MessageToPut
+    from millstream.cli.messages.message_input import MessageToPut
 
     own = parse_line(line)
     return MessageToPut(

@@ -13,7 +13,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.sdk.admin.admin_answers import QueryResult
-    from millstream.sdk.client import WireClient
+    from millstream.sdk.wire_client import WireClient
 
 _TABLES = """
     SELECT name FROM sqlite_schema

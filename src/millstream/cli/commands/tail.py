@@ -49,9 +49,9 @@ def tail(
             raise usage_error("--group and --partition exclude each other: a group shares the partitions out itself")
         if group is not None and isinstance(first, Offset):
             raise usage_error(f"a group begins where it was; `millstream group reset {group} --to {start}` moves it")
-        from millstream.cli.messages.tailing import Limit, follow, follow_as_member
-        from millstream.cli.nearest import topic_expected
+        from millstream.cli.messages.topic_tail import Limit, follow, follow_as_member
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
 
         names = list(dict.fromkeys(topics))
         writers = {name: MessagePrinter(name, as_json=as_json, verbose=verbose).write for name in names}

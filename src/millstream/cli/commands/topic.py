@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.commands.completion import complete_topic
-from millstream.cli.consent import ask
+from millstream.cli.confirmation import ask
 from millstream.cli.failures import failures_explained, usage_error
 from millstream.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.model.names import TopicPartition
     from millstream.sdk.answers import TopicView
-    from millstream.sdk.client import WireClient
+    from millstream.sdk.wire_client import WireClient
 
 app = typer.Typer(help="Create, list, describe, alter, delete and empty topics.", no_args_is_help=True)
 
@@ -162,8 +162,8 @@ def describe(
 ) -> None:
     """Show a topic's partitions, with leader, replicas, offsets and size, and its settings."""
     with failures_explained(as_json):
-        from millstream.cli.nearest import topic_expected
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
         from millstream.cli.views.topic_description import describe_topic
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):
@@ -199,8 +199,8 @@ def alter(
             raise usage_error(f"--unset {both[0]}: it is set in the same breath")
         if not chosen and not gone and partitions is None:
             raise usage_error("there is nothing to change: give --setting, --unset or --partitions")
-        from millstream.cli.nearest import topic_expected
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
         from millstream.sdk.admin.admin_answers import ResourceKind
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):
@@ -237,8 +237,8 @@ def delete(
         if not yes:
             which = ", ".join(names)
             ask(f"delete {which} with all messages", f"Delete {which} with all messages?", as_json=as_json)
-        from millstream.cli.nearest import topic_expected
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
 
         with connected(bootstrap, timeout) as session:
             for name in names:
@@ -263,8 +263,8 @@ def empty(
     Offsets are not used again: the next message gets the one it would have got. What comes while it asks, stays.
     """
     with failures_explained(as_json):
-        from millstream.cli.nearest import topic_expected
         from millstream.cli.session import connected
+        from millstream.cli.suggestions import topic_expected
         from millstream.sdk.admin.topic_sizes import extents
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):

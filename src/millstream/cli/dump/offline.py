@@ -18,20 +18,20 @@ from millstream.cli.dump.lines import Where
 from millstream.cli.dump.names import topic_names
 from millstream.cli.dump.read_only_disk import ReadOnlyDisk, ReadOnlyFile
 from millstream.cli.failures import HintedError, usage_error
-from millstream.cli.nearest import did_you_mean
+from millstream.cli.suggestions import did_you_mean
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.model.names import PartitionKey
 from millstream.records.header import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
 from millstream.records.record import Record
-from millstream.storage import sealed
-from millstream.storage.cleaning import exchange
+from millstream.storage import sealed_file
+from millstream.storage.cleaning import segment_exchange
 from millstream.storage.data_directory import key_of, log_directory_name
 from millstream.storage.flush import checkpoint
-from millstream.storage.log import index as index_files
+from millstream.storage.log import sparse_index as index_files
 from millstream.storage.log.scan import find_later
 from millstream.storage.log.segment import INDEX_SUFFIX, NO_TIME, SEGMENT_SUFFIX, segment_name
-from millstream.storage.recovery import identity
+from millstream.storage.recovery import directory_identity
 
 LOOKS = 3
 SETTLE_S = 0.2
@@ -132,10 +132,10 @@ def _segments(directory: Path) -> tuple[Path, ...]:
 def _by_offset(directory: Path) -> dict[int, Path]:
     """The segments that make up a log. Where the cleaner has decided to exchange some, those that go are none."""
     found = {int(path.stem): path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()}
-    new = exchange.decided(ReadOnlyDisk(), str(directory))
+    new = segment_exchange.decided(ReadOnlyDisk(), str(directory))
     if new is not None:
         found = {base: path for base, path in found.items() if not new.base_offset < base < new.next_offset}
-        cleaned = Path(exchange.cleaned_path(str(directory), new.base_offset))
+        cleaned = Path(segment_exchange.cleaned_path(str(directory), new.base_offset))
         if cleaned.exists():
             found[new.base_offset] = cleaned
     return found
@@ -369,7 +369,7 @@ def _flushed(directory: Path) -> Mapping[PartitionKey, checkpoint.LogState] | No
     disk, path = ReadOnlyDisk(), str(directory)
     if not disk.exists(f"{path}/{checkpoint.FILE_NAME}"):
         return {}
-    own = sealed.read(disk, f"{path}/{identity.FILE_NAME}", identity.KIND)
+    own = sealed_file.read(disk, f"{path}/{directory_identity.FILE_NAME}", directory_identity.KIND)
     known = checkpoint.read(disk, path, UUID(bytes=own[:16])) if own else None
     return None if known is None else known.logs
 
@@ -385,9 +385,9 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
         if not _is_asked_for(_where(log_directory_name(key), names), topic, partitions):
             continue
         log_path = directory / log_directory_name(key)
-        new = exchange.decided(disk, str(log_path))
+        new = segment_exchange.decided(disk, str(log_path))
         files = _by_offset(log_path)
-        for segment in state.segments if new is None else exchange.merged(state, new):
+        for segment in state.segments if new is None else segment_exchange.merged(state, new):
             file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
             size = file.stat().st_size if file.exists() else 0
             if size < segment.size_bytes:

@@ -2,11 +2,11 @@
 
 from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
 from millstream.cli.dump.lines import Where
-from millstream.cli.messages.reading import END_WAIT_MS, ReadSpan, find_spans
+from millstream.cli.messages.topic_reads import END_WAIT_MS, ReadSpan, find_spans
 from millstream.cli.positions import Position
 from millstream.records.header import BatchHeader, CorruptBatch, each_batch
 from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.client import WireClient
+from millstream.sdk.wire_client import WireClient
 
 
 class WireDump:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from millstream.cli.messages.messages import Header, MessageToPut
+from millstream.cli.messages.message_input import Header, MessageToPut
 
 _Text = str | None | UnsetType
 _Base64 = str | UnsetType

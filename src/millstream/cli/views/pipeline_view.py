@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from millstream.spark.pipelines.watching import QueryState
+    from millstream.spark.pipelines.query_monitor import QueryState
 
 _WINDOW_S = 5.0
 """Over which rows a second are counted."""

@@ -7,7 +7,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind
 from millstream.sdk.admin.topic_sizes import PartitionSize, partition_sizes
 from millstream.sdk.answers import TopicView
-from millstream.sdk.client import WireClient
+from millstream.sdk.wire_client import WireClient
 
 
 class Description(NamedTuple):

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from millstream.gateway.grpc.calls import Call, needs
-from millstream.gateway.grpc.telling import setting_told
+from millstream.gateway.grpc.call_handling import Call, needs
+from millstream.gateway.grpc.message_conversion import setting_told
 from millstream.gateway.grpc.v1 import cluster_pb2 as pb
-from millstream.gateway.operations import resources
-from millstream.gateway.operations.making import ClusterMaker, made
+from millstream.gateway.operations import settings_and_queries
+from millstream.gateway.operations.cluster_create import ClusterMaker, made
 from millstream.gateway.rights import Right
-from millstream.process.control import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
+from millstream.process.control_protocol import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from millstream.sdk.admin.admin import ROWS_MAX
 
 
@@ -111,7 +111,9 @@ class ClusterService:
     @needs(Right.CLUSTER_READ)
     async def run_query(self, request: pb.RunQueryRequest, call: Call) -> pb.RunQueryResponse:
         cluster = call.cluster(request.cluster)
-        found = await resources.run_query(cluster, request.sql, request.max_rows or ROWS_MAX, call.timeout_s(cluster))
+        found = await settings_and_queries.run_query(
+            cluster, request.sql, request.max_rows or ROWS_MAX, call.timeout_s(cluster)
+        )
         rows = [pb.Row(cells=map(_cell, row)) for row in found.rows]
         return pb.RunQueryResponse(columns=found.columns, rows=rows, truncated=found.is_truncated)
 
@@ -120,7 +122,7 @@ class ClusterService:
         self, request: pb.GetBrokerSettingsRequest, call: Call
     ) -> pb.GetBrokerSettingsResponse:
         cluster = call.cluster(request.cluster)
-        rows = await resources.broker_settings(cluster, request.broker, call.timeout_s(cluster))
+        rows = await settings_and_queries.broker_settings(cluster, request.broker, call.timeout_s(cluster))
         return pb.GetBrokerSettingsResponse(settings=map(setting_told, rows))
 
     @needs(Right.CLUSTER_ADMIN)
@@ -128,7 +130,7 @@ class ClusterService:
         self, request: pb.AlterBrokerSettingsRequest, call: Call
     ) -> pb.AlterBrokerSettingsResponse:
         cluster = call.cluster(request.cluster)
-        await resources.alter_broker_settings(
+        await settings_and_queries.alter_broker_settings(
             cluster,
             request.broker,
             dict(request.set),

@@ -1,8 +1,8 @@
 """GroupService: groups seen from outside."""
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.grpc.calls import Call, needs
-from millstream.gateway.grpc.telling import (
+from millstream.gateway.grpc.call_handling import Call, needs
+from millstream.gateway.grpc.message_conversion import (
     edge_of,
     offsets_of,
     partitions_told,
@@ -12,8 +12,8 @@ from millstream.gateway.grpc.telling import (
 )
 from millstream.gateway.grpc.v1 import groups_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import Start
-from millstream.gateway.operations import grouping, resources
-from millstream.gateway.operations.reading import Positions
+from millstream.gateway.operations import groups, settings_and_queries
+from millstream.gateway.operations.reads import Positions
 from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
@@ -25,7 +25,7 @@ class GroupService:
     @needs(Right.GROUPS_READ)
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         cluster = call.cluster(request.cluster)
-        page = await grouping.list_groups(
+        page = await groups.list_groups(
             cluster,
             request.page_size or _PAGE_GROUPS,
             request.page_token,
@@ -42,7 +42,7 @@ class GroupService:
     @needs(Right.GROUPS_READ, "group")
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.DescribeGroupResponse:
         cluster = call.cluster(request.cluster)
-        found = await grouping.describe_group(cluster, request.group, call.timeout_s(cluster))
+        found = await groups.describe_group(cluster, request.group, call.timeout_s(cluster))
         return pb.DescribeGroupResponse(
             group=found.group_id,
             kind=found.kind,
@@ -57,7 +57,7 @@ class GroupService:
     async def get_offsets(self, request: pb.GetOffsetsRequest, call: Call) -> pb.GetOffsetsResponse:
         cluster = call.cluster(request.cluster)
         places = places_of(request.partitions)
-        found = await grouping.group_offsets(cluster, request.group, places, call.timeout_s(cluster))
+        found = await groups.group_offsets(cluster, request.group, places, call.timeout_s(cluster))
         rows = [
             pb.CommittedOffset(topic=where.topic, partition=where.partition, offset=row.offset, metadata=row.metadata)
             for where, row in sorted(found.items())
@@ -73,13 +73,13 @@ class GroupService:
         }
         if any(row.offset < 0 for row in offsets.values()):
             raise invalid("offsets", "offsets are not negative")
-        await grouping.commit_offsets(cluster, request.group, offsets, call.timeout_s(cluster))
+        await groups.commit_offsets(cluster, request.group, offsets, call.timeout_s(cluster))
         return pb.CommitOffsetsResponse()
 
     @needs(Right.GROUPS_WRITE, "group")
     async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
         cluster = call.cluster(request.cluster)
-        found = await grouping.reset_offsets(
+        found = await groups.reset_offsets(
             cluster,
             request.group,
             request.topic,
@@ -95,19 +95,19 @@ class GroupService:
     async def delete_offsets(self, request: pb.DeleteOffsetsRequest, call: Call) -> pb.DeleteOffsetsResponse:
         cluster = call.cluster(request.cluster)
         places = places_of(request.partitions)
-        await grouping.delete_offsets(cluster, request.group, places, call.timeout_s(cluster))
+        await groups.delete_offsets(cluster, request.group, places, call.timeout_s(cluster))
         return pb.DeleteOffsetsResponse()
 
     @needs(Right.GROUPS_WRITE, "group")
     async def delete_group(self, request: pb.DeleteGroupRequest, call: Call) -> pb.DeleteGroupResponse:
         cluster = call.cluster(request.cluster)
-        await grouping.delete_group(cluster, request.group, call.timeout_s(cluster))
+        await groups.delete_group(cluster, request.group, call.timeout_s(cluster))
         return pb.DeleteGroupResponse()
 
     @needs(Right.GROUPS_READ, "group")
     async def get_group_settings(self, request: pb.GetGroupSettingsRequest, call: Call) -> pb.GetGroupSettingsResponse:
         cluster = call.cluster(request.cluster)
-        rows = await resources.group_settings(cluster, request.group, call.timeout_s(cluster))
+        rows = await settings_and_queries.group_settings(cluster, request.group, call.timeout_s(cluster))
         return pb.GetGroupSettingsResponse(settings=map(setting_told, rows))
 
     @needs(Right.GROUPS_WRITE, "group")
@@ -115,7 +115,7 @@ class GroupService:
         self, request: pb.AlterGroupSettingsRequest, call: Call
     ) -> pb.AlterGroupSettingsResponse:
         cluster = call.cluster(request.cluster)
-        await resources.alter_group_settings(
+        await settings_and_queries.alter_group_settings(
             cluster,
             request.group,
             dict(request.set),

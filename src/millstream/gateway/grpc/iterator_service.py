@@ -1,11 +1,11 @@
 """IteratorService: the calls of iterators, one by one, for clients that may ask another gateway each time."""
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.grpc.calls import Call, needs
+from millstream.gateway.grpc.call_handling import Call, needs
 from millstream.gateway.grpc.limits import ReadingLimits
-from millstream.gateway.grpc.telling import edge_of, partitions_told
+from millstream.gateway.grpc.message_conversion import edge_of, partitions_told
 from millstream.gateway.grpc.v1 import iterators_pb2 as pb
-from millstream.gateway.operations import iterating
+from millstream.gateway.operations import iterators
 from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import Address
@@ -22,19 +22,19 @@ class IteratorService:
     @needs(Right.GROUPS_WRITE, "group")
     async def join_group(self, request: pb.JoinGroupRequest, call: Call) -> pb.JoinGroupResponse:
         cluster = call.cluster(request.cluster)
-        found = await iterating.join(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        found = await iterators.join(cluster, request.group, request.client_id, call.timeout_s(cluster))
         return pb.JoinGroupResponse(membership=_membership(found))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def beat(self, request: pb.BeatRequest, call: Call) -> pb.BeatResponse:
         cluster = call.cluster(request.cluster)
-        found = await iterating.beat(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        found = await iterators.beat(cluster, request.group, request.client_id, call.timeout_s(cluster))
         return pb.BeatResponse(membership=_membership(found))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:
         cluster = call.cluster(request.cluster)
-        await iterating.leave(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        await iterators.leave(cluster, request.group, request.client_id, call.timeout_s(cluster))
         return pb.LeaveGroupResponse()
 
     # Iterators.
@@ -42,7 +42,7 @@ class IteratorService:
     @needs(Right.GROUPS_WRITE, "group")
     async def get_iterator(self, request: pb.GetIteratorRequest, call: Call) -> pb.GetIteratorResponse:
         cluster = call.cluster(request.cluster)
-        found = await iterating.get(
+        found = await iterators.get(
             cluster,
             request.group,
             request.client_id,
@@ -57,7 +57,7 @@ class IteratorService:
     @needs(Right.GROUPS_READ, "group")
     async def list_iterators(self, request: pb.ListIteratorsRequest, call: Call) -> pb.ListIteratorsResponse:
         cluster = call.cluster(request.cluster)
-        found = await iterating.in_flight(cluster, request.group, request.client_id or None, call.timeout_s(cluster))
+        found = await iterators.in_flight(cluster, request.group, request.client_id or None, call.timeout_s(cluster))
         return pb.ListIteratorsResponse(iterators=map(_listed, found))
 
     @needs(Right.MESSAGES_READ, "topic", within="iterator")
@@ -66,7 +66,7 @@ class IteratorService:
         limits = self._reading.of(0, request.max_bytes, call.wait_s(wait_s))
         cluster = call.cluster(request.cluster)
         iterator = _given(request.iterator)
-        batch = await iterating.read(cluster, iterator, limits, call.timeout_s(cluster), call.draining)
+        batch = await iterators.read(cluster, iterator, limits, call.timeout_s(cluster), call.draining)
         server = Address(request.iterator.host, request.iterator.port)
         return pb.ReadIteratorResponse(
             iterator=_told(batch.iterator, server),
@@ -79,7 +79,7 @@ class IteratorService:
     async def hand_iterator(self, request: pb.HandIteratorRequest, call: Call) -> pb.HandIteratorResponse:
         cluster = call.cluster(request.cluster)
         iterator, count = _given(request.iterator), _count(request.count)
-        left_s = await iterating.hand(
+        left_s = await iterators.hand(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
         return pb.HandIteratorResponse(left_ms=int(left_s * 1000))
@@ -91,7 +91,7 @@ class IteratorService:
         cluster = call.cluster(request.cluster)
         iterator = _given(request.iterator)
         count = None if request.HasField("handed") else _count(request.count)
-        done = await iterating.commit(
+        done = await iterators.commit(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
         return pb.CommitIteratorResponse(position=done.position, next=_told(done.following))
@@ -104,7 +104,7 @@ def _count(count: int) -> int:
 
 
 def _given(iterator: pb.Iterator) -> GroupIterator:
-    return iterating.given(
+    return iterators.given(
         iterator.topic,
         iterator.partition,
         iterator.token,

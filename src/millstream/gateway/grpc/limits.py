@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.reading import ReadLimits
+from millstream.gateway.operations.reads import ReadLimits
 
 
 class GrpcLimits(NamedTuple):

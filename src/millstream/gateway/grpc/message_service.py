@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.grpc.calls import Call, Write, needs, shutting_down
+from millstream.gateway.grpc.call_handling import Call, Write, needs, shutting_down
 from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
-from millstream.gateway.grpc.putting import PutStream, failures_told
-from millstream.gateway.grpc.subscribing import SubscriptionCall
-from millstream.gateway.grpc.telling import begin, columns_of, edge_of, offsets_of, positions_told
+from millstream.gateway.grpc.message_conversion import begin, columns_of, edge_of, offsets_of, positions_told
+from millstream.gateway.grpc.put_stream import PutStream, failures_told
+from millstream.gateway.grpc.subscription_call import SubscriptionCall
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import PartitionOffset
 from millstream.gateway.operations import topics
-from millstream.gateway.operations.reading import BEGINNING, LATEST, ReadMessages, TopicReader
-from millstream.gateway.operations.writing import write, write_one
+from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadMessages, TopicReader
+from millstream.gateway.operations.writes import write, write_one
 from millstream.gateway.rights import Right
 
 

@@ -10,8 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.figures import Traffic
-from millstream.gateway.grpc.calls import Answering, Grounds
+from millstream.gateway.grpc.call_handling import Answering, Grounds
 from millstream.gateway.grpc.cluster_service import ClusterService
 from millstream.gateway.grpc.consumer_service import ConsumerService
 from millstream.gateway.grpc.group_service import GroupService
@@ -20,9 +19,10 @@ from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from millstream.gateway.grpc.message_service import MessageService
 from millstream.gateway.grpc.topic_service import TopicService
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
+from millstream.gateway.operations.cluster_create import ClusterMaker, NoMaker
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.operations.making import ClusterMaker, NoMaker
 from millstream.gateway.rights import ANYBODY, RightsGuard
+from millstream.gateway.traffic import Traffic
 from millstream.process.addresses import listening
 
 _HEADERS_BYTES = 16 * 1024

@@ -1,7 +1,7 @@
 """TopicService: topics are listed, made, described, changed and deleted."""
 
-from millstream.gateway.grpc.calls import Call, needs
-from millstream.gateway.grpc.telling import setting_told
+from millstream.gateway.grpc.call_handling import Call, needs
+from millstream.gateway.grpc.message_conversion import setting_told
 from millstream.gateway.grpc.v1 import topics_pb2 as pb
 from millstream.gateway.operations import topics
 from millstream.gateway.rights import Right

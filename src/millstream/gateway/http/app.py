@@ -9,9 +9,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millstream.gateway.http.docs import Documentation
 from millstream.gateway.http.endpoint import Endpoint, no_such_path
 from millstream.gateway.http.openapi import document
+from millstream.gateway.http.operation_table import WebOperation
 from millstream.gateway.http.routes import OPERATIONS, documentation_of
-from millstream.gateway.http.site import WebContext
-from millstream.gateway.http.table import WebOperation
+from millstream.gateway.http.web_context import WebContext
 
 
 def make_app(site: WebContext) -> ASGIApp:

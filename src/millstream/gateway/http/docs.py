@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from millstream.gateway.failures import STATUSES
-from millstream.gateway.http.answers import WebResponse, encode
-from millstream.gateway.http.asked import WebRequest
+from millstream.gateway.http.responses import WebResponse, encode
+from millstream.gateway.http.web_request import WebRequest
 from millstream.model.errors import ErrorCode, MillstreamError
 
 HTML = b"text/html; charset=utf-8"

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from millstream.gateway.failures import FieldError
-from millstream.gateway.http.answers import (
+from millstream.gateway.http.operation_table import WebOperation
+from millstream.gateway.http.request_body import Body, GoneError, Receive
+from millstream.gateway.http.responses import (
     COMPRESS_BYTES_MIN,
     StreamedResponse,
     WebResponse,
@@ -23,10 +25,8 @@ from millstream.gateway.http.answers import (
     problem_answer,
     problem_of,
 )
-from millstream.gateway.http.asked import MalformedBodyError, WebRequest, read_json, read_path, read_query
-from millstream.gateway.http.receiving import Body, GoneError, Receive
-from millstream.gateway.http.site import WebContext
-from millstream.gateway.http.table import WebOperation
+from millstream.gateway.http.web_context import WebContext
+from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json, read_path, read_query
 from millstream.gateway.rights import READING, Caller, Right, check_all
 from millstream.model.errors import ErrorCode, MillstreamError
 

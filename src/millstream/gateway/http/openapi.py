@@ -9,8 +9,8 @@ import msgspec
 
 from millstream import __version__
 from millstream.gateway.failures import STATUSES
-from millstream.gateway.http.answers import ProblemDetails
-from millstream.gateway.http.table import WebOperation
+from millstream.gateway.http.operation_table import WebOperation
+from millstream.gateway.http.responses import ProblemDetails
 from millstream.model.errors import ErrorCode
 
 _REFERENCE = "#/components/schemas/{name}"

@@ -13,8 +13,8 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from millstream.gateway.http.answers import problem_answer, problem_of
 from millstream.gateway.http.endpoint import CONNECTION
+from millstream.gateway.http.responses import problem_answer, problem_of
 from millstream.model.errors import ErrorCode, MillstreamError
 
 

@@ -4,12 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.gateway.http.docs import Documentation
-from millstream.gateway.http.resources import group_offsets, groups, iterators, making, maps, resource_settings, topics
-from millstream.gateway.http.resources.consumers import POST_OFFSET
-from millstream.gateway.http.resources.events_in import POST_EVENTS
-from millstream.gateway.http.resources.events_out import GET_EVENTS
-from millstream.gateway.http.resources.making import POST_CLUSTER
-from millstream.gateway.http.resources.named import (
+from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources import (
+    cluster_create,
+    cluster_info,
+    group_offsets,
+    groups,
+    iterators,
+    resource_settings,
+    topics,
+)
+from millstream.gateway.http.resources.cluster_create import POST_CLUSTER
+from millstream.gateway.http.resources.common_parameters import (
     InCluster,
     Name,
     Nothing,
@@ -18,7 +24,9 @@ from millstream.gateway.http.resources.named import (
     OfTopics,
     PageParameters,
 )
-from millstream.gateway.http.table import Example, WebOperation
+from millstream.gateway.http.resources.consumers import POST_OFFSET
+from millstream.gateway.http.resources.get_events import GET_EVENTS
+from millstream.gateway.http.resources.post_events import POST_EVENTS
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 
@@ -202,9 +210,9 @@ _CLUSTER = (
         "getInfo",
         "Show versions and clocks",
         Right.CLUSTER_READ,
-        maps.get_info,
+        cluster_info.get_info,
         parameters=InCluster,
-        answer=maps.Info,
+        answer=cluster_info.Info,
         group="Cluster",
         errors=_CLUSTER_ERRORS,
         examples=(Example("All", "/v1/info"),),
@@ -215,9 +223,9 @@ _CLUSTER = (
         "describeCluster",
         "Describe a cluster",
         Right.CLUSTER_READ,
-        maps.describe_cluster,
+        cluster_info.describe_cluster,
         parameters=InCluster,
-        answer=maps.ShownCluster,
+        answer=cluster_info.ShownCluster,
         group="Cluster",
         errors=_CLUSTER_ERRORS,
         examples=(Example("The default cluster", "/v1/cluster"),),
@@ -228,9 +236,9 @@ _CLUSTER = (
         "getServiceMap",
         "Show which service runs where, and who leads what",
         Right.CLUSTER_READ,
-        maps.get_service_map,
+        cluster_info.get_service_map,
         parameters=OfTopics,
-        answer=maps.ShownServiceMap,
+        answer=cluster_info.ShownServiceMap,
         group="Cluster",
         errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         examples=(Example("For a topic", "/v1/service-map?topics=orders"),),
@@ -241,9 +249,9 @@ _CLUSTER = (
         "getBackupMap",
         "Show who has copies of what",
         Right.CLUSTER_READ,
-        maps.get_backup_map,
+        cluster_info.get_backup_map,
         parameters=OfTopics,
-        answer=maps.ShownBackupMap,
+        answer=cluster_info.ShownBackupMap,
         group="Cluster",
         errors=(*_CLUSTER_ERRORS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         examples=(Example("For a topic", "/v1/backup-map?topics=orders"),),
@@ -281,10 +289,10 @@ _CLUSTER = (
         "runQuery",
         "Query the catalog",
         Right.CLUSTER_READ,
-        maps.run_query,
+        cluster_info.run_query,
         parameters=InCluster,
-        body=maps.Query,
-        answer=maps.QueryRows,
+        body=cluster_info.Query,
+        answer=cluster_info.QueryRows,
         group="Cluster",
         errors=_CLUSTER_ERRORS,
         examples=(Example("The topics", "/v1/query", {"sql": "SELECT name FROM topics"}),),
@@ -300,7 +308,7 @@ OPERATIONS: Sequence[WebOperation] = (
     *groups.OPERATIONS,
     *iterators.OPERATIONS,
     *_CLUSTER,
-    *making.OPERATIONS,
+    *cluster_create.OPERATIONS,
 )
 
 

@@ -17,11 +17,11 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
 from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.aio.client import AsyncClient
-from millstream.sdk.aio.face import AsyncPortal
+from millstream.sdk.aio.facade import AsyncPortal
 from millstream.sdk.aio.producer import AsyncProducer
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.home import ClientContext
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from millstream.groups.answers import (
+from millstream.groups.classic.joining import check_member, join
+from millstream.groups.classic.members import ClassicMember, ClassicMembers
+from millstream.groups.classic.rebalance import ClassicState, Rebalance
+from millstream.groups.commands import CommitOffsets, FetchOffsets, Heartbeat, Join, Leave, LeavingMember, Sync
+from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.group import MemberCommand
+from millstream.groups.machine_context import Context
+from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
+from millstream.groups.responses import (
     CommittedOffset,
     DescribedMember,
     Done,
@@ -12,16 +20,8 @@ from millstream.groups.answers import (
     ListedGroup,
     Synced,
 )
-from millstream.groups.classic.joining import check_member, join
-from millstream.groups.classic.members import ClassicMember, ClassicMembers
-from millstream.groups.classic.rebalance import ClassicState, Rebalance
-from millstream.groups.commands import CommitOffsets, FetchOffsets, Heartbeat, Join, Leave, LeavingMember, Sync
-from millstream.groups.context import Context
-from millstream.groups.deadlines import Timer, TimerKind
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
-from millstream.groups.group import MemberCommand
-from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
-from millstream.groups.sizes import ASSIGNED_BYTES_MAX
+from millstream.groups.size_limits import ASSIGNED_BYTES_MAX
+from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode
 
 

@@ -1,12 +1,12 @@
 """What a JoinGroup means to a classic group: by who asks, and by what the group is doing."""
 
-from millstream.groups.answers import Joined
 from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
 from millstream.groups.commands import Join
-from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now, Token
-from millstream.groups.sizes import TOLD_BYTES_MAX, protocols_bytes, text_bytes
+from millstream.groups.machine_context import Context
+from millstream.groups.responses import Joined
+from millstream.groups.size_limits import TOLD_BYTES_MAX, protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
 from millstream.seams.entropy import random_uuid
 

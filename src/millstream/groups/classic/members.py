@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from millstream.groups.answers import Joined, JoinedMember, Synced
 from millstream.groups.commands import Join, OfferedProtocol
 from millstream.groups.effects import Effects, Token
-from millstream.groups.sizes import protocols_bytes, text_bytes
+from millstream.groups.responses import Joined, JoinedMember, Synced
+from millstream.groups.size_limits import protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
 
 

@@ -15,13 +15,13 @@ again.
 from collections.abc import Mapping
 from enum import Enum
 
-from millstream.groups.answers import Joined, Synced
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.commands import OfferedProtocol
-from millstream.groups.context import LOOK_EVERY_MS, Context
-from millstream.groups.deadlines import Timer, TimerKind
 from millstream.groups.effects import Effects, GroupLogRecord, Now
+from millstream.groups.machine_context import LOOK_EVERY_MS, Context
 from millstream.groups.records import StoredGroup, StoredMember, group_key, group_value
+from millstream.groups.responses import Joined, Synced
+from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode
 
 NEW_MEMBER_TIMEOUT_MS = 300_000

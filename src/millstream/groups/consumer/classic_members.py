@@ -6,14 +6,14 @@ join again: not before the partitions have been shared out, or it would come for
 epoch.
 """
 
-from millstream.groups.answers import Done, Joined, LeftMember, Synced
 from millstream.groups.commands import Heartbeat, Join, Leave, LeavingMember, Sync
 from millstream.groups.consumer.embedded_records import EmbeddedSubscription, read_subscription, write_assignment
 from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.consumer.membership import GroupMembership
-from millstream.groups.deadlines import TimerKind
 from millstream.groups.effects import Effects, Now
 from millstream.groups.records import CONSUMERS
+from millstream.groups.responses import Done, Joined, LeftMember, Synced
+from millstream.groups.timers import TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid
 

@@ -2,15 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from millstream.groups.answers import (
-    Answer,
-    CommittedOffset,
-    ConsumerGroupDescription,
-    ConsumerHeartbeatAnswer,
-    DescribedConsumer,
-    Left,
-    ListedGroup,
-)
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
 from millstream.groups.consumer import classic_members
@@ -22,13 +13,22 @@ from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.consumer.migration import to_classic, to_consumer
 from millstream.groups.consumer.records import KEYS, read_key
 from millstream.groups.consumer.state import GroupState
-from millstream.groups.consumer.targets import preferred_assignor
-from millstream.groups.context import LOOK_EVERY_MS, Context
-from millstream.groups.deadlines import Timer, TimerKind
+from millstream.groups.consumer.target_assignment import preferred_assignor
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
+from millstream.groups.machine_context import LOOK_EVERY_MS, Context
 from millstream.groups.records import CONSUMERS, key_version
+from millstream.groups.responses import (
+    Answer,
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerHeartbeatAnswer,
+    DescribedConsumer,
+    Left,
+    ListedGroup,
+)
+from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
 
 

@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from millstream.groups.answers import AssignedTopic, ConsumerHeartbeatAnswer
 from millstream.groups.commands import ConsumerHeartbeat
 from millstream.groups.consumer.assignors import Assignment, is_within
 from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, MemberSubscription
 from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.effects import Effects, Now
+from millstream.groups.responses import AssignedTopic, ConsumerHeartbeatAnswer
 from millstream.groups.topics import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid

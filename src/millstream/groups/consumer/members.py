@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.sizes import protocols_bytes, text_bytes
+from millstream.groups.size_limits import protocols_bytes, text_bytes
 
 AWAY_EPOCH = -2
 """The epoch of a static member that has left for a while: what it holds waits for its return."""

@@ -20,11 +20,11 @@ from millstream.groups.consumer.members import (
 from millstream.groups.consumer.reconcile import Owned, next_holding
 from millstream.groups.consumer.records import GroupEpoch, ResolvedRegex, TargetEpoch
 from millstream.groups.consumer.state import GroupState
-from millstream.groups.consumer.targets import compute_targets
-from millstream.groups.context import LOOK_EVERY_MS, Context
-from millstream.groups.deadlines import Timer, TimerKind
+from millstream.groups.consumer.target_assignment import compute_targets
 from millstream.groups.effects import Effects, Now
-from millstream.groups.sizes import TOLD_BYTES_MAX
+from millstream.groups.machine_context import LOOK_EVERY_MS, Context
+from millstream.groups.size_limits import TOLD_BYTES_MAX
+from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
 
 RESOLVE_AGAIN_MS = 1

@@ -10,7 +10,6 @@ All records of the group before are taken back and those after are written toget
 
 from collections.abc import Mapping
 
-from millstream.groups.answers import Joined, Synced
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState
@@ -19,10 +18,11 @@ from millstream.groups.consumer.embedded_records import read_assignment, read_su
 from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
 from millstream.groups.consumer.state import GroupState
-from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now
+from millstream.groups.machine_context import Context
 from millstream.groups.records import CONSUMERS
-from millstream.groups.sizes import ASSIGNED_BYTES_MAX
+from millstream.groups.responses import Joined, Synced
+from millstream.groups.size_limits import ASSIGNED_BYTES_MAX
 from millstream.groups.topics import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 

@@ -14,7 +14,7 @@ from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, M
 from millstream.groups.effects import GroupLogRecord
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 GROUP, MEMBER, TARGET_EPOCH, TARGET, HOLDING, REGEX = 3, 5, 6, 7, 8, 16
 _NAMES = {

@@ -19,7 +19,7 @@ from millstream.groups.consumer.assignors import Assignment
 from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
 from millstream.groups.effects import GroupLogRecord
-from millstream.groups.sizes import text_bytes
+from millstream.groups.size_limits import text_bytes
 from millstream.groups.topics import TopicImage
 
 _VOID = GroupEpoch(0, 0)

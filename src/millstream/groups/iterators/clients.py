@@ -9,7 +9,6 @@ A client that joins reads nothing yet; its first ITER_GET for a topic makes it a
 partitions are shared out anew.
 """
 
-from millstream.groups.answers import ClientAnswer
 from millstream.groups.commands import (
     ConsumerHeartbeat,
     IteratorHeartbeat,
@@ -21,9 +20,10 @@ from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.group import ConsumerGroup, consumer_group_for
 from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
 from millstream.groups.consumer.members import MemberAssignment, MemberState, MemberSubscription
-from millstream.groups.context import Context
 from millstream.groups.effects import Effects, Now
 from millstream.groups.iterators.iterator import NAME_BYTES_MAX, member_id
+from millstream.groups.machine_context import Context
+from millstream.groups.responses import ClientAnswer
 from millstream.model.errors import ErrorCode, MillstreamError
 
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from millstream.catalog.projection import GroupTables
 from millstream.groups import commands
-from millstream.groups.answers import Answer, GroupList, ListedGroup
 from millstream.groups.failures import failed
-from millstream.groups.image import ServedTopics
 from millstream.groups.machine import GroupMachine
+from millstream.groups.responses import Answer, GroupList, ListedGroup
 from millstream.groups.runtime.projector import Projector
 from millstream.groups.runtime.shard import HandDown, Hurry, Reply, Shard, nobody_waits
+from millstream.groups.served_topics import ServedTopics
 from millstream.groups.settings import GroupSettings
-from millstream.groups.sizes import RECORD_BYTES_MAX
+from millstream.groups.size_limits import RECORD_BYTES_MAX
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.clock import Clock

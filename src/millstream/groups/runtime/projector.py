@@ -10,13 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from millstream.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
-from millstream.groups.answers import Answer, AssignedTopic, ConsumerGroupDescription, GroupDescription
 from millstream.groups.assignment_records import assigned_partitions
 from millstream.groups.commands import Command, DescribeConsumerGroup, DescribeGroup
 from millstream.groups.effects import Now
 from millstream.groups.machine import GroupMachine
 from millstream.groups.records import CONSUMERS, read_offset_key
-from millstream.groups.runtime.changes import Changed
+from millstream.groups.responses import Answer, AssignedTopic, ConsumerGroupDescription, GroupDescription
+from millstream.groups.runtime.changed_groups import Changed
 from millstream.groups.runtime.shard import Shard
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey

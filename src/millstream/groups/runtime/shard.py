@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from millstream.groups.answers import OK, Answer, PartitionErrors
 from millstream.groups.commands import Command, CommitOffsets, Heartbeat
 from millstream.groups.consumer.records import GROUP
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
@@ -26,7 +25,8 @@ from millstream.groups.failures import failed, not_available, refused_by_log
 from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.machine import GroupMachine
 from millstream.groups.records import GROUP_KEY, key_version
-from millstream.groups.runtime.changes import Changes
+from millstream.groups.responses import OK, Answer, PartitionErrors
+from millstream.groups.runtime.changed_groups import Changes
 from millstream.groups.runtime.loading import replay_log
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.partition import Partition
@@ -34,7 +34,7 @@ from millstream.records.batch import encode_batch
 from millstream.records.header import HEADER_BYTES, CorruptBatch
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flush_round import FlushRound
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 5.0

@@ -7,10 +7,10 @@ that differ only in dots and underscores count as one, since only one of them ma
 
 What a crash leaves is put right by `open` (the states are the catalog's, see `millstream.catalog.catalog`): a topic
 that was being created gets the logs it lacks, one that was being deleted loses those it has left, one that was being
-given more partitions has them (see `growth`). Settings are changed in the catalog first, then in memory, so a crash in
-between leaves the new ones, which the next start serves. What no crash can explain is refused and left alone: a ready
-topic without its log (a data directory is missing), a log without its topic or ahead of its epoch (the catalog is
-another one, or an older copy).
+given more partitions has them (see `partition_growth`). Settings are changed in the catalog first, then in memory, so a
+crash in between leaves the new ones, which the next start serves. What no crash can explain is refused and left alone:
+a ready topic without its log (a data directory is missing), a log without its topic or ahead of its epoch (the catalog
+is another one, or an older copy).
 """
 
 import asyncio
@@ -26,15 +26,21 @@ from msgspec.structs import replace
 from millstream.catalog.catalog import Catalog, Topic, TopicState, first_placement
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID
-from millstream.partition import state
+from millstream.partition import derived_state
+from millstream.partition.derived_state import ProducerLimits
 from millstream.partition.partition import Partition
-from millstream.partition.served.cleaning import INTERVAL_S as CLEANING_INTERVAL_S
-from millstream.partition.served.growth import grow, settle
-from millstream.partition.served.opening import OpenedPartition, PartitionStartup, create_logs, erase, log_settings
+from millstream.partition.served.compaction_schedule import INTERVAL_S as CLEANING_INTERVAL_S
+from millstream.partition.served.maintenance import INTERVAL_S, Maintenance
+from millstream.partition.served.partition_growth import grow, settle
+from millstream.partition.served.partition_startup import (
+    OpenedPartition,
+    PartitionStartup,
+    create_logs,
+    erase,
+    log_settings,
+)
 from millstream.partition.served.registry import Registry, plain_name
-from millstream.partition.served.rules import check_alterable, check_free, check_growth, check_new_topic
-from millstream.partition.served.upkeep import INTERVAL_S, Maintenance
-from millstream.partition.state import ProducerLimits
+from millstream.partition.served.topic_rules import check_alterable, check_free, check_growth, check_new_topic
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
@@ -77,7 +83,7 @@ class Partitions(Registry):
         self._workers = workers
         self._limits = limits or ProducerLimits()
         self._partitions_max = partitions_max
-        self.budgets = state.Budgets(self._limits)
+        self.budgets = derived_state.Budgets(self._limits)
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[UUID, Topic] = {}
         self._unsettled: dict[UUID, Topic] = {}
@@ -166,7 +172,7 @@ class Partitions(Registry):
         """Give a topic more partitions, `count` in all. With `validate_only`, only tell whether that would go.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION, KAFKA_STORAGE_ERROR. After the last
-        one the topic has what it had, but for a crash before the failure was cleaned up: see `growth`.
+        one the topic has what it had, but for a crash before the failure was cleaned up: see `partition_growth`.
         """
         return await self._change(name, partial(self._grow, name, count, validate_only))
 
@@ -354,7 +360,7 @@ class Partitions(Registry):
                 return
             partition.placement = changed
             cuts = partition.cuts
-            load = partial(state.load, partition.log, self._now_ms(), self._limits)
+            load = partial(derived_state.load, partition.log, self._now_ms(), self._limits)
             async with partition.saving:
                 derived = await self._workers.run(load)
                 if partition.cuts == cuts:
@@ -377,7 +383,9 @@ class Partitions(Registry):
             self._put(replace(topic, partitions=len(served)), served)
 
     def _new(self, topic: Topic, log: Log) -> OpenedPartition:
-        return OpenedPartition(topic, first_placement(log.key, (self.node_id,)), log, state.nothing(self._limits))
+        return OpenedPartition(
+            topic, first_placement(log.key, (self.node_id,)), log, derived_state.nothing(self._limits)
+        )
 
     def _partition(self, opened: OpenedPartition, settings: TopicSettings) -> Partition:
         return Partition(

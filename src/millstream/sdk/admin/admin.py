@@ -18,8 +18,8 @@ from millstream.sdk.admin.admin_answers import (
 from millstream.sdk.admin.administration import DoneBeforeError, administer
 from millstream.sdk.admin.requests_admin import TO_THE_END
 from millstream.sdk.answers import TopicView
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retrying import RetryingCaller
 from millstream.wire.client_connection import ApiRequest
 
 __all__ = ["TO_THE_END", "Admin"]

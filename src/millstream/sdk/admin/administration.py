@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 from millstream.sdk.connection.retry import Attempts, Deadline
+from millstream.sdk.connection.retrying import RetryingCaller
 from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")

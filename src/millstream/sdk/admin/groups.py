@@ -15,9 +15,9 @@ from millstream.sdk.admin.administration import DoneBeforeError, administer
 from millstream.sdk.admin.group_answers import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
 from millstream.sdk.admin.requests_groups import PartitionResults
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import PLACES_PER_REQUEST, RetryingCaller
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retrying import PLACES_PER_REQUEST, RetryingCaller
 from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")

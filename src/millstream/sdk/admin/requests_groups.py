@@ -20,8 +20,8 @@ from millstream.sdk.admin.group_answers import (
 )
 from millstream.sdk.answers import Broker, refusal
 from millstream.wire.client_connection import Api, ApiRequest
+from millstream.wire.frame_reader import FrameReader
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.source import FrameReader
 
 FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 4)
 LIST_GROUPS = Api(16, "ListGroups", 0, 5)

@@ -14,7 +14,7 @@ from millstream.sdk.admin.admin_answers import (
     TopicPage,
 )
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
-from millstream.sdk.aio.face import AsyncEngineHandle, AsyncPortal
+from millstream.sdk.aio.facade import AsyncEngineHandle, AsyncPortal
 from millstream.sdk.answers import TopicView
 from millstream.sdk.arguments import (
     INT32_MAX,
@@ -28,8 +28,8 @@ from millstream.sdk.arguments import (
     names_or_all,
     offsets_by_place,
 )
-from millstream.sdk.home import ClientContext
-from millstream.sdk.times import Time
+from millstream.sdk.client_context import ClientContext
+from millstream.sdk.time_arguments import Time
 
 
 class AsyncAdmin(AsyncEngineHandle):

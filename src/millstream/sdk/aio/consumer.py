@@ -9,7 +9,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
 from millstream.records.message import Message
-from millstream.sdk.aio.face import AsyncPortal
+from millstream.sdk.aio.facade import AsyncPortal
 from millstream.sdk.aio.reader import AsyncReader
 from millstream.sdk.arguments import (
     INT32_MAX,
@@ -23,19 +23,19 @@ from millstream.sdk.arguments import (
     offsets_by_place,
     place,
 )
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.callbacks import bounded, report
 from millstream.sdk.consuming.decoding import decoder
+from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
 from millstream.sdk.consuming.engine import ConsumerEngine, PollOutcome
-from millstream.sdk.consuming.getting import get_messages
-from millstream.sdk.consuming.hand import DeliveredBuffer
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.hints import Hint, StartPositions
 from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
-from millstream.sdk.consuming.source import Change, ChangeKind
+from millstream.sdk.consuming.partition_source import Change, ChangeKind
+from millstream.sdk.consuming.read_at import get_messages
+from millstream.sdk.consuming.start_positions import Hint, StartPositions
 from millstream.sdk.fetching import MAX_BYTES
-from millstream.sdk.home import ClientContext
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Unpack
 
 from millstream.model.roles import Role
-from millstream.sdk.aio.face import AsyncPortal
+from millstream.sdk.aio.facade import AsyncPortal
 from millstream.sdk.aio.reader import AsyncReader
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
-from millstream.sdk.home import ClientContext
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.iterating.options import IteratorOptions, engine_settings
 from millstream.sdk.iterating.requests import (
@@ -18,7 +18,7 @@ from millstream.sdk.iterating.requests import (
     IteratorMembership,
     ListedIterator,
 )
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 
 class AsyncIterators(AsyncReader):

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from millstream.model.names import check_topic_name
 from millstream.model.roles import Role
-from millstream.sdk.aio.face import AsyncFacade, AsyncPortal
-from millstream.sdk.home import ClientContext
+from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.numbered.engine import NumberedEngine
 from millstream.sdk.numbered.options import NumberedOptions
 

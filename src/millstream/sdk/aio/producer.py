@@ -5,16 +5,16 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
-from millstream.sdk.aio.face import AsyncFacade, AsyncPortal
+from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
 from millstream.sdk.arguments import INT64_MAX, check_callback, check_number
-from millstream.sdk.home import ClientContext
-from millstream.sdk.life import Lifecycle
-from millstream.sdk.producing._chunk import Receipt
+from millstream.sdk.client_context import ClientContext
+from millstream.sdk.lifecycle import Lifecycle
+from millstream.sdk.producing.bulk import Receipts
+from millstream.sdk.producing.chunk import Receipt
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.ids import Id, as_column, taken_id, taken_ids
-from millstream.sdk.producing.lots import Receipts
+from millstream.sdk.producing.message_ids import Id, as_column, taken_id, taken_ids
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 Data = bytes | bytearray | memoryview | str | None
 Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]

@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Self
 
-from millstream.sdk.aio.face import AsyncFacade
+from millstream.sdk.aio.facade import AsyncFacade
 
 
 class AsyncReader(AsyncFacade):

@@ -11,7 +11,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.connection.address import Address
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
-from millstream.seams.pace import Pace
+from millstream.seams.receive_pace import Pace
 from millstream.wire.client_connection import Api, ApiRequest, ConnectionCore, Event, FurtherFrame, Ready
 
 T = TypeVar("T")

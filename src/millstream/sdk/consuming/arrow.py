@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from millstream.records.arrow import SCHEMA as RECORDS
 from millstream.records.arrow import Arrays, decode_to_arrays
-from millstream.sdk.consuming.hand import DeliveredBuffer
-from millstream.sdk.consuming.reader import FetchedChunk
+from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
+from millstream.sdk.consuming.partition_reader import FetchedChunk
 
 SCHEMA = pa.schema(
     [

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.source import Change
+from millstream.sdk.consuming.partition_source import Change
 
 log = logging.getLogger("millstream.sdk.consumer")
 

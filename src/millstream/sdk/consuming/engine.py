@@ -17,21 +17,21 @@ from typing import TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.consuming.alone import StandaloneSource
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
+from millstream.sdk.consuming.fetcher import Fetcher, FetcherRules
 from millstream.sdk.consuming.group.membership import ConsumerMembership
-from millstream.sdk.consuming.hand import DeliveredBuffer
 from millstream.sdk.consuming.health import ConsumerActivity, Health
-from millstream.sdk.consuming.hints import StartPositions
 from millstream.sdk.consuming.options import ConsumerEngineSettings
-from millstream.sdk.consuming.reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
-from millstream.sdk.consuming.reading import Fetcher, FetcherRules
-from millstream.sdk.consuming.source import Change, PartitionSource
-from millstream.sdk.errand import SingleFlight
+from millstream.sdk.consuming.partition_reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
+from millstream.sdk.consuming.partition_source import Change, PartitionSource
+from millstream.sdk.consuming.standalone import StandaloneSource
+from millstream.sdk.consuming.start_positions import StartPositions
 from millstream.sdk.metrics import NO_METRICS, count_read
 from millstream.sdk.requests import LATEST
-from millstream.sdk.starting import SharedStart
+from millstream.sdk.shared_start import SharedStart
+from millstream.sdk.single_flight import SingleFlight
 
 T = TypeVar("T")
 

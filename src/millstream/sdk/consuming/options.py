@@ -8,12 +8,12 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.arguments import INT64_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from millstream.sdk.consuming.decoding import Values
+from millstream.sdk.consuming.fetcher import POLL_BYTES_MIN, PREFETCH_BYTES
 from millstream.sdk.consuming.group.membership import CALLBACK_TIMEOUT_S, CLOSE_TIMEOUT_S, HANDLER_TIMEOUT_S, GroupRules
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.hints import Hint, StartPositions
-from millstream.sdk.consuming.reading import POLL_BYTES_MIN, PREFETCH_BYTES
+from millstream.sdk.consuming.start_positions import Hint, StartPositions
 from millstream.sdk.requests import LATEST
-from millstream.sdk.times import Time, Times
+from millstream.sdk.time_arguments import Time, Times
 
 AUTO_COMMIT_S = 5.0
 

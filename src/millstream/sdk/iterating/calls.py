@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.consuming.opening import opened
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.batch_opening import opened
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import (
     GroupIterator,

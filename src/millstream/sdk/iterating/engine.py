@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.asking import RetryingCaller
+from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.errand import SingleFlight
+from millstream.sdk.connection.retrying import RetryingCaller
 from millstream.sdk.iterating.calls import CallEngine, IteratorRequest
 from millstream.sdk.iterating.requests import (
     GroupIterator,
@@ -25,8 +25,8 @@ from millstream.sdk.iterating.requests import (
     IteratorMembership,
     ListedIterator,
 )
-from millstream.sdk.starting import SharedStart
-from millstream.sdk.unexpected import client_failed
+from millstream.sdk.shared_start import SharedStart
+from millstream.sdk.single_flight import SingleFlight
 
 TIMEOUT_S = 30.0
 WAIT_S = 5.0

@@ -8,7 +8,7 @@ from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.iterating.calls import IteratorRequest
 from millstream.sdk.iterating.engine import IteratorEngineSettings
 from millstream.sdk.iterating.requests import BEGINNING, END
-from millstream.sdk.times import Time, Times
+from millstream.sdk.time_arguments import Time, Times
 from millstream.seams.entropy import Entropy, random_uuid
 
 MAX_MESSAGES = 500

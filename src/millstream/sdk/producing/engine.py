@@ -16,19 +16,19 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
-from millstream.sdk.connection.asking import RetryingCaller
+from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.producing._chunk import Intake, ProducerBatch, ProducerChunk
-from millstream.sdk.producing.desk import ReceiptWaiters, log
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.producing.batch_compression import BatchCompressor
+from millstream.sdk.producing.bulk import Receipts, chunks_of, is_table, table_chunks
+from millstream.sdk.producing.chunk import Intake, ProducerBatch, ProducerChunk
+from millstream.sdk.producing.chunk_partitioning import is_placed, share_anew, share_columns, share_table, whole
 from millstream.sdk.producing.failures import UnstoredError, unconfirmed
-from millstream.sdk.producing.line import IN_FLIGHT_MAX, Identities, PartitionQueue
-from millstream.sdk.producing.lots import Receipts, chunks_of, is_table, table_chunks
+from millstream.sdk.producing.leader_route import LeaderRoute, ask_identity
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.producing.packing import BatchCompressor
-from millstream.sdk.producing.posting import RequestBatcher
-from millstream.sdk.producing.route import LeaderRoute, ask_identity
-from millstream.sdk.producing.sharing import is_placed, share_anew, share_columns, share_table, whole
-from millstream.sdk.unexpected import client_failed
+from millstream.sdk.producing.partition_queue import IN_FLIGHT_MAX, Identities, PartitionQueue
+from millstream.sdk.producing.receipt_waiters import ReceiptWaiters, log
+from millstream.sdk.producing.request_batching import RequestBatcher
 from millstream.seams.clock import Clock
 
 _LATE_S = 5.0

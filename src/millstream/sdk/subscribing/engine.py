@@ -22,16 +22,16 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.admin.groups import Coordinators, Groups
+from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import FEW_ATTEMPTS, Attempts, Deadline
-from millstream.sdk.consuming.opening import is_heavy
-from millstream.sdk.errand import SingleFlight
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.batch_opening import is_heavy
 from millstream.sdk.metrics import count_read
-from millstream.sdk.starting import SharedStart
+from millstream.sdk.shared_start import SharedStart
+from millstream.sdk.single_flight import SingleFlight
 from millstream.sdk.subscribing.options import StreamSettings, SubscriptionEngineSettings
 from millstream.sdk.subscribing.stream import Arrived, StreamOwner, SubscriptionStream
-from millstream.sdk.unexpected import client_failed
 
 START_TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 60.0

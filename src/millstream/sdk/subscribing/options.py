@@ -6,9 +6,9 @@ from typing import NamedTuple, TypedDict
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from millstream.sdk.consuming.decoding import Values
-from millstream.sdk.consuming.hints import Hint, StartPositions
+from millstream.sdk.consuming.start_positions import Hint, StartPositions
 from millstream.sdk.requests import LATEST
-from millstream.sdk.times import Time, Times
+from millstream.sdk.time_arguments import Time, Times
 from millstream.seams.entropy import Entropy
 from millstream.wire.subscribe import BEGINNING, END, NOWHERE
 

@@ -1,1 +1,1 @@
-"""The public classes that block. Generated from `aio` by scripts/sync.py, all but `face` and `portal`."""
+"""The public classes that block. Generated from `aio` by scripts/sync.py, all but `facade` and `portal`."""

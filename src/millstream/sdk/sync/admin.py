@@ -28,9 +28,9 @@ from millstream.sdk.arguments import (
     names_or_all,
     offsets_by_place,
 )
-from millstream.sdk.home import ClientContext
-from millstream.sdk.sync.face import EngineHandle, Portal
-from millstream.sdk.times import Time
+from millstream.sdk.client_context import ClientContext
+from millstream.sdk.sync.facade import EngineHandle, Portal
+from millstream.sdk.time_arguments import Time
 
 
 class Admin(EngineHandle):

@@ -7,7 +7,7 @@ from functools import partial
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
-from millstream.sdk.home import ClientContext
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.calls import CallEngine
 from millstream.sdk.iterating.options import MAX_MESSAGES, wanted
 from millstream.sdk.iterating.requests import (
@@ -18,8 +18,8 @@ from millstream.sdk.iterating.requests import (
     IteratorMembership,
     ListedIterator,
 )
-from millstream.sdk.sync.face import Facade, Portal
-from millstream.sdk.times import Time
+from millstream.sdk.sync.facade import Facade, Portal
+from millstream.sdk.time_arguments import Time
 
 
 class IteratorCalls(Facade):

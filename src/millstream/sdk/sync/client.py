@@ -7,14 +7,14 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.maps import BackupMap, ServiceMap
+from millstream.sdk.admin.service_map import BackupMap, ServiceMap
 from millstream.sdk.answers import ClusterView, ListedOffset, TopicView
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
+from millstream.sdk.client_context import ClientContext
+from millstream.sdk.cluster_queries import DriftInfo
 from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.clock_drift import ClockDrift, DriftWatch, OnClockDrift
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.connection.drift import ClockDrift, DriftWatch, OnClockDrift
-from millstream.sdk.home import ClientContext
-from millstream.sdk.idle import DriftInfo
 from millstream.sdk.metrics import Metrics
 from millstream.sdk.producing.options import (
     ALL,
@@ -27,9 +27,9 @@ from millstream.sdk.producing.options import (
     ProducerOptions,
 )
 from millstream.sdk.sync.admin import Admin
-from millstream.sdk.sync.face import Facade, Portal, opening
+from millstream.sdk.sync.facade import Facade, Portal, opening
 from millstream.sdk.sync.groups import Groups
-from millstream.sdk.times import Time, Times
+from millstream.sdk.time_arguments import Time, Times
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork
@@ -45,8 +45,8 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from millstream.sdk.sync.numbered_writer import NumberedWriter
     from millstream.sdk.sync.producer import Producer
     from millstream.sdk.sync.subscription import Subscription
-    from millstream.sdk.watching.places import Position
-    from millstream.sdk.watching.portion import ReadResult
+    from millstream.sdk.watching.read_positions import Position
+    from millstream.sdk.watching.read_result import ReadResult
 
 
 class Client(Facade):
@@ -213,7 +213,7 @@ class Client(Facade):
         are no messages. Many may wait at once: it costs the brokers no more than one. OFFSET_OUT_OF_RANGE for a place
         before the beginning. Failures that pass are waited out for up to `timeout` beside the wait.
         """
-        from millstream.sdk.watching.portion import WatchLimits
+        from millstream.sdk.watching.read_result import WatchLimits
 
         where, limits = place(topic, partition), WatchLimits.checked(max_messages, max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
@@ -232,7 +232,7 @@ class Client(Facade):
 
         Each place has its portion, most of them perhaps without messages; the limits are those of all together.
         """
-        from millstream.sdk.watching.portion import WatchLimits
+        from millstream.sdk.watching.read_result import WatchLimits
 
         limits = WatchLimits.checked(max_messages, max_bytes)
         found = by_place("places", places)

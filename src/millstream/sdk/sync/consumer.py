@@ -22,21 +22,21 @@ from millstream.sdk.arguments import (
     offsets_by_place,
     place,
 )
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.callbacks import bounded, report
 from millstream.sdk.consuming.decoding import decoder
+from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
 from millstream.sdk.consuming.engine import ConsumerEngine, PollOutcome
-from millstream.sdk.consuming.getting import get_messages
-from millstream.sdk.consuming.hand import DeliveredBuffer
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.hints import Hint, StartPositions
 from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
-from millstream.sdk.consuming.source import Change, ChangeKind
+from millstream.sdk.consuming.partition_source import Change, ChangeKind
+from millstream.sdk.consuming.read_at import get_messages
+from millstream.sdk.consuming.start_positions import Hint, StartPositions
 from millstream.sdk.fetching import MAX_BYTES
-from millstream.sdk.home import ClientContext
-from millstream.sdk.sync.face import Portal
+from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa

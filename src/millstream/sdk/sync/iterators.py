@@ -7,7 +7,7 @@ from typing import Unpack
 
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
-from millstream.sdk.home import ClientContext
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.iterating.options import IteratorOptions, engine_settings
 from millstream.sdk.iterating.requests import (
@@ -17,9 +17,9 @@ from millstream.sdk.iterating.requests import (
     IteratorMembership,
     ListedIterator,
 )
-from millstream.sdk.sync.face import Portal
+from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 
 class Iterators(Reader):

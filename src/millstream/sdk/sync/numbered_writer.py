@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from millstream.model.names import check_topic_name
 from millstream.model.roles import Role
-from millstream.sdk.home import ClientContext
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.numbered.engine import NumberedEngine
 from millstream.sdk.numbered.options import NumberedOptions
-from millstream.sdk.sync.face import Facade, Portal
+from millstream.sdk.sync.facade import Facade, Portal
 
 if TYPE_CHECKING:
     import pyarrow as pa

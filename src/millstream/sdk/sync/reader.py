@@ -4,7 +4,7 @@
 from types import TracebackType
 from typing import Self
 
-from millstream.sdk.sync.face import Facade
+from millstream.sdk.sync.facade import Facade
 
 
 class Reader(Facade):

@@ -10,14 +10,14 @@ from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
 from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
+from millstream.sdk.client_context import ClientContext
 from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.decoding import decode_some, decoder
-from millstream.sdk.home import ClientContext
 from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
 from millstream.sdk.subscribing.options import SubscriptionOptions, engine_settings
-from millstream.sdk.sync.face import Portal
+from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
-from millstream.sdk.times import Time
+from millstream.sdk.time_arguments import Time
 
 
 class Subscription(Reader):

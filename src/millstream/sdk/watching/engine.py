@@ -1,8 +1,9 @@
 """Reads below the client's public methods: plain asyncio code on one event loop, which keeps nobody's place.
 
-What was delivered a moment ago is taken from memory. What lies further back is fetched (see `behind`). Who is at the
-end, or beyond it, waits for a watch (see `watch`): all who wait for a partition share one, and all watches at a broker
-one connection (see `link`). So whoever waits is a future and an entry in a heap, and costs the brokers nothing.
+What was delivered a moment ago is taken from memory. What lies further back is fetched (see `backlog_fetch`). Who is at
+the end, or beyond it, waits for a watch (see `partition_watch`): all who wait for a partition share one, and all
+watches at a broker one connection (see `watch_connection`). So whoever waits is a future and an entry in a heap, and
+costs the brokers nothing.
 
 Invariant: a watch of `_watches` is at a link, or in `_homeless` and looked after by the one task that finds out who
 leads its partition. Whoever waits for another is woken.
@@ -18,15 +19,15 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.waiters import Cancel
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.times import Times
-from millstream.sdk.watching.behind import BacklogFetch, Portions
-from millstream.sdk.watching.link import LinkOwner, WatchConnection, is_final
-from millstream.sdk.watching.places import Position, find_offsets
-from millstream.sdk.watching.portion import WatchLimits, share_out
-from millstream.sdk.watching.shelf import RecentCache
-from millstream.sdk.watching.watch import PartitionWatch
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.time_arguments import Times
+from millstream.sdk.watching.backlog_fetch import BacklogFetch, Portions
+from millstream.sdk.watching.partition_watch import PartitionWatch
+from millstream.sdk.watching.read_positions import Position, find_offsets
+from millstream.sdk.watching.read_result import WatchLimits, share_out
+from millstream.sdk.watching.recent_cache import RecentCache
+from millstream.sdk.watching.watch_connection import LinkOwner, WatchConnection, is_final
 
 LINGER_S = 10.0
 """How long a partition is watched after the last who wanted it: mostly, there is a next poll."""

@@ -8,7 +8,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.answers import FetchedBatches, refusal
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import FETCH
-from millstream.sdk.watching.portion import WatchLimits
+from millstream.sdk.watching.read_result import WatchLimits
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import FetchedPartition, FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request

@@ -6,10 +6,10 @@ Nothing of Spark is imported before something of here is used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.spark.archive.checking import ArchiveVerdict as ArchiveVerdict
-    from millstream.spark.archive.checking import verify as verify
-    from millstream.spark.archive.running import ArchiveProgress as ArchiveProgress
-    from millstream.spark.archive.running import archive as archive
+    from millstream.spark.archive.archive_runs import ArchiveProgress as ArchiveProgress
+    from millstream.spark.archive.archive_runs import archive as archive
+    from millstream.spark.archive.verification import ArchiveVerdict as ArchiveVerdict
+    from millstream.spark.archive.verification import verify as verify
 
 __all__ = ["ArchiveProgress", "ArchiveVerdict", "archive", "verify"]
 
@@ -17,6 +17,6 @@ __all__ = ["ArchiveProgress", "ArchiveVerdict", "archive", "verify"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from millstream.spark.archive import checking, running
+    from millstream.spark.archive import archive_runs, verification
 
-    return getattr(checking if hasattr(checking, name) else running, name)
+    return getattr(verification if hasattr(verification, name) else archive_runs, name)

@@ -1,8 +1,8 @@
 """The stream whose tasks write an archive: they fetch messages and store them, and Spark is handed what they stored.
 
 So the messages do not go through Java. Spark brings what it is good at: tasks on many machines, those that fail tried
-again, and a checkpoint. What a batch has stored counts once the driver has committed it (`shelf`); positions of the
-checkpoint are held against the archive's index, which knows better.
+again, and a checkpoint. What a batch has stored counts once the driver has committed it (`topic_archive`); positions of
+the checkpoint are held against the archive's index, which knows better.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +14,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.spark.archive.files import ROLL_BYTES, PieceWriter
-from millstream.spark.archive.pieces import ArchivePiece, to_json
-from millstream.spark.archive.shelf import TopicArchive
+from millstream.spark.archive.archive_pieces import ArchivePiece, to_json
+from millstream.spark.archive.parquet_files import ROLL_BYTES, PieceWriter
+from millstream.spark.archive.topic_archive import TopicArchive
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions, parse_options, source_options
-from millstream.spark.reading.fetching import fetch_records
 from millstream.spark.reading.planning import Range, plan
-from millstream.spark.reading.positions import (
+from millstream.spark.reading.reachable_ranges import Reach, between, is_resumed
+from millstream.spark.reading.reader import Task
+from millstream.spark.reading.stream_positions import (
     Positions,
     bytes_of,
     epochs_of,
@@ -30,11 +31,10 @@ from millstream.spark.reading.positions import (
     positions_of,
     resumed_of,
 )
-from millstream.spark.reading.positions import to_json as position_json
-from millstream.spark.reading.ranges import Reach, between, is_resumed
-from millstream.spark.reading.reader import Task
+from millstream.spark.reading.stream_positions import to_json as position_json
 from millstream.spark.reading.stream_reader import StreamReader
-from millstream.spark.reading.survey import TopicSurvey
+from millstream.spark.reading.task_fetch import fetch_records
+from millstream.spark.reading.topic_survey import TopicSurvey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from millstream.process.exits import EXIT_BY_SECOND_SIGNAL
-from millstream.spark.pipelines.watching import QueryMonitor
+from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
+from millstream.spark.pipelines.query_monitor import QueryMonitor
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -8,11 +8,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import SourceOptions
-from millstream.spark.reading.filters import FilterLimits, push
-from millstream.spark.reading.places import BoundKind, OffsetBound, PartitionBounds
+from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import Range, plan
-from millstream.spark.reading.ranges import Reach, still_there
-from millstream.spark.reading.survey import TopicSurvey, survey_of
+from millstream.spark.reading.pushed_filters import FilterLimits, push
+from millstream.spark.reading.reachable_ranges import Reach, still_there
+from millstream.spark.reading.topic_survey import TopicSurvey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class Task(InputPartition):
 
 def read_task(partition: InputPartition, options: SourceOptions, schema: "StructType") -> "Iterator[pa.RecordBatch]":
     """On an executor; a plan without tasks is given to one without ranges."""
-    from millstream.spark.reading.fetching import fetch
+    from millstream.spark.reading.task_fetch import fetch
 
     return fetch(partition.value or (), options, schema)
 

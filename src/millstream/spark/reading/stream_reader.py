@@ -28,9 +28,11 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.answers import ListedOffset
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions
-from millstream.spark.reading.places import OffsetBound, PartitionBounds
+from millstream.spark.reading.offset_bounds import OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import admit, plan
-from millstream.spark.reading.positions import (
+from millstream.spark.reading.reachable_ranges import between, cut_back, is_resumed, recreated, still_there
+from millstream.spark.reading.reader import Task, read_task
+from millstream.spark.reading.stream_positions import (
     TopicPosition,
     beginning,
     begun,
@@ -43,9 +45,7 @@ from millstream.spark.reading.positions import (
     resumed_of,
     to_json,
 )
-from millstream.spark.reading.ranges import between, cut_back, is_resumed, recreated, still_there
-from millstream.spark.reading.reader import Task, read_task
-from millstream.spark.reading.survey import SurveyedTopics, TopicSurvey, survey_of
+from millstream.spark.reading.topic_survey import SurveyedTopics, TopicSurvey, survey_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

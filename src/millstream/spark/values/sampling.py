@@ -2,7 +2,7 @@
 
 from millstream.sdk.sync.client import Client
 from millstream.spark.options import SourceOptions
-from millstream.spark.reading.survey import TopicSurvey
+from millstream.spark.reading.topic_survey import TopicSurvey
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 8 * 1024 * 1024

@@ -14,7 +14,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from millstream.spark.connections import client_of
 from millstream.spark.options import RowOrder, SinkOptions
 from millstream.spark.writing.sink_columns import check_columns
-from millstream.spark.writing.writing import Handle, Target, TaskIdentity, TaskStage, drop, in_order_of_content, publish
+from millstream.spark.writing.task_writes import (
+    Handle,
+    Target,
+    TaskIdentity,
+    TaskStage,
+    drop,
+    in_order_of_content,
+    publish,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

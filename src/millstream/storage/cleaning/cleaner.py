@@ -6,7 +6,7 @@ Work runs in workers, in slices, and no more bytes are moved in a second than is
 
 Before anything is rewritten, a checkpoint has made sure that no journal speaks of the segments: replayed into the new
 files it would destroy them. Old segments stay in place, whatever fails, until the new one has been flushed and
-exchanged for them (see `exchange`); what failed is told, and tried again in a later round.
+exchanged for them (see `segment_exchange`); what failed is told, and tried again in a later round.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from millstream.model.errors import MillstreamError
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
-from millstream.storage.cleaning import exchange
+from millstream.storage.cleaning import segment_exchange
+from millstream.storage.cleaning.cleanable_range import SNAPSHOT_NAME, CleanableRange, CleanedRange, dirt_of
 from millstream.storage.cleaning.compaction import Compaction
-from millstream.storage.cleaning.dirt import SNAPSHOT_NAME, CleanableRange, CleanedRange, dirt_of
-from millstream.storage.cleaning.exchange import Exchange, SwapStage
 from millstream.storage.cleaning.rewriting import Keep, NeedsHeader, Rewriting
+from millstream.storage.cleaning.segment_exchange import Exchange, SwapStage
 from millstream.storage.data_directory import DataDirectory
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
@@ -202,7 +202,7 @@ class _Pass:
             await self._cleaner.in_slices(rewriting.write())
             await self._exchange(rewriting)
         finally:
-            await self._forget(exchange.cleaned_path(self._log.path, left[0].base_offset))
+            await self._forget(segment_exchange.cleaned_path(self._log.path, left[0].base_offset))
         return len(rewriting.old)
 
     async def _settle(self) -> None:
@@ -217,7 +217,7 @@ class _Pass:
             if log.is_deleted or log.exchange_stage in (SwapStage.DECIDED, SwapStage.DONE):
                 raise _StoppedError
             if log.exchange_stage is SwapStage.UNKNOWN:
-                await self._run(lambda disk: exchange.settle(disk, log.path))
+                await self._run(lambda disk: segment_exchange.settle(disk, log.path))
                 log.exchange_stage = SwapStage.NONE
 
     async def _exchange(self, rewriting: Rewriting) -> None:
@@ -227,7 +227,7 @@ class _Pass:
             if not self._may_exchange(rewriting.old):
                 raise _StoppedError
             log.exchange_stage = SwapStage.UNKNOWN
-            await self._run(lambda disk: exchange.decide(disk, Exchange(log.path, rewriting.old, state)))
+            await self._run(lambda disk: segment_exchange.decide(disk, Exchange(log.path, rewriting.old, state)))
             new = log.stored_segment(state)
             new.is_closed, new.pinned, new.index = True, file, index
             log.exchange(rewriting.old, new)
@@ -244,7 +244,7 @@ class _Pass:
         """The exchange is decided: bring the files into place."""
         log = self._log
         new = [segment for segment in log.segments if segment.pinned is not None]
-        await self._run(lambda disk: exchange.finish(disk, log.path))
+        await self._run(lambda disk: segment_exchange.finish(disk, log.path))
         log.exchange_stage = SwapStage.DONE
         for segment in new:
             segment.pinned = None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body
 from millstream.records.compaction import SLOT_BYTES, OffsetMap
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch
-from millstream.storage.cleaning.dirt import CleanableRange
+from millstream.storage.cleaning.cleanable_range import CleanableRange
 from millstream.storage.cleaning.rewriting import KeptRecords, batches_of, is_opaque
 from millstream.storage.log.segment import Segment
 

@@ -16,10 +16,10 @@ from millstream.records.batch import DECODED_BYTES_MAX, batch_body
 from millstream.records.compaction import OFFSETS_MAX, emptied, filler, reduced
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch, read_header
 from millstream.seams.disk import Disk, DiskFile
-from millstream.storage.cleaning.exchange import cleaned_path
-from millstream.storage.log.index import SparseIndex
+from millstream.storage.cleaning.segment_exchange import cleaned_path
 from millstream.storage.log.scan import read_batches
 from millstream.storage.log.segment import NO_TIME, Segment, SegmentState
+from millstream.storage.log.sparse_index import SparseIndex
 
 _WRITE_BYTES = 1024 * 1024
 

@@ -1,6 +1,6 @@
 """The checkpoint of a data directory: how far each of its logs is known to be flushed.
 
-File `checkpoint`, a sealed file (see `sealed`: written beside, flushed, renamed), payload little-endian:
+File `checkpoint`, a sealed file (see `sealed_file`: written beside, flushed, renamed), payload little-endian:
   head     16 id of the data directory, 1 flags (bit 0: closed cleanly), 8 first journal still needed, 4 logs
   log      16 topic id, 4 partition, 8 start offset, 8 offset after the last flushed batch, 4 segments
   segment  8 each: base offset, offset after the flushed part, flushed bytes, largest time stamp, its offset, time made
@@ -23,7 +23,7 @@ from uuid import UUID
 
 from millstream.model.names import PartitionKey
 from millstream.seams.disk import Disk
-from millstream.storage import sealed
+from millstream.storage import sealed_file
 from millstream.storage.log.segment import SegmentState
 
 FILE_NAME = "checkpoint"
@@ -64,7 +64,7 @@ def write(
     """Replace the checkpoint durably (blocking); `logs` come from `encode_log`. Raises OSError."""
     parts = list(logs)
     head = _HEAD.pack(directory_id.bytes, _CLEAN if is_clean else 0, first_journal, len(parts))
-    sealed.write(disk, f"{directory}/{FILE_NAME}", KIND, head + b"".join(parts))
+    sealed_file.write(disk, f"{directory}/{FILE_NAME}", KIND, head + b"".join(parts))
     if is_clean:
         disk.open(f"{directory}/{CLEAN_NAME}", create=True).close()
         disk.flush_directory(directory)
@@ -78,7 +78,7 @@ def begin(disk: Disk, directory: str) -> None:
 
 def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
     """The checkpoint, or None when there is none that is whole and of this directory (blocking)."""
-    payload = sealed.read(disk, f"{directory}/{FILE_NAME}", KIND)
+    payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)
     if payload is None or len(payload) < _HEAD.size:
         return None
     owner, flags, first_journal, count = _HEAD.unpack_from(payload)

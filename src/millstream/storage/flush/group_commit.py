@@ -16,9 +16,9 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
-from millstream.storage.flush.commit import FlushRound
-from millstream.storage.flush.flushing import FlushCapture, take_pending
+from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.flush.journal import Journal, JournalEntry
+from millstream.storage.flush.log_flush import FlushCapture, take_pending
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
 

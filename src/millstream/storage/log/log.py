@@ -2,11 +2,12 @@
 
 Invariants: start_offset <= durable_offset <= written_offset <= end_offset; the segments follow one another without a
 gap, the last one ends at written_offset and is the only one appended to; what lies behind it waits to be written (see
-`gathering`); a batch below durable_offset lies in a flushed part of its segment or in the journal. All of it is changed
-by the event loop's thread alone. `segments` is replaced, never changed in place, so that workers may read while the
-loop appends.
+`write_buffer`); a batch below durable_offset lies in a flushed part of its segment or in the journal. All of it is
+changed by the event loop's thread alone. `segments` is replaced, never changed in place, so that workers may read while
+the loop appends.
 
-The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `index`), `<name>.snapshot` files (see
+The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `sparse_index`), `<name>.snapshot`
+files (see
 `snapshot`), while it is cleaned `.cleaned` files and `exchange` (see `exchange`), and after a crash perhaps `.cut`
 files with what recovery took away.
 """
@@ -24,16 +25,16 @@ from millstream.records.header import BatchHeader
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Buffer
 from millstream.storage import snapshot
-from millstream.storage.cleaning.dirt import CleanedRange
-from millstream.storage.cleaning.exchange import SwapStage
+from millstream.storage.cleaning.cleanable_range import CleanedRange
 from millstream.storage.cleaning.retention import expired_segments
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.cleaning.segment_exchange import SwapStage
+from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.flush.journal import JournalEntry
-from millstream.storage.log.files import OpenFiles
-from millstream.storage.log.gathering import GATHERED_BYTES_MAX, WriteBuffer
-from millstream.storage.log.reader import LogReader, Stretch
+from millstream.storage.log.log_reader import LogReader, Stretch
+from millstream.storage.log.open_files import OpenFiles
 from millstream.storage.log.segment import Segment, SegmentState
-from millstream.storage.recovery.trouble import DiskErrorLog
+from millstream.storage.log.write_buffer import GATHERED_BYTES_MAX, WriteBuffer
+from millstream.storage.recovery.disk_errors import DiskErrorLog
 
 _logger = logging.getLogger(__name__)
 

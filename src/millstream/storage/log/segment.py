@@ -16,10 +16,10 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.header import BatchHeader, CorruptBatch
 from millstream.seams.disk import Buffer, DiskFile
-from millstream.storage.log import index as index_files
-from millstream.storage.log.files import OpenFiles
-from millstream.storage.log.index import BatchPosition, IndexEntries, SparseIndex, no_entries
+from millstream.storage.log import sparse_index as index_files
+from millstream.storage.log.open_files import OpenFiles
 from millstream.storage.log.scan import walk
+from millstream.storage.log.sparse_index import BatchPosition, IndexEntries, SparseIndex, no_entries
 
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

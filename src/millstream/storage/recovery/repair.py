@@ -17,8 +17,8 @@ from typing import NamedTuple
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.segment import NO_TIME, Segment, SegmentState, segment_name
-from millstream.storage.recovery.recovery import follow
-from millstream.storage.sealed import UNFINISHED
+from millstream.storage.recovery.log_recovery import follow
+from millstream.storage.sealed_file import UNFINISHED
 
 _COPY_BYTES = 1024 * 1024
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Buffer, Space
-from millstream.testing.simulated.nodes import Directory, Inode, apply
+from millstream.testing.simulated.inodes import Directory, Inode, apply
 
 SPACE_BYTES = 2**40
 """What a simulated volume has room for, and never less: a disk that is full is a fault to be planned."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from millstream.seams.disk import Buffer, Closeable, Disk, DiskFile, Space
-from millstream.testing.simulated.owner import ProcessCrashed, SimulatedOwner
+from millstream.testing.simulated.process_owner import ProcessCrashed, SimulatedOwner
 
 Note = Callable[..., None]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
-from millstream.testing.simulated.owner import OWNER, ProcessCrashed, SimulatedOwner
+from millstream.testing.simulated.process_owner import OWNER, ProcessCrashed, SimulatedOwner
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -8,7 +8,7 @@ from contextvars import Context, copy_context
 from random import Random
 
 from millstream.seams.network import Listening, ProtocolFactory
-from millstream.testing.simulated.owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.process_owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.transport import Conditions, SimulatedTransport, SimulatedWire
 from millstream.testing.simulation.trace import Trace
 

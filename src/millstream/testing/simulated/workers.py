@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from millstream.testing.simulated.owner import ProcessCrashed
+from millstream.testing.simulated.process_owner import ProcessCrashed
 
 T = TypeVar("T")
 

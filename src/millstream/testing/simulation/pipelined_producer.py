@@ -14,7 +14,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk.answers import Produced, ProducerIdentity
-from millstream.sdk.client import WireClient
+from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import RecordedWrite
 from millstream.testing.simulation.plan import ProducerPlan
 from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book, Values

@@ -8,10 +8,10 @@ from random import Random
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.client import WireClient
 from millstream.sdk.producing.failures import UnstoredError
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import FinalLog, History
 from millstream.testing.simulation.plan import ProducerPlan, ReaderPlan, TopicPlan
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 from millstream.catalog.memory import MemoryCatalog
 from millstream.model.names import TopicPartition
 from millstream.node.settings import BrokerSettings
-from millstream.sdk.client import WireClient
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
+from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
@@ -19,14 +19,14 @@ from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.testing.simulated.transport import Conditions
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.churn import TopicChurn
+from millstream.testing.simulation.compacted_table import CompactedTable
 from millstream.testing.simulation.group_work import GroupRecord, SimulatedMember, Watcher, read_to_the_end
 from millstream.testing.simulation.history import FinalLog, History
-from millstream.testing.simulation.once import IdempotentPuts
+from millstream.testing.simulation.idempotent_puts import IdempotentPuts
 from millstream.testing.simulation.pipelined_producer import PipelinedProducer
 from millstream.testing.simulation.plan import BROKER_HOST, Fault, FaultKind, Plan
-from millstream.testing.simulation.process import BrokerProcess, SimulatedMachine
-from millstream.testing.simulation.table import CompactedTable
+from millstream.testing.simulation.simulated_process import BrokerProcess, SimulatedMachine
+from millstream.testing.simulation.topic_churn import TopicChurn
 from millstream.testing.simulation.trace import Trace
 from millstream.testing.simulation.workload import Book, Producer, SimulatedReader, create_topics, read_whole
 

@@ -17,8 +17,8 @@ from millstream.gateway.grpc.server import services, start_grpc
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
+from millstream.gateway.operations.cluster_create import NoMaker
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
 

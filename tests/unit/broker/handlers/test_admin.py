@@ -9,7 +9,7 @@ from builders.batches import batch, numbered_batch
 from builders.partitions import NODE_ID
 from builders.requests import RawPeer
 from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
-from millstream.broker.dispatch.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millstream.broker.dispatch.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from millstream.model.errors import ErrorCode
 from millstream.seams.disk import Space
 from millstream.seams.local_disk import LocalDisk

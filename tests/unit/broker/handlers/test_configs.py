@@ -7,7 +7,7 @@ import pytest
 
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
-from millstream.broker.shown_settings import ConfigEntry, ConfigSource
+from millstream.broker.config_entries import ConfigEntry, ConfigSource
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 from millstream.topics.setting_table import TABLE, SettingKind

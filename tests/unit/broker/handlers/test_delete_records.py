@@ -9,7 +9,7 @@ from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve
 from millstream.model.errors import ErrorCode
 from millstream.storage.store import FlushPolicy
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 EVERY_VERSION = range(3)
 

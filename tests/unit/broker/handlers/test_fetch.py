@@ -11,8 +11,8 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
 from millstream.broker.dispatch.request import DeferredAnswer
+from millstream.broker.fetch_pass import FetchPass
 from millstream.broker.net.memory import Memory
-from millstream.broker.reading import FetchPass
 from millstream.model.errors import ErrorCode
 from millstream.records.batch import decode_batches
 from millstream.seams.local_disk import LocalDisk, LocalFile

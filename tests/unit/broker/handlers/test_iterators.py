@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from builders.batches import batch
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
-from millstream.broker.handlers import group_members
-from millstream.broker.handlers.iter import WAIT_S_MAX
-from millstream.broker.iterators_seen import TOKEN_BYTES_MAX, IteratorSigner
+from millstream.broker.handlers import iterator_membership
+from millstream.broker.handlers.read_iterator import WAIT_S_MAX
 from millstream.broker.net.memory import OUTGOING_BYTES_MAX
+from millstream.broker.signed_iterators import TOKEN_BYTES_MAX, IteratorSigner
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 from millstream.records.batch import decode_batches
@@ -362,7 +362,7 @@ def test_a_client_whose_answer_cannot_be_written_is_hung_up_on_and_waits_for_not
         raise RuntimeError("a bug")
 
     async def story(broker: ServedBroker) -> None:
-        monkeypatch.setattr(group_members, "_encode", broken)
+        monkeypatch.setattr(iterator_membership, "_encode", broken)
         with pytest.raises((EOFError, ConnectionError)):
             await Client(await broker.peer()).join()
 

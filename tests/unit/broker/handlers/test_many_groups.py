@@ -9,7 +9,7 @@ import pytest
 
 from builders.served import ServedBroker, serve
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.broker.groups_seen import GroupCoordination
+from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
 from millstream.broker.handlers.delete_groups import DeleteGroupsHandler
 from millstream.broker.handlers.describe_groups import DescribeGroupsHandler

@@ -14,8 +14,8 @@ from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
 from millstream.model.errors import ErrorCode
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
+from millstream.partition.offset_lookup import FoundOffset
 from millstream.partition.partition import Partition
-from millstream.partition.times import FoundOffset
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import write_fetch_request
 from millstream.wire.messages import read_response, write_request

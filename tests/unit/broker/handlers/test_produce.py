@@ -12,12 +12,12 @@ from builders.held_disk import HeldDisk
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
-from millstream.broker.appending import AppendDeadlines, PendingAppend
+from millstream.broker.append_requests import AppendDeadlines, PendingAppend
 from millstream.broker.dispatch.request import DeferredAnswer
 from millstream.broker.handlers import produce as produce_handler
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.appended import Appended
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_correlation_id
 from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request, write_produce_response

@@ -13,7 +13,7 @@ from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.workers import ThreadWorkers
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.reader import Fields
+from millstream.wire.schema_readers import Fields
 
 
 async def answered(handler: QueryHandler, **fields: object) -> Fields:

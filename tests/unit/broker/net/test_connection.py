@@ -10,14 +10,14 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.dispatch.request import BrokerRequest, DeferredAnswer, Handler, Result, Work
-from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.net.connection import FRAME_SILENCE_S, PENDING_MAX
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.seams.local_disk import LocalDisk
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.seams.network import Listening
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.network import SimulatedNetwork

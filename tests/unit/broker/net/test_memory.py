@@ -8,11 +8,11 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, in_simulation, request_frame
+from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.dispatch.table import ApiRight, ApiRow, DispatchTable
+from millstream.broker.net.frame_progress import STALL_S
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
-from millstream.broker.net.progress import STALL_S
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.network import SimulatedNetwork

@@ -13,7 +13,7 @@ from builders.partitions import InlineWorkers
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.outbox import COLD_BYTES, HIGH_WATER_BYTES, Outbox
 from millstream.seams.local_disk import LocalDisk, LocalFile
-from millstream.seams.local_part import LocalPart
+from millstream.seams.local_file_part import LocalPart
 from millstream.wire.framing import Buffer, Piece, frame_response
 
 TIMEOUT_S = 30

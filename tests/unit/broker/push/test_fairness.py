@@ -14,8 +14,8 @@ from builders.served import HOST, ServedBroker, produce, serve_in_simulation
 from millstream.broker.net.memory import Memory
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.broker.push import subscription
+from millstream.broker.push.round_robin import ROUND_BYTES, TURNS_MAX, RoundRobin
 from millstream.broker.push.subscription import BITE_BYTES, PushSubscription
-from millstream.broker.push.turns import ROUND_BYTES, TURNS_MAX, RoundRobin
 from millstream.testing.simulated.network import SimulatedNetwork
 
 LOTS = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}

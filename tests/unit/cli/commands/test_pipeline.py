@@ -17,8 +17,8 @@ from millstream.cli.commands import pipeline, pipeline_archive
 from millstream.cli.commands.pipeline_archive import ArchiveView
 from millstream.cli.views.pipeline_view import View
 from millstream.spark.archive import ArchiveProgress
+from millstream.spark.pipelines.query_monitor import QueryState
 from millstream.spark.pipelines.templates import TEMPLATES
-from millstream.spark.pipelines.watching import QueryState
 
 
 @pytest.fixture(autouse=True)

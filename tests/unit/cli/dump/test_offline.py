@@ -22,11 +22,11 @@ from millstream.cli.failures import EXIT_DAMAGED
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import HEADER_BYTES, read_header, stamp
 from millstream.seams.local_disk import LocalDisk
-from millstream.storage import sealed
-from millstream.storage.cleaning import exchange
-from millstream.storage.log.index import SparseIndex
+from millstream.storage import sealed_file
+from millstream.storage.cleaning import segment_exchange
 from millstream.storage.log.log import LogSettings
 from millstream.storage.log.segment import SegmentState
+from millstream.storage.log.sparse_index import SparseIndex
 
 EVERYTHING = PrintRange(0, 2**63 - 1)
 SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_interval_bytes=128)
@@ -298,12 +298,14 @@ def test_segments_that_the_cleaner_exchanges_are_seen_as_it_decided(tmp_path: Pa
     cleaned = write(directory, 0, [empty_batch(0, 6), stamped(batch(b"6", keys=[b"k"]), 6)])
     size = cleaned.stat().st_size
     if step == "decided":
-        cleaned.rename(exchange.cleaned_path(str(directory), 0))
+        cleaned.rename(segment_exchange.cleaned_path(str(directory), 0))
         write(directory, 0, three_batches())
     if step == "done":
         old.unlink()
     state = SegmentState(0, 7, size, 1_000, 6, 0)
-    sealed.write(LocalDisk(), f"{directory}/{exchange.FILE_NAME}", exchange.KIND, struct.pack("<qqqqqq", *state))
+    sealed_file.write(
+        LocalDisk(), f"{directory}/{segment_exchange.FILE_NAME}", segment_exchange.KIND, struct.pack("<qqqqqq", *state)
+    )
     account = examined(directory)
     assert account.problems == []
     assert (account.segments, account.records, account.next_offset) == (2, 2, 8)

@@ -8,13 +8,13 @@ from google.protobuf.descriptor import MethodDescriptor
 import proto
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.figures import Traffic
-from millstream.gateway.grpc.calls import Answering, Grounds, Needs
+from millstream.gateway.grpc.call_handling import Answering, Grounds, Needs
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
+from millstream.gateway.operations.cluster_create import NoMaker
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.operations.making import NoMaker
 from millstream.gateway.rights import ANYBODY, Right
+from millstream.gateway.traffic import Traffic
 
 SERVICES = services(GrpcLimits(), NoMaker())
 METHODS = [(method, service) for descriptor, service in SERVICES.items() for method in descriptor.methods]

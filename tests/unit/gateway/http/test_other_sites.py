@@ -3,7 +3,7 @@
 import pytest
 
 from builders.gateways.web import Web, with_web
-from millstream.gateway.http.site import WebLimits
+from millstream.gateway.http.web_context import WebLimits
 
 POLL = "/events?topic=t&group=g&consumer=a&auto_commit=true&wait=0"
 

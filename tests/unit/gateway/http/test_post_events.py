@@ -9,7 +9,7 @@ import pytest
 
 from builders.gateways.web import Web, with_web
 from millstream.gateway.budget import Budget, Share
-from millstream.gateway.http.site import WebLimits
+from millstream.gateway.http.web_context import WebLimits
 
 
 async def read(web: Web, **parameters: Any) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from millstream.groups.answers import Joined
 from millstream.groups.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
+from millstream.groups.responses import Joined
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from builders.groups.classic_model import REBALANCE_MS, SESSION_MS, ModelGroup
 from builders.groups.machine import Driver, offering, subscription
-from millstream.groups.answers import Joined, Synced
 from millstream.groups.commands import AssignedBytes
 from millstream.groups.effects import GroupLogRecord, Token
+from millstream.groups.responses import Joined, Synced
 from millstream.model.errors import ErrorCode
 
 GROUPS = ("g",)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver
-from millstream.groups.answers import Joined, LeftMember, Synced
+from millstream.groups.responses import Joined, LeftMember, Synced
 from millstream.model.errors import ErrorCode
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, Driver, offering
-from millstream.groups.answers import Joined, Synced
 from millstream.groups.commands import AssignedBytes
+from millstream.groups.responses import Joined, Synced
 from millstream.model.errors import ErrorCode
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from millstream.groups.answers import Joined, Synced
+from millstream.groups.responses import Joined, Synced
 from millstream.model.errors import ErrorCode
 
 

@@ -5,9 +5,9 @@ import pytest
 from builders.groups.consumers import ClassicConsumer, Consumer, describe
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerHeartbeatAnswer
 from millstream.groups.consumer.records import TARGET, TARGET_EPOCH
 from millstream.groups.records import key_version
+from millstream.groups.responses import ConsumerHeartbeatAnswer
 from millstream.model.errors import ErrorCode
 
 INTERVAL_MS = 1_000

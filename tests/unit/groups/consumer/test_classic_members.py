@@ -7,7 +7,7 @@ import pytest
 from builders.groups.consumers import REBALANCE_MS, SESSION_MS, ClassicConsumer, Consumer, describe
 from builders.groups.machine import Driver, offering, subscription
 from builders.groups.topics import Topics
-from millstream.groups.answers import Joined, LeftMember
+from millstream.groups.responses import Joined, LeftMember
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_versioned
 

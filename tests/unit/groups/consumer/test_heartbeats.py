@@ -7,8 +7,8 @@ import pytest
 from builders.groups.consumers import JOINING, REBALANCE_MS, SESSION_MS, Consumer, describe, request
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
 from millstream.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
+from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
 from millstream.model.errors import ErrorCode
 
 

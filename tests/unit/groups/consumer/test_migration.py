@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders.groups.consumers import ClassicConsumer, Consumer, describe, request
 from builders.groups.machine import Driver, offering
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerHeartbeatAnswer, GroupList, Joined
 from millstream.groups.commands import ListGroups
+from millstream.groups.responses import ConsumerHeartbeatAnswer, GroupList, Joined
 from millstream.model.errors import ErrorCode
 
 Member = Consumer | ClassicConsumer

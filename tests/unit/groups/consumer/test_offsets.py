@@ -7,8 +7,8 @@ import pytest
 from builders.groups.consumers import Consumer
 from builders.groups.machine import Driver, offering, subscription
 from builders.groups.topics import Topics
-from millstream.groups.answers import Joined, Offsets
 from millstream.groups.commands import FetchOffsets
+from millstream.groups.responses import Joined, Offsets
 from millstream.model.errors import ErrorCode
 
 DAY_MS = 24 * 3600 * 1000

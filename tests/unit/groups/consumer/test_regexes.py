@@ -7,9 +7,9 @@ import pytest
 from builders.groups.consumers import Consumer, describe
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerHeartbeatAnswer
-from millstream.groups.consumer import regex
-from millstream.groups.consumer.regex import EXPRESSION_CHARS_MAX, Regexes, compile_expression
+from millstream.groups.consumer import regex_subscriptions
+from millstream.groups.consumer.regex_subscriptions import EXPRESSION_CHARS_MAX, Regexes, compile_expression
+from millstream.groups.responses import ConsumerHeartbeatAnswer
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
@@ -127,11 +127,11 @@ def test_hostile_expressions_do_a_bounded_amount_of_work_at_a_time(expression: s
     while regexes.matching(expression) is None:
         calls += 1
     work = sum(len(name) + 1 for name in topics.names()) * instructions
-    assert calls <= work // regex.WORK_MAX + 1
+    assert calls <= work // regex_subscriptions.WORK_MAX + 1
 
 
 def test_a_long_search_goes_on_by_itself_and_members_get_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regex, "WORK_MAX", 1)
+    monkeypatch.setattr(regex_subscriptions, "WORK_MAX", 1)
     driver = _driver()
     consumer = Consumer(driver, "m", topics=("bills",), regex="orders-.*")
     consumer.join()
@@ -145,7 +145,7 @@ def test_results_are_kept_until_the_topics_change(monkeypatch: pytest.MonkeyPatc
     topics = Topics(a=1, b=1)
     regexes = Regexes(topics)
     assert regexes.matching("[ab]") == ("a", "b")
-    monkeypatch.setattr(regex, "WORK_MAX", -1)
+    monkeypatch.setattr(regex_subscriptions, "WORK_MAX", -1)
     assert regexes.matching("[ab]") == ("a", "b")
     topics.make("c")
     assert regexes.matching("[ab]") is None

@@ -5,8 +5,8 @@ import pytest
 from builders.groups.consumers import SESSION_MS, Consumer, describe, request
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.answers import ConsumerHeartbeatAnswer, Left, LeftMember
 from millstream.groups.commands import Leave, LeavingMember
+from millstream.groups.responses import ConsumerHeartbeatAnswer, Left, LeftMember
 from millstream.model.errors import ErrorCode
 
 

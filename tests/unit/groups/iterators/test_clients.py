@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from builders.groups.consumers import SESSION_MS, Consumer, describe
 from builders.groups.iterator_clients import IN_FLIGHT_MS, driver
-from millstream.groups.answers import ClientAnswer, GroupList
 from millstream.groups.commands import IteratorJoin, ListGroups
+from millstream.groups.responses import ClientAnswer, GroupList
 from millstream.model.errors import ErrorCode
 
 

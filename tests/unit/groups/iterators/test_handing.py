@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.groups.iterator_clients import IN_FLIGHT_MS, IteratorClient, IteratorDriver, driver
-from millstream.groups.iterators.issuing import HANDED
+from millstream.groups.iterators.issue import HANDED
 from millstream.groups.iterators.iterator import Iterator
 from millstream.model.errors import ErrorCode
 

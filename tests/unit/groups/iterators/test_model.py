@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from builders.groups.consumers import describe
 from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
 from builders.groups.topics import Topics
-from millstream.groups.answers import IteratorAnswer, IteratorList
 from millstream.groups.commands import ListIterators
-from millstream.groups.iterators.issuing import HANDED
+from millstream.groups.iterators.issue import HANDED
 from millstream.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
+from millstream.groups.responses import IteratorAnswer, IteratorList
 from millstream.model.errors import ErrorCode
 
 NAMES = ("a", "b", "c")

@@ -5,9 +5,9 @@ import asyncio
 from msgspec.structs import replace
 
 from builders.groups.site import EVENTS, GROUP, GroupSite, run_groups
-from millstream.groups.answers import Answer, ClientAnswer, IteratorAnswer, IteratorList
 from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
 from millstream.groups.iterators.iterator import BEGINNING, Iterator, IteratorNotice
+from millstream.groups.responses import Answer, ClientAnswer, IteratorAnswer, IteratorList
 from millstream.model.errors import ErrorCode
 
 

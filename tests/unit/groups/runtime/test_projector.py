@@ -6,8 +6,8 @@ import pytest
 
 from builders.groups.site import EVENTS, GROUP, GroupSite, commit, run_groups, settled_member
 from millstream.catalog.projection import GroupRow, OffsetPlace, ShardRows
-from millstream.groups.answers import Done, Left, PartitionErrors
 from millstream.groups.commands import DeleteGroup, DeleteOffsets, Leave, LeavingMember
+from millstream.groups.responses import Done, Left, PartitionErrors
 from millstream.groups.runtime.projector import AT_ONCE_MAX
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.store import FlushPolicy

@@ -12,10 +12,10 @@ from builders.putting import put_ids, put_numbered, retry, stored_ids
 from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
-from millstream.partition.ids.limits import IdLimits
+from millstream.partition.derived_state import ProducerLimits
+from millstream.partition.message_ids.limits import IdLimits
 from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
-from millstream.partition.state import ProducerLimits
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.ids.filter import Filter
-from millstream.partition.ids.keys import IndexedMessage
-from millstream.partition.ids.run import BLOCK_BYTES, BLOCK_ENTRIES, IdRun, RunWriter, merge, packed
-from millstream.storage.log.files import OpenFiles
+from millstream.partition.message_ids.filter import Filter
+from millstream.partition.message_ids.keys import IndexedMessage
+from millstream.partition.message_ids.run import BLOCK_BYTES, BLOCK_ENTRIES, IdRun, RunWriter, merge, packed
+from millstream.storage.log.open_files import OpenFiles
 from millstream.testing.simulated.disk import SimulatedDisk
 
 contents = st.dictionaries(st.integers(0, 900), st.integers(0, 10**6 - 1), min_size=1, max_size=400)

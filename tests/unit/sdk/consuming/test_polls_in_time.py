@@ -8,8 +8,8 @@ import pytest
 
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, Worker, play, read, until, values
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.consuming.getting import ANSWER_S
-from millstream.sdk.consuming.reading import BACKOFF_MIN_S
+from millstream.sdk.consuming.fetcher import BACKOFF_MIN_S
+from millstream.sdk.consuming.read_at import ANSWER_S
 from millstream.testing.simulated.loop import SimulatedLoop
 
 TIMEOUT_S = 0.5

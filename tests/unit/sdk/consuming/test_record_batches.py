@@ -8,7 +8,7 @@ import pytest
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk.consuming.arrow import SHARED_ROWS_MAX, as_record_batch
-from millstream.sdk.consuming.reader import FetchedChunk, PartitionReader
+from millstream.sdk.consuming.partition_reader import FetchedChunk, PartitionReader
 
 
 def portion(where: TopicPartition, rows: int) -> FetchedChunk:

@@ -7,7 +7,7 @@ import pytest
 
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, place, play, read, values
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.consuming.hints import StartPositions
+from millstream.sdk.consuming.start_positions import StartPositions
 from millstream.sdk.subscribing.stream import SubscriptionStream
 
 

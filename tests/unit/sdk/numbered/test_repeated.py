@@ -21,7 +21,7 @@ from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.process import BrokerProcess, SimulatedMachine
+from millstream.testing.simulation.simulated_process import BrokerProcess, SimulatedMachine
 from millstream.testing.simulation.trace import Trace
 
 PARTITIONS = 3

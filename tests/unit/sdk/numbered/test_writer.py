@@ -14,7 +14,7 @@ from millstream.records.message import Message
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.numbered.engine import BLOCK_ROWS
 from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
-from millstream.sdk.producing._sharing import partition_for
+from millstream.sdk.producing.row_partitioning import partition_for
 
 TOPIC = "t"
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.message_id import as_message_id
-from millstream.sdk.producing._chunk import Intake, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
-from millstream.sdk.producing._sharing import partition_for, picked, shares
+from millstream.sdk.producing.chunk import Intake, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
+from millstream.sdk.producing.chunk_partitioning import runs
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.producing.sharing import runs
+from millstream.sdk.producing.row_partitioning import partition_for, picked, shares
 
 
 def intake() -> Intake:

@@ -12,7 +12,7 @@ from builders.sdk.engines import Put
 from builders.sdk.scripted_broker import Cut, Fault, Late, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
-from millstream.sdk.producing.line import IDS_MAX
+from millstream.sdk.producing.partition_queue import IDS_MAX
 
 RETRIED: list[Fault] = [
     Cut(after=False),

@@ -9,12 +9,12 @@ import pytest
 from builders.sdk.engines import Put
 from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.client import WireClient
 from millstream.sdk.producing import batches
-from millstream.sdk.producing._chunk import ProducerBatch, PutResult, Receipt
+from millstream.sdk.producing.chunk import ProducerBatch, PutResult, Receipt
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.ids import taken_ids
+from millstream.sdk.producing.message_ids import taken_ids
 from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.wire_client import WireClient
 from millstream.seams.clock import SystemClock
 from millstream.wire.client_connection import ConnectionCore
 

@@ -10,10 +10,10 @@ from builders.sdk.engines import Put
 from builders.sdk.scripted_broker import Late, Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import ID_HEADER
-from millstream.sdk.producing import packing
-from millstream.sdk.producing._chunk import ProducerBatch, Receipt
-from millstream.sdk.producing._sharing import partition_for
+from millstream.sdk.producing import batch_compression
 from millstream.sdk.producing.batches import parts
+from millstream.sdk.producing.chunk import ProducerBatch, Receipt
+from millstream.sdk.producing.row_partitioning import partition_for
 
 PARTITIONS = 8
 
@@ -117,7 +117,7 @@ def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
                 told.append(receipts[3].message_id)
             return made
 
-        monkeypatch.setattr(packing, "parts", halved)
+        monkeypatch.setattr(batch_compression, "parts", halved)
         await put("t", b"first")
         scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
         receipts += [put("t", b"%d" % number) for number in range(4)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from millstream.sdk.producing._sharing import murmur2, partition_for
+from millstream.sdk.producing.row_partitioning import murmur2, partition_for
 
 KEYS = [
     b"",

@@ -7,21 +7,23 @@ import sys
 from pathlib import Path
 
 import millstream
-from millstream.sdk.producing import _chunk, _sharing
+from millstream.sdk.producing import chunk, row_partitioning
 
 HERE = Path(__file__).parent
 
 
 def test_it_is_told_whether_the_modules_are_compiled() -> None:
-    for module in (_chunk, _sharing):
+    for module in (chunk, row_partitioning):
         assert (Path(str(module.__file__)).suffix == ".so") == module.COMPILED
 
 
 def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_path: Path) -> None:
-    if not _chunk.COMPILED:
+    if not chunk.COMPILED:
         return  # This is that run.
     source = Path(str(millstream.__file__)).parent
-    shutil.copytree(source, tmp_path / "millstream", ignore=shutil.ignore_patterns("_chunk.*.so", "_sharing.*.so"))
+    shutil.copytree(
+        source, tmp_path / "millstream", ignore=shutil.ignore_patterns("chunk.*.so", "row_partitioning.*.so")
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", str(HERE)],
@@ -32,7 +34,10 @@ def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_pat
         timeout=280,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    program = "from millstream.sdk.producing import _chunk, _sharing; print(_chunk.COMPILED or _sharing.COMPILED)"
+    program = (
+        "from millstream.sdk.producing import chunk, row_partitioning\n"
+        "print(chunk.COMPILED or row_partitioning.COMPILED)"
+    )
     told = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from builders.sdk.engines import Put
 from builders.sdk.scripted_broker import Refuse, Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.producing._sharing import partition_for, sorted_by_key
+from millstream.sdk.producing.row_partitioning import partition_for, sorted_by_key
 
 ROWS = st.lists(
     st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=30)), min_size=1, max_size=60

@@ -12,12 +12,12 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.header import CorruptBatch
 from millstream.sdk.subscribing import requests as subscribing
-from millstream.sdk.watching import behind, shelf
-from millstream.sdk.watching.behind import BacklogFetch, Portions
+from millstream.sdk.watching import backlog_fetch, recent_cache
+from millstream.sdk.watching.backlog_fetch import BacklogFetch, Portions
 from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, WatchEngine
-from millstream.sdk.watching.link import WINDOW
-from millstream.sdk.watching.portion import ReadResult
-from millstream.sdk.watching.shelf import SHELF_BYTES
+from millstream.sdk.watching.read_result import ReadResult
+from millstream.sdk.watching.recent_cache import SHELF_BYTES
+from millstream.sdk.watching.watch_connection import WINDOW
 
 PARTITIONS = 3
 MESSAGES = 150
@@ -242,12 +242,12 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
         waiting = asyncio.ensure_future(polls(ground, [0]))
         await begun(ground)
         with monkeypatch.context() as patched:
-            patched.setattr(shelf, "decode_messages", decode)
+            patched.setattr(recent_cache, "decode_messages", decode)
             await ground.write(3)
             assert await waiting == [ground.written[0]]
         assert damaged == 1
         with monkeypatch.context() as patched:
-            patched.setattr(behind, "decode_messages", decode)
+            patched.setattr(backlog_fetch, "decode_messages", decode)
             with pytest.raises(MillstreamError, match="a bit has turned") as refused:
                 await ground.client.read(TOPIC, 0, 0)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE

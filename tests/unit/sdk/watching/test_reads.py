@@ -10,9 +10,9 @@ import pytest
 from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records import batch
-from millstream.sdk.watching import behind
+from millstream.sdk.watching import backlog_fetch
 from millstream.sdk.watching.engine import LINGER_S, WatchEngine
-from millstream.sdk.watching.portion import ReadResult
+from millstream.sdk.watching.read_result import ReadResult
 
 
 def watching(ground: Ground) -> WatchEngine:
@@ -129,7 +129,7 @@ def test_what_is_compressed_is_unpacked_by_workers(wait: float, monkeypatch: pyt
         unpackings += 1
         return unpacked(stored)
 
-    monkeypatch.setattr(behind, "unpacked", counted)
+    monkeypatch.setattr(backlog_fetch, "unpacked", counted)
     values_written = [b"%06d" % number * 100 for number in range(1_500)]
 
     async def story(ground: Ground) -> None:

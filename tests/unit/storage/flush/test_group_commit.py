@@ -7,7 +7,7 @@ import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.flush.commit import FlushRound
+from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk

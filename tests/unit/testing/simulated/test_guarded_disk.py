@@ -6,7 +6,7 @@ import pytest
 
 from millstream.seams.disk import Buffer, Closeable, DiskFile, Space
 from millstream.testing.simulated.guarded_disk import CrashGuard, GuardedDisk
-from millstream.testing.simulated.owner import ProcessCrashed, SimulatedOwner
+from millstream.testing.simulated.process_owner import ProcessCrashed, SimulatedOwner
 
 
 class ListingFile:

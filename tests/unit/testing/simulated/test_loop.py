@@ -7,7 +7,7 @@ from contextvars import copy_context
 import pytest
 
 from millstream.testing.simulated.loop import SimulatedLoop, SimulationStuckError
-from millstream.testing.simulated.owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.process_owner import OWNER, SimulatedOwner
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.network import CONNECT_TIMEOUT_S, SimulatedNetwork
-from millstream.testing.simulated.owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.process_owner import OWNER, SimulatedOwner
 from millstream.testing.simulated.transport import WINDOW_BYTES, Conditions, SimulatedTransport
 
 Body = Callable[["Scene"], Coroutine[Any, Any, None]]

@@ -3,13 +3,13 @@
 import msgspec
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import WebRequest
-from millstream.gateway.http.resources.named import ClusterName, ConsumerName, GroupName, Nothing
+from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerName, GroupName, Nothing
 from millstream.gateway.http.resources.read_parameters import ReadParameters
-from millstream.gateway.http.table import Example, WebOperation
-from millstream.gateway.operations import consuming
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import group_consumers
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster
-from millstream.gateway.operations.reading import BEGINNING, LATEST, ReadLimits
+from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadLimits
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.records.message import Message
@@ -47,7 +47,7 @@ async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> l
     start = BEGINNING if parameters.offset is None else str(parameters.offset)
     if start not in (BEGINNING, LATEST):
         raise invalid("offset", "a group keeps the place itself; say beginning or latest, for where it has none yet")
-    polled = await consuming.poll(
+    polled = await group_consumers.poll(
         cluster,
         [parameters.topic],
         parameters.group,
@@ -63,7 +63,7 @@ async def post_offset(asked: WebRequest) -> Committed:
     """Commit what the consumer was handed last."""
     wanted: ConsumerCommit = asked.body
     cluster = asked.site.clusters.get(wanted.cluster)
-    found = await consuming.commit(cluster, wanted.group, wanted.consumer)
+    found = await group_consumers.commit(cluster, wanted.group, wanted.consumer)
     places = [
         CommittedPosition(topic=topic, partition=partition, offset=offset)
         for (topic, partition), offset in sorted(found.items())

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import WebRequest
-from millstream.gateway.http.resources.named import Offset, OfGroup, Partition, TopicName
-from millstream.gateway.http.table import Example, WebOperation
-from millstream.gateway.operations import grouping
+from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources.common_parameters import Offset, OfGroup, Partition, TopicName
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import groups
 from millstream.gateway.operations.clusters import ServedCluster
-from millstream.gateway.operations.reading import LATEST, parse_places, parse_time_ms
+from millstream.gateway.operations.reads import LATEST, parse_places, parse_time_ms
 from millstream.gateway.operations.topics import find_offsets
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -85,7 +85,7 @@ async def get_group_offsets(asked: WebRequest) -> ShownOffsets:
     """What it has committed, with what is behind that; empty where it has committed nothing."""
     parameters: GroupPlaces = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
+    found = await groups.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     wanted = {where: each for where, each in sorted(found.items()) if _is_wanted(where, parameters)}
     ends = await _ends(cluster, wanted)
     rows = [
@@ -128,7 +128,7 @@ async def set_group_offsets(asked: WebRequest) -> ShownOffsets:
         TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, metadata=each.metadata)
         for each in new.offsets
     }
-    await grouping.commit_offsets(cluster, parameters.group, rows, cluster.timeout_s)
+    await groups.commit_offsets(cluster, parameters.group, rows, cluster.timeout_s)
     asked.parameters = GroupPlaces(cluster=parameters.cluster, group=parameters.group)
     return await get_group_offsets(asked)
 
@@ -141,7 +141,7 @@ async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
         raise invalid("offset", "say where: an offset or a time, and not both")
     cluster = asked.site.clusters.get(parameters.cluster)
     is_time = wanted.offset is None
-    found = await grouping.reset_offsets(
+    found = await groups.reset_offsets(
         cluster,
         parameters.group,
         wanted.topic,
@@ -162,11 +162,11 @@ async def delete_group_offsets(asked: WebRequest) -> None:
     if parameters.topic is None:
         raise invalid("topic", "it is missing; DELETE of the group itself forgets everything")
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await grouping.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
+    found = await groups.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     places = [where for where in found if _is_wanted(where, parameters)]
     if not found:
-        await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
-    await grouping.delete_offsets(cluster, parameters.group, places, cluster.timeout_s)
+        await groups.describe_group(cluster, parameters.group, cluster.timeout_s)
+    await groups.delete_offsets(cluster, parameters.group, places, cluster.timeout_s)
 
 
 _ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from millstream.gateway.http.asked import WebRequest
+from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources import resource_settings
-from millstream.gateway.http.resources.named import OfGroup, PageParameters
-from millstream.gateway.http.table import Example, WebOperation
-from millstream.gateway.operations import grouping
+from millstream.gateway.http.resources.common_parameters import OfGroup, PageParameters
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import groups
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.sdk.admin.group_answers import GroupMember
@@ -57,7 +57,7 @@ async def list_groups(asked: WebRequest) -> ListedGroupsBody:
     """A page of them, in the order of their names."""
     parameters: PageParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await grouping.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
+    found = await groups.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
     rows = [
         ListedGroupBody(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
         for row in found.rows
@@ -69,7 +69,7 @@ async def describe_group(asked: WebRequest) -> GroupView:
     """With all its members."""
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    found = await grouping.describe_group(cluster, parameters.group, cluster.timeout_s)
+    found = await groups.describe_group(cluster, parameters.group, cluster.timeout_s)
     return GroupView(
         group=found.group_id,
         kind=found.kind,
@@ -97,7 +97,7 @@ async def delete_group(asked: WebRequest) -> None:
     """NON_EMPTY_GROUP while it has members."""
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    await grouping.delete_group(cluster, parameters.group, cluster.timeout_s)
+    await groups.delete_group(cluster, parameters.group, cluster.timeout_s)
 
 
 _ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)

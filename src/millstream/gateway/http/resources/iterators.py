@@ -1,8 +1,10 @@
 """Iterators over HTTP, one call at a time: who reads is named by group and consumer, at any gateway."""
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import WebRequest
-from millstream.gateway.http.resources.iterator import (
+from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources.common_parameters import Nothing, OfConsumer, OfGroup
+from millstream.gateway.http.resources.event_json import shown
+from millstream.gateway.http.resources.iterator_bodies import (
     CommittedIterator,
     DeliveryReport,
     DeliveryReported,
@@ -17,11 +19,9 @@ from millstream.gateway.http.resources.iterator import (
     shown_listed,
     shown_membership,
 )
-from millstream.gateway.http.resources.named import Nothing, OfConsumer, OfGroup
-from millstream.gateway.http.resources.shown import shown
-from millstream.gateway.http.table import Example, WebOperation
-from millstream.gateway.operations import iterating
-from millstream.gateway.operations.reading import ReadLimits
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import iterators
+from millstream.gateway.operations.reads import ReadLimits
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
 from millstream.model.names import TopicPartition
@@ -34,21 +34,21 @@ async def join(asked: WebRequest) -> MembershipView:
     """Be one of the group, whether it was one before or not."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    return shown_membership(of, await iterating.join(cluster, of.group, of.consumer, cluster.timeout_s))
+    return shown_membership(of, await iterators.join(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
 async def beat(asked: WebRequest) -> MembershipView:
     """Be heard of."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    return shown_membership(of, await iterating.beat(cluster, of.group, of.consumer, cluster.timeout_s))
+    return shown_membership(of, await iterators.beat(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
 async def leave(asked: WebRequest) -> None:
     """What the consumer had goes to the others at once."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    await iterating.leave(cluster, of.group, of.consumer, cluster.timeout_s)
+    await iterators.leave(cluster, of.group, of.consumer, cluster.timeout_s)
 
 
 # Iterators.
@@ -59,7 +59,7 @@ async def get_iterator(asked: WebRequest) -> IteratorBody:
     of: OfConsumer = asked.parameters
     wanted: WantedIterator = asked.body
     cluster = asked.site.clusters.get(of.cluster)
-    found = await iterating.get(
+    found = await iterators.get(
         cluster,
         of.group,
         of.consumer,
@@ -76,7 +76,7 @@ async def list_iterators(asked: WebRequest) -> ListedIterators:
     """What all consumers of a group have in flight."""
     of: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    found = await iterating.in_flight(cluster, of.group, None, cluster.timeout_s)
+    found = await iterators.in_flight(cluster, of.group, None, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
@@ -84,7 +84,7 @@ async def list_own_iterators(asked: WebRequest) -> ListedIterators:
     """What one consumer has in flight, with the iterators themselves."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    found = await iterating.in_flight(cluster, of.group, of.consumer, cluster.timeout_s)
+    found = await iterators.in_flight(cluster, of.group, of.consumer, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
@@ -93,7 +93,7 @@ async def read_iterator(asked: WebRequest) -> ReadEvents:
     wanted: IteratorRead = asked.body
     cluster = asked.site.clusters.get(wanted.cluster)
     limits = ReadLimits(max_bytes=wanted.max_bytes, wait_s=wanted.wait)
-    batch = await iterating.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, asked.site.draining)
+    batch = await iterators.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, asked.site.draining)
     asked.site.traffic.events_read += len(batch.messages)
     server = Address(wanted.iterator.host, wanted.iterator.port)
     return ReadEvents(
@@ -109,7 +109,7 @@ async def hand_iterator(asked: WebRequest) -> DeliveryReported:
     of: OfConsumer = asked.parameters
     handing: DeliveryReport = asked.body
     cluster = asked.site.clusters.get(of.cluster)
-    left_s = await iterating.hand(
+    left_s = await iterators.hand(
         cluster, of.group, of.consumer, handing.iterator.given, handing.count, cluster.timeout_s
     )
     return DeliveryReported(left_s=left_s)
@@ -122,7 +122,7 @@ async def commit_iterator(asked: WebRequest) -> CommittedIterator:
     if (commit.count is None) != commit.handed:
         raise invalid("count", "say how much of it was read: `count`, or `handed`, not both")
     cluster = asked.site.clusters.get(of.cluster)
-    done = await iterating.commit(
+    done = await iterators.commit(
         cluster, of.group, of.consumer, commit.iterator.given, commit.count, cluster.timeout_s
     )
     return CommittedIterator(

@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.resources.named import ClusterName, Partition, TopicName
-from millstream.gateway.http.resources.shown import Format
+from millstream.gateway.http.resources.common_parameters import ClusterName, Partition, TopicName
+from millstream.gateway.http.resources.event_json import Format
 from millstream.gateway.operations.clusters import DEFAULT
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.asked import WebRequest
-from millstream.gateway.http.resources.named import OfBroker, OfGroup, OfTopic
-from millstream.gateway.operations import resources, topics
+from millstream.gateway.http.resources.common_parameters import OfBroker, OfGroup, OfTopic
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import settings_and_queries, topics
 from millstream.sdk.admin.admin_answers import ConfigSetting
 
 
@@ -58,14 +58,14 @@ async def change_topic_settings(asked: WebRequest) -> ShownSettings:
 async def get_group_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfGroup = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    return _all(await resources.group_settings(cluster, parameters.group, cluster.timeout_s))
+    return _all(await settings_and_queries.group_settings(cluster, parameters.group, cluster.timeout_s))
 
 
 async def change_group_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfGroup = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
-    await resources.alter_group_settings(
+    await settings_and_queries.alter_group_settings(
         cluster, parameters.group, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
     return await get_group_settings(asked)
@@ -74,14 +74,14 @@ async def change_group_settings(asked: WebRequest) -> ShownSettings:
 async def get_broker_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfBroker = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
-    return _all(await resources.broker_settings(cluster, parameters.broker, cluster.timeout_s))
+    return _all(await settings_and_queries.broker_settings(cluster, parameters.broker, cluster.timeout_s))
 
 
 async def change_broker_settings(asked: WebRequest) -> ShownSettings:
     parameters: OfBroker = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
-    await resources.alter_broker_settings(
+    await settings_and_queries.alter_broker_settings(
         cluster, parameters.broker, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
     return await get_broker_settings(asked)

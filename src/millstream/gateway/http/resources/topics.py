@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.asked import WebRequest
-from millstream.gateway.http.resources.named import ClusterName, OfTopic, PageParameters, Partition
+from millstream.gateway.http.resources.common_parameters import ClusterName, OfTopic, PageParameters, Partition
+from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import topics
 from millstream.gateway.operations.clusters import DEFAULT
-from millstream.gateway.operations.reading import BEGINNING, LATEST, TopicReader, parse_time_ms, place_text
+from millstream.gateway.operations.reads import BEGINNING, LATEST, TopicReader, parse_time_ms, place_text
 from millstream.sdk.admin.topic_sizes import PartitionSize
 
 Settings = Annotated[dict[str, str], Meta(description="The topic's own settings, by name.")]

@@ -8,9 +8,9 @@ from math import inf
 from millstream.model.errors import MillstreamError
 from millstream.sdk.admin import requests_groups
 from millstream.sdk.admin.groups import Coordinators
+from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.retry import Attempts, Deadline
 from millstream.sdk.consuming.group.member_core import Consequence, MemberCore
-from millstream.sdk.unexpected import client_failed
 from millstream.seams.entropy import Entropy
 
 log = logging.getLogger("millstream.sdk.consumer")

@@ -16,15 +16,15 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin import requests_groups
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.asking import RetryingCaller
 from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.fetcher import Fetcher
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
 from millstream.sdk.consuming.group.member_core import OUTSIDE, MemberCore
-from millstream.sdk.consuming.hints import StartPositions
-from millstream.sdk.consuming.reading import Fetcher
-from millstream.sdk.consuming.source import Change, ChangeKind
-from millstream.sdk.errand import SingleFlight
+from millstream.sdk.consuming.partition_source import Change, ChangeKind
+from millstream.sdk.consuming.start_positions import StartPositions
+from millstream.sdk.single_flight import SingleFlight
 from millstream.seams.entropy import random_uuid
 
 COMMIT_TIMEOUT_S = 10.0

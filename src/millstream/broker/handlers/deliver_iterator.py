@@ -1,0 +1,32 @@
+"""HAND: the coordinator notes how much of an iterator its client has handed on, so that just that can be committed."""
+
+from millstream.broker.dispatch.request import BrokerRequest, Result
+from millstream.broker.group_requests import GroupCoordination, answer_later
+from millstream.broker.signed_iterators import IteratorSigner, error_fields
+from millstream.groups.commands import DeliverIterator
+from millstream.groups.responses import IteratorAnswer
+from millstream.model.errors import MillstreamError
+from millstream.wire.messages import read_request, write_response
+
+API = "IterHand"
+
+
+class DeliverIteratorHandler:
+    def __init__(self, groups: GroupCoordination, seal: IteratorSigner) -> None:
+        self._groups = groups
+        self._seal = seal
+
+    def __call__(self, request: BrokerRequest) -> Result:
+        version = request.version
+        fields = read_request(API, version, request.frame, request.body)
+        try:
+            iterator = self._seal.open(bytes(fields["iterator"]))
+        except MillstreamError as error:
+            return write_response(API, version, error_fields(error.code, error.detail))
+        command = DeliverIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
+
+        def encode(answer: IteratorAnswer) -> bytes:
+            left_ms = 0 if answer.given is None else answer.given.left_ms
+            return write_response(API, version, {**error_fields(answer.error, answer.detail), "left_ms": left_ms})
+
+        return answer_later(self._groups, command, IteratorAnswer, encode)

@@ -1,0 +1,74 @@
+"""What the connections of one listener have in common."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+from millstream.broker.dispatch.dispatch_table import DispatchTable
+from millstream.broker.net.connection_timer import ConnectionTimer
+from millstream.broker.net.memory import Memory
+from millstream.broker.net.peer_log import PeerLog
+from millstream.broker.net.receiver import Staging
+from millstream.seams.workers import Workers
+
+
+class Counters(Struct):
+    """Figures for the operator."""
+
+    requests: int = 0
+    connections_accepted: int = 0
+    connections_cut: int = 0
+
+
+class OpenConnection(Protocol):
+    """A connection as the listener sees it."""
+
+    def is_slow(self, now: float) -> bool: ...
+
+    def drain(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def cut_for_memory(self) -> None: ...
+
+
+class OpenConnections:
+    """Those that are open, in the order they came."""
+
+    def __init__(self) -> None:
+        self._open: dict[OpenConnection, None] = {}
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenConnection]:
+        return iter(list(self._open))
+
+    def add(self, peer: OpenConnection) -> None:
+        self._open[peer] = None
+        self._emptied.clear()
+
+    def remove(self, peer: OpenConnection) -> None:
+        self._open.pop(peer, None)
+        if not self._open:
+            self._emptied.set()
+
+    async def wait_until_empty(self) -> None:
+        await self._emptied.wait()
+
+
+class ListenerState(Struct):
+    table: DispatchTable
+    memory: Memory
+    peers: PeerLog
+    workers: Workers
+    staging: Staging = field(default_factory=Staging)
+    watch: ConnectionTimer = field(default_factory=ConnectionTimer)
+    counters: Counters = field(default_factory=Counters)
+    connections: OpenConnections = field(default_factory=OpenConnections)
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    """Work under way; held here because the event loop itself would let it be collected."""

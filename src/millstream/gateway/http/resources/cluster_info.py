@@ -1,0 +1,208 @@
+"""The cluster itself: what serves it, where things run, who has copies, and its tables."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from millstream import __version__
+from millstream.gateway.http.resources.common_parameters import InCluster, OfTopics
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations import settings_and_queries
+from millstream.sdk.admin.service_map import NO_PORT
+
+
+class BrokerInfoBody(msgspec.Struct, kw_only=True):
+    """A broker's account of itself; `drift_ms` is how far the gateway's clock is ahead of its (negative: behind)."""
+
+    broker: int
+    cluster_id: str
+    version: str
+    client_version_min: str
+    client_version_max: str
+    time_ms: int
+    drift_ms: int
+    features: dict[str, str]
+
+
+class Info(msgspec.Struct, kw_only=True):
+    gateway_version: str
+    clusters: Sequence[str]
+    """Those that this gateway serves."""
+    brokers: list[BrokerInfoBody]
+
+
+class ListedBroker(msgspec.Struct, kw_only=True):
+    broker: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ShownCluster(msgspec.Struct, kw_only=True):
+    cluster: str
+    cluster_id: str
+    controller: int
+    brokers: list[ListedBroker]
+
+
+class ShownService(msgspec.Struct, kw_only=True):
+    kind: str
+    broker: int
+    host: str
+    port: int | None
+    detail: str
+
+
+class ShownLeader(msgspec.Struct, kw_only=True):
+    topic: str
+    partition: int
+    leader: int
+    epoch: int
+
+
+class ShownServiceMap(msgspec.Struct, kw_only=True):
+    cluster_id: str
+    controller: int
+    services: list[ShownService]
+    leaders: list[ShownLeader]
+
+
+class ShownFollower(msgspec.Struct, kw_only=True):
+    broker: int
+    in_sync: bool
+    end_offset: int
+
+
+class ShownBackup(msgspec.Struct, kw_only=True):
+    topic: str
+    partition: int
+    leader: int
+    end_offset: int
+    high_watermark: int
+    followers: list[ShownFollower]
+
+
+class ShownBackupMap(msgspec.Struct, kw_only=True):
+    """`note` says what holds for all of them: that there are no backups, say."""
+
+    note: str
+    partitions: list[ShownBackup]
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A reading statement over the catalog's tables."""
+
+    sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    max_rows: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+
+
+class QueryRows(msgspec.Struct, kw_only=True):
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    truncated: bool
+
+
+async def get_info(asked: WebRequest) -> Info:
+    """What serves here, in which version, and by which clock."""
+    parameters: InCluster = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await cluster.all(lambda member: member.client.info(timeout=member.timeout_s))
+    return Info(
+        gateway_version=__version__,
+        clusters=asked.site.clusters.names,
+        brokers=[
+            BrokerInfoBody(
+                broker=row.broker.node_id,
+                cluster_id=row.broker.cluster_id,
+                version=row.broker.version,
+                client_version_min=row.broker.client_version_min,
+                client_version_max=row.broker.client_version_max,
+                time_ms=row.broker.server_time_ms,
+                drift_ms=row.drift_ms,
+                features=dict(row.broker.features),
+            )
+            for row in found
+        ],
+    )
+
+
+async def describe_cluster(asked: WebRequest) -> ShownCluster:
+    """Its brokers, of which one is the controller."""
+    parameters: InCluster = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await cluster.all(lambda member: member.client.admin.describe_cluster(timeout=member.timeout_s))
+    return ShownCluster(
+        cluster=cluster.name,
+        cluster_id=found[0].cluster_id,
+        controller=found[0].controller_id,
+        brokers=[
+            ListedBroker(broker=row.node_id, host=row.host, port=row.port, rack=row.rack)
+            for each in found
+            for row in each.brokers
+        ],
+    )
+
+
+async def get_service_map(asked: WebRequest) -> ShownServiceMap:
+    """Which service runs where, and who leads the partitions of these topics, or of all."""
+    parameters: OfTopics = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    names = await cluster.shares(parameters.names)
+    found = await cluster.all(lambda member: member.client.service_map(names[member], timeout=member.timeout_s))
+    return ShownServiceMap(
+        cluster_id=found[0].cluster_id,
+        controller=found[0].controller_id,
+        services=[
+            ShownService(
+                kind=row.kind,
+                broker=row.node_id,
+                host=row.host,
+                port=None if row.port == NO_PORT else row.port,
+                detail=row.detail,
+            )
+            for each in found
+            for row in each.services
+        ],
+        leaders=[
+            ShownLeader(topic=where.topic, partition=where.partition, leader=row.node_id, epoch=row.epoch)
+            for each in found
+            for where, row in each.leaders.items()
+        ],
+    )
+
+
+async def get_backup_map(asked: WebRequest) -> ShownBackupMap:
+    """Who follows the partitions of these topics, or of all, and how far each of them is."""
+    parameters: OfTopics = asked.parameters
+    cluster = asked.site.clusters.get(parameters.cluster)
+    names = await cluster.shares(parameters.names)
+    found = await cluster.all(lambda member: member.client.backup_map(names[member], timeout=member.timeout_s))
+    return ShownBackupMap(
+        note=found[0].note,
+        partitions=[
+            ShownBackup(
+                topic=where.topic,
+                partition=where.partition,
+                leader=row.leader_id,
+                end_offset=row.end_offset,
+                high_watermark=row.high_watermark,
+                followers=[
+                    ShownFollower(broker=each.node_id, in_sync=each.in_sync, end_offset=each.end_offset)
+                    for each in row.followers
+                ],
+            )
+            for answer in found
+            for where, row in answer.partitions.items()
+        ],
+    )
+
+
+async def run_query(asked: WebRequest) -> QueryRows:
+    """The rows that one reading statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
+    parameters: InCluster = asked.parameters
+    query: Query = asked.body
+    cluster = asked.site.clusters.get(parameters.cluster)
+    found = await settings_and_queries.run_query(cluster, query.sql, query.max_rows, cluster.timeout_s)
+    return QueryRows(columns=found.columns, rows=found.rows, truncated=found.is_truncated)

@@ -1,0 +1,111 @@
+"""From events as JSON to columns of bytes, which is what is written; no more is done per event than its bytes need."""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.gateway.failures import invalid
+from millstream.gateway.http.resources.event_bodies import ABSENT, Event
+from millstream.gateway.operations.writes import EventColumns, Headers
+
+_QUOTE = 0x22
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[int]) -> EventColumns:
+    """`path` is where the events are in the request, for errors to name, and `rows` which of those there each is; the
+    path of a single one is empty."""
+    return EventColumns(
+        topic,
+        _values(events, path, rows),
+        _keys(events, path, rows),
+        _headers(events, path, rows),
+        _column([event.timestamp for event in events]),
+        _column([event.partition for event in events]),
+        _column([event.hash for event in events]),
+        _column([event.message_id for event in events]),
+    )
+
+
+def _column(found: list[Any]) -> list[Any] | None:
+    """None for a column without anything in it."""
+    return None if found.count(None) == len(found) else found
+
+
+def _values(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    for row, event in zip(rows, events, strict=True):
+        data = bytes(event.value)
+        if event.value_base64 is None and data[:1] == b'"' and b"\\" not in data:
+            found.append(data[1:-1])  # A text without escapes is its UTF-8.
+        else:
+            found.append(_value(event, data, path, row))
+    return found
+
+
+def _value(event: Event, data: bytes, path: str, row: int) -> bytes | None:
+    if not data and event.value_base64 is None:
+        raise invalid(_named(path, row, "value"), "it is missing; null makes a tombstone, bytes go into value_base64")
+    return _bytes(data, event.value_base64, path, row, "value")
+
+
+def _keys(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[bytes | None] | None:
+    if all(event.key is ABSENT and event.key_base64 is None for event in events):
+        return None
+    return [
+        _bytes(bytes(event.key), event.key_base64, path, row, "key") for row, event in zip(rows, events, strict=True)
+    ]
+
+
+def _bytes(data: bytes, base64: str | None, path: str, row: int, name: str) -> bytes | None:
+    if base64 is not None:
+        if data:
+            raise invalid(_named(path, row, name), f"give {name} or {name}_base64, not both")
+        return _unpacked(base64, _named(path, row, f"{name}_base64"))
+    if not data or data == b"null":
+        return None
+    if data[0] != _QUOTE:
+        return msgspec.json.format(data, indent=-1)
+    if b"\\" not in data:
+        return data[1:-1]
+    try:
+        return _decode_text(data).encode()
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise invalid(_named(path, row, name), str(error)) from None
+
+
+def _headers(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[Headers | None] | None:
+    if all(event.headers is None and event.headers_base64 is None for event in events):
+        return None
+    return [_pairs(event, path, row) for row, event in zip(rows, events, strict=True)]
+
+
+def _pairs(event: Event, path: str, row: int) -> Headers:
+    """Names and values; those of one name stay in their order."""
+    found: list[tuple[str, bytes | None]] = []
+    for name, text in (event.headers or {}).items():
+        found += [(name, None if each is None else each.encode()) for each in _listed(text)]
+    for name, base64 in (event.headers_base64 or {}).items():
+        field = _named(path, row, f"headers_base64.{name}")
+        if event.headers and name in event.headers:
+            raise invalid(field, "headers has it too")
+        found += [(name, None if each is None else _unpacked(each, field)) for each in _listed(base64)]
+    return found
+
+
+def _listed(said: str | list[str | None] | None) -> Sequence[str | None]:
+    return said if isinstance(said, list) else (said,)
+
+
+def _unpacked(base64: str, field: str) -> bytes:
+    try:
+        return b64decode(base64, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise invalid(field, f"it is no base64: {error}") from None
+
+
+def _named(path: str, row: int, name: str) -> str:
+    return f"{path}[{row}].{name}" if path else name

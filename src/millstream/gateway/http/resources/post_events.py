@@ -1,0 +1,320 @@
+"""POST /events: events as JSON, as lines of JSON, or one as the bytes of the body."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from millstream.gateway.failures import FieldError, invalid
+from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources.event_bodies import (
+    ABSENT,
+    Event,
+    NewEvents,
+    StoredEvent,
+    StoredEvents,
+    StoredRow,
+    WriteParameters,
+)
+from millstream.gateway.http.resources.event_columns import columns_of
+from millstream.gateway.http.responses import WebResponse, problem_answer, problem_of, within
+from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json
+from millstream.gateway.operations.clusters import DEFAULT, ClusterMember, ServedCluster
+from millstream.gateway.operations.writes import EventColumns, Written, write, write_one
+from millstream.gateway.rights import Right
+from millstream.gateway.traffic import Traffic
+from millstream.model.errors import ErrorCode, MillstreamError
+
+JSON_TYPES = frozenset((b"", b"application/json", b"application/x-www-form-urlencoded"))
+"""The last is what curl says of any body when it is not told otherwise."""
+LINE_TYPES = frozenset(
+    (b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/json-lines")
+)
+
+IDEMPOTENCY_KEY_MAX = 240
+
+_PARAMETER_PREFIX = b"millstream-"
+_HEADER_PREFIX = b"millstream-header-"
+
+OF_ONE_EVENT = [name for name in Event.__struct_fields__ if name != "topic"]
+OF_RAW_EVENTS = [name for name in OF_ONE_EVENT if name in WriteParameters.__struct_fields__]
+
+_decode_body = msgspec.json.Decoder(NewEvents)
+_decode_line = msgspec.json.Decoder(Event)
+
+
+class PostedEvents:
+    """What was posted, by topic; where there are several, `rows` has the places of each topic's events."""
+
+    def __init__(self, cluster: str, lots: list[EventColumns], rows: list[Sequence[int]] | None = None) -> None:
+        self.cluster = cluster
+        self.lots = lots
+        self.rows = rows
+        self.is_single = False
+
+    @property
+    def topics(self) -> list[str]:
+        return [lot.topic for lot in self.lots]
+
+
+# Reading bodies.
+
+
+def read_posted(asked: WebRequest, data: bytes) -> PostedEvents:
+    """What the body has; MalformedError where it cannot be read, otherwise INVALID_REQUEST that names the field."""
+    kind = asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind in JSON_TYPES:
+        return _read_json(asked, data)
+    if kind in LINE_TYPES:
+        return _read_lines(asked, data)
+    if kind.startswith(b"multipart/"):
+        raise FieldError(ErrorCode.INVALID_REQUEST, "forms are not taken: post JSON, or just the bytes", "Content-Type")
+    return _read_raw(asked, data)
+
+
+def _read_json(asked: WebRequest, data: bytes) -> PostedEvents:
+    _check_query(asked.parameters)
+    if not data:
+        raise MalformedBodyError('the body is empty; expected is such as {"topic": "orders", "value": "hello"}')
+    _check_text(data)
+    posted: NewEvents = read_json(data, _decode_body)
+    cluster = posted.cluster or asked.parameters.cluster or DEFAULT
+    topic = posted.topic or asked.parameters.topic
+    if posted.events is None:
+        found = _posted(asked, cluster, topic, [posted], "")
+        found.is_single = True
+        return found
+    for name in OF_ONE_EVENT:
+        if getattr(posted, name) not in (None, ABSENT):
+            raise invalid(name, "beside `events` nothing is said of a single one: each says it itself")
+    return _posted(asked, cluster, topic, posted.events, "events")
+
+
+def _read_lines(asked: WebRequest, data: bytes) -> PostedEvents:
+    _check_query(asked.parameters)
+    _check_text(data)
+    try:
+        events = _decode_line.decode_lines(data)
+    except msgspec.ValidationError as error:
+        raise within("events", error) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBodyError(f"the body is no lines of JSON: {error}") from None
+    return _posted(asked, asked.parameters.cluster or DEFAULT, asked.parameters.topic, events, "events")
+
+
+def _check_query(parameters: WriteParameters) -> None:
+    """Refuse what would not be heeded: whoever asks for an id, and does not get it, would have events stored twice."""
+    for name in OF_RAW_EVENTS:
+        if getattr(parameters, name) is not None:
+            raise invalid(name, "in the query it is for a body that is not JSON; here each event says it itself")
+
+
+def _check_text(data: bytes) -> None:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedBodyError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _posted(asked: WebRequest, cluster: str, topic: str | None, events: Sequence[Event], path: str) -> PostedEvents:
+    most = asked.site.limits.events
+    if not 1 <= len(events) <= most:
+        raise invalid("events", f"there are {len(events)}; 1 to {most} can be posted at once")
+    by_topic = _by_topic(topic, events, path)
+    key = _idempotency_key(asked)
+    is_alone = len(by_topic) == 1
+    lots = []
+    for own, rows in by_topic.items():
+        columns = columns_of(own, events if is_alone else [events[row] for row in rows], path, rows)
+        _give_ids(columns, key, rows, path)
+        lots.append(columns)
+    return PostedEvents(cluster, lots, None if is_alone else list(by_topic.values()))
+
+
+def _by_topic(topic: str | None, events: Sequence[Event], path: str) -> dict[str, Sequence[int]]:
+    """The places of each topic's events."""
+    own = [event.topic for event in events]
+    if topic is not None and own.count(None) == len(own):
+        return {topic: range(len(own))}
+    found: dict[str, list[int]] = {}
+    for row, each in enumerate(own):
+        if each is None and topic is None:
+            raise invalid(f"{path}[{row}].topic" if path else "topic", "it is missing")
+        found.setdefault(each or topic or "", []).append(row)
+    return {**found}
+
+
+def _give_ids(columns: EventColumns, key: str | None, rows: Sequence[int], path: str) -> None:
+    """Whoever gives one key for many events gives each of them an id."""
+    if key is None:
+        return
+    own = columns.message_ids or [None] * len(columns)
+    made = [f"{key}.{row}" for row in rows] if path else [key]
+    columns.message_ids = [mine or other for mine, other in zip(own, made, strict=True)]
+
+
+def _read_raw(asked: WebRequest, data: bytes) -> PostedEvents:
+    """One event, whose value is the body; the rest is in the query or in headers that begin with Millstream-."""
+    given: dict[str, Any] = {}
+    headers: list[tuple[str, bytes | None]] = []
+    for name, said in asked.head:
+        if name.startswith(_HEADER_PREFIX):
+            headers.append((name.removeprefix(_HEADER_PREFIX).decode("latin-1"), said))
+        elif name.startswith(_PARAMETER_PREFIX):
+            given[name.removeprefix(_PARAMETER_PREFIX).decode("latin-1").replace("-", "_")] = asked.header(name)
+    query = msgspec.structs.asdict(asked.parameters)
+    given.update({name: value for name, value in query.items() if value is not None})
+    parameters = msgspec.convert(given, WriteParameters, strict=False)
+    if parameters.topic is None:
+        raise invalid("topic", "it is missing: name it in the query, or in the header Millstream-Topic")
+    own_id = parameters.message_id or _idempotency_key(asked)
+    columns = EventColumns(
+        parameters.topic,
+        [data],
+        None if parameters.key is None else [parameters.key.encode()],
+        [headers] if headers else None,
+        None if parameters.timestamp is None else [parameters.timestamp],
+        None if parameters.partition is None else [parameters.partition],
+        None if parameters.hash is None else [parameters.hash],
+        None if own_id is None else [own_id],
+    )
+    posted = PostedEvents(parameters.cluster or DEFAULT, [columns])
+    posted.is_single = True
+    return posted
+
+
+def _idempotency_key(asked: WebRequest) -> str | None:
+    key = asked.header(b"idempotency-key").strip('"')
+    if len(key.encode()) > IDEMPOTENCY_KEY_MAX:
+        text = f"an idempotency key has {IDEMPOTENCY_KEY_MAX} bytes at most"
+        raise FieldError(ErrorCode.INVALID_MESSAGE_ID, text, "Idempotency-Key")
+    return key or None
+
+
+# Writing.
+
+
+async def post_events(asked: WebRequest) -> StoredEvent | StoredEvents | WebResponse:
+    """Store them, and say where; a problem that has the ids, to try again with, where some were not stored."""
+    posted: PostedEvents = asked.body
+    cluster = asked.site.clusters.get(posted.cluster)
+    timeout_s: float | None = asked.parameters.timeout
+    traffic = asked.site.traffic
+    if posted.is_single:
+        return await _post_one(cluster, posted.lots[0], timeout_s, traffic)
+    if len(posted.lots) == 1:
+        columns = posted.lots[0]
+        written = await write(await cluster.home(columns.topic), columns, timeout_s)
+        traffic.events_written += written.stored
+        rows = _rows(written)
+        return _failed(written.failures, rows) if written.failures else StoredEvents(events=rows, topic=columns.topic)
+    return await _post_to_many(cluster, posted, timeout_s, traffic)
+
+
+async def _post_one(
+    cluster: ServedCluster, columns: EventColumns, timeout_s: float | None, traffic: Traffic
+) -> StoredEvent | WebResponse:
+    written = await write_one(await cluster.home(columns.topic), columns, timeout_s)
+    traffic.events_written += written.stored
+    message_id = shown_id(written.message_ids[0])
+    if written.failures:
+        return problem_answer(problem_of(written.failures[0], message_id=message_id))
+    return StoredEvent(
+        topic=columns.topic, partition=written.partitions[0], offset=written.offsets[0], message_id=message_id
+    )
+
+
+async def _post_to_many(
+    cluster: ServedCluster, posted: PostedEvents, timeout_s: float | None, traffic: Traffic
+) -> StoredEvents | WebResponse:
+    assert posted.rows is not None
+    homes = [await cluster.home(columns.topic) for columns in posted.lots]
+    found = await asyncio.gather(*(_write_lot(*each, timeout_s) for each in zip(homes, posted.lots, strict=True)))
+    rows: dict[int, StoredRow] = {}
+    failures: dict[int, MillstreamError] = {}
+    for columns, places, written in zip(posted.lots, posted.rows, found, strict=True):
+        traffic.events_written += written.stored
+        for at, row in enumerate(_rows(written, columns.topic)):
+            rows[places[at]] = row
+        failures.update({places[at]: error for at, error in written.failures.items()})
+    ordered = [rows[at] for at in range(len(rows))]
+    return _failed(failures, ordered) if failures else StoredEvents(events=ordered)
+
+
+async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: float | None) -> Written:
+    """As `write`, but what is wrong with all of it is told of each: events of other topics may be stored by then."""
+    try:
+        return await write(member, columns, timeout_s)
+    except MillstreamError as error:
+        nowhere = [-1] * len(columns)
+        ids = [str(own or "").encode() for own in columns.message_ids or [None] * len(columns)]
+        return Written(nowhere, nowhere, ids, dict.fromkeys(range(len(columns)), error))
+
+
+def _rows(written: Written, topic: str | UnsetType = UNSET) -> list[StoredRow]:
+    rows = [
+        StoredRow(partition=partition, offset=offset, message_id=shown_id(own), topic=topic)
+        for partition, offset, own in zip(written.partitions, written.offsets, written.message_ids, strict=True)
+    ]
+    for at, error in written.failures.items():
+        rows[at].error = problem_of(error)
+    return rows
+
+
+def _failed(failures: Mapping[int, MillstreamError], rows: list[StoredRow]) -> WebResponse:
+    """A problem: that of the first event, with what became of each."""
+    first = failures[min(failures)]
+    detail = f"{len(failures)} of {len(rows)} events were not confirmed; the first: {first.detail}"
+    problem = problem_of(first, events=rows)
+    problem.detail = detail
+    return problem_answer(problem)
+
+
+def shown_id(message_id: bytes) -> str:
+    """An id as text; what is no UTF-8 of it is shown as good as it can be."""
+    return message_id.decode(errors="backslashreplace")
+
+
+_ONE = {"topic": "orders", "key": "customer-17", "value": {"item": "tea", "count": 2}}
+_MANY = {"events": [{"value": "first"}, {"value": "second", "key": "a"}, {"value_base64": "AP8="}]}
+_LINES = b'{"value": "first", "key": "a"}\n{"value": "second", "key": "b"}\n'
+
+POST_EVENTS = WebOperation(
+    "POST",
+    "/events",
+    "postEvents",
+    "Write events",
+    Right.MESSAGES_WRITE,
+    post_events,
+    parameters=WriteParameters,
+    body=NewEvents,
+    read_body=read_posted,
+    answer=StoredEvents,
+    other_answer=StoredEvent,
+    concerns="topics",
+    group="Events",
+    errors=(
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.INVALID_MESSAGE_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_CLUSTER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ),
+    bodies=("application/x-ndjson", "application/octet-stream"),
+    examples=(
+        Example("One event", "/events?topic=orders", _ONE),
+        Example("Many events", "/events?topic=orders", _MANY),
+        Example("With an id of its own", "/events?topic=orders", {**_ONE, "message_id": "order-4711"}),
+        Example("Lines of JSON", "/events?topic=orders", _LINES, "application/x-ndjson"),
+        Example("Just bytes", "/events?topic=orders", b"anything", "application/octet-stream"),
+    ),
+    details="""\
+One event, or many in `events`, or a line of JSON for each (`application/x-ndjson`), or one whose value is the body as
+it is (any other media type; its key and the rest are parameters, or headers such as `Millstream-Key` and
+`Millstream-Header-Trace`). The answer comes when they are stored for good, in the order in which they came; for a
+single event without the list around it. An `Idempotency-Key`, as a `message_id`, makes a retry known: nothing is stored
+twice.""",
+)

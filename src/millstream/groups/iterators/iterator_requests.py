@@ -1,0 +1,41 @@
+"""From what is asked of iterators to who does it; every refusal becomes an answer that says why."""
+
+from millstream.groups.commands import (
+    CommitIterator,
+    DeliverIterator,
+    GetIterator,
+    IteratorCommand,
+    IteratorHeartbeat,
+    IteratorJoin,
+    IteratorLeave,
+    ListIterators,
+)
+from millstream.groups.effects import Effects, Now
+from millstream.groups.failures import failed
+from millstream.groups.iterators import clients, issue
+from millstream.groups.machine_context import Context
+from millstream.groups.responses import Answer
+from millstream.model.errors import MillstreamError
+
+
+def answer(context: Context, command: IteratorCommand, now: Now, effects: Effects) -> Answer:
+    """What was changed before a refusal stays changed, and is in the effects: a client that does not own a partition
+    has been heard of all the same, and may have started a rebalance."""
+    try:
+        match command:
+            case IteratorJoin():
+                return clients.join(context, command, now, effects)
+            case IteratorHeartbeat():
+                return clients.beat(context, command, now, effects)
+            case IteratorLeave():
+                return clients.leave(context, command, now, effects)
+            case GetIterator():
+                return issue.get(context, command, now, effects)
+            case CommitIterator():
+                return issue.commit(context, command, now, effects)
+            case DeliverIterator():
+                return issue.hand(context, command, now, effects)
+            case ListIterators():
+                return issue.listed(context, command, now)
+    except MillstreamError as error:
+        return failed(command, error.code, error.detail)

@@ -1,0 +1,91 @@
+"""What this broker was told, as clients are shown it: under Kafka's names where Kafka has the setting, else our own."""
+
+from collections.abc import Iterator
+
+from millstream.broker.config_entries import ConfigEntry, ConfigSource, ConfigSynonym
+from millstream.groups.settings import GroupSettings
+from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.node.settings import FIELDS, BrokerSettings
+from millstream.topics.setting_table import SettingKind
+
+_KAFKA_NAMES = {
+    "data": "log.dirs",
+    "node_id": "node.id",
+    "auto_create": "auto.create.topics.enable",
+    "default_partitions": "num.partitions",
+    "cleaner_interval_ms": "log.cleaner.backoff.ms",
+    "cleaner_bytes_per_s": "log.cleaner.io.max.bytes.per.second",
+    "cleaner_memory_bytes": "log.cleaner.dedupe.buffer.size",
+    "request_memory_bytes": "queued.max.request.bytes",
+    "group_session_timeout_min_ms": "group.min.session.timeout.ms",
+    "group_session_timeout_max_ms": "group.max.session.timeout.ms",
+    "group_initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+    "group_max_size": "group.max.size",
+    "offsets_partitions": "offsets.topic.num.partitions",
+    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
+}
+_TOPIC_DEFAULTS = frozenset({"retention_ms", "retention_bytes", "segment_bytes", "segment_ms"})
+"""Shown with the other defaults of topics."""
+
+_KINDS = {
+    "truth": SettingKind.BOOLEAN,
+    "whole": SettingKind.INT,
+    "port": SettingKind.INT,
+    "duration": SettingKind.LONG,
+    "size": SettingKind.LONG,
+}
+
+
+def shown_settings(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
+    """Everything but the defaults of topics."""
+    for name, field in FIELDS.items():
+        if name not in _TOPIC_DEFAULTS:
+            kind = SettingKind.LIST if field.kind == "list" else _KINDS.get(field.kind, SettingKind.STRING)
+            value, default = _text(getattr(settings, name)), _text(field.default)
+            yield _shown(_KAFKA_NAMES.get(name, name), kind, value, default, field.help)
+    yield from _addresses(settings)
+    yield from _fixed(settings, groups)
+
+
+def _addresses(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+    told = {
+        "listeners": (settings.host, "Where this broker listens."),
+        "advertised.listeners": (settings.advertised_host or settings.host, "Where clients are told to connect to."),
+    }
+    for name, (host, doc) in told.items():
+        default = _address(FIELDS["host"].default, FIELDS["kafka_port"].default)
+        yield _shown(name, SettingKind.LIST, _address(host, settings.kafka_port), default, doc)
+
+
+def _address(host: str, port: int) -> str:
+    return f"PLAINTEXT://{host}:{port}"
+
+
+def _fixed(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
+    """What Kafka's tools look for, and nobody can set here."""
+    rows = (
+        ("broker.id", settings.node_id, "This broker's number."),
+        ("default.replication.factor", 1, "Copies of each partition; there is one broker."),
+        ("socket.request.max.bytes", REQUEST_BYTES_MAX, "Largest request that is read."),
+        ("offset.metadata.max.bytes", groups.offset_metadata_bytes_max, "Longest text beside a committed offset."),
+        ("offsets.retention.minutes", groups.offsets_retention_ms // 60_000, "How long an empty group's offsets stay."),
+    )
+    for name, value, doc in rows:
+        yield ConfigEntry(name, SettingKind.INT, str(value), ConfigSource.DEFAULT, doc)
+
+
+def _shown(name: str, kind: SettingKind, value: str, default: str, doc: str) -> ConfigEntry:
+    synonyms = (
+        ConfigSynonym(name, value, ConfigSource.BROKER_AT_START),
+        ConfigSynonym(name, default, ConfigSource.DEFAULT),
+    )
+    first = 0 if value != default else 1
+    return ConfigEntry(name, kind, value, synonyms[first].source, doc, synonyms=synonyms[first:])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

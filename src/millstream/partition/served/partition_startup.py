@@ -1,0 +1,227 @@
+"""From catalog and store to partitions that can be served: at a broker's start, and when a topic is made or deleted.
+
+Everything is looked at before anything is changed, so a start that is refused leaves catalog and data as they were.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from millstream.catalog.catalog import Catalog, Placement, Topic, TopicState
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import PartitionKey
+from millstream.partition import derived_state
+from millstream.seams.workers import Workers
+from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.store import LogStore
+from millstream.topics.settings import TopicSettings
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 16
+"""Logs made or removed at the same time: enough to keep a disk busy, few enough to leave workers for others."""
+
+_LOADED_SIDE_BY_SIDE = 2
+"""Workers that read the state of logs. More would wait for one another: most of it is the interpreter's work."""
+
+
+class OpenedPartition(NamedTuple):
+    """One partition with all that is needed to serve it; `derived` is None when the disk would not give its log."""
+
+    topic: Topic
+    placement: Placement
+    log: Log
+    derived: derived_state.DerivedState | None
+
+
+def keys_of(topic: Topic) -> list[PartitionKey]:
+    """Of every partition that may have a log, those that are being added too."""
+    return [PartitionKey(topic.topic_id, number) for number in range(max(topic.partitions, topic.growing_to))]
+
+
+def log_settings(settings: TopicSettings) -> LogSettings:
+    segment_ms = settings.segment_ms
+    if settings.compact:  # Only closed segments are compacted.
+        segment_ms = min(segment_ms, settings.max_compaction_lag_ms)
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=segment_ms,
+        retention_ms=settings.retention_ms,
+        retention_bytes=settings.retention_bytes,
+        delete=settings.delete,
+        compact=settings.compact,
+        delete_retention_ms=settings.delete_retention_ms,
+        min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
+    )
+
+
+async def create_logs(store: LogStore, topic: Topic, settings: TopicSettings) -> list[Log]:
+    """The topic's logs, by number; those that exist already stay as they are."""
+    wanted = log_settings(settings)
+
+    async def create(key: PartitionKey) -> None:
+        if store.get(key) is None:
+            await store.create(key, wanted)
+
+    await _some_at_a_time(create(key) for key in keys_of(topic))
+    logs = []
+    for key in keys_of(topic):
+        log = store.get(key)
+        assert log is not None, "it was there or has just been made"
+        logs.append(log)
+    return logs
+
+
+async def erase(catalog: Catalog, store: LogStore, topic: Topic) -> None:
+    """Remove a topic from the catalog, then its logs, then the last trace in the catalog; may be repeated."""
+    try:
+        await catalog.delete_topic(topic.topic_id)
+    except MillstreamError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+            raise
+    await remove_logs(store, keys_of(topic))
+    await catalog.forget_topic(topic.topic_id)
+
+
+async def remove_logs(store: LogStore, keys: Iterable[PartitionKey]) -> None:
+    """Those of them that are there."""
+    await _some_at_a_time(store.delete(key) for key in keys if store.get(key) is not None)
+
+
+async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all jobs, a few beside one another; the first failure is raised when those beside it have ended too."""
+    waiting = list(jobs)
+    try:
+        while waiting:
+            now, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            results = await asyncio.gather(*now, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+    finally:
+        for job in waiting:
+            job.close()
+
+
+class PartitionStartup:
+    """The start of a broker: compare catalog and store, heal what a crash left, refuse what no crash explains."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: LogStore,
+        workers: Workers,
+        node_id: int,
+        settings_of: Callable[[Topic], TopicSettings],
+        limits: derived_state.ProducerLimits,
+        now_ms: int,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._workers = workers
+        self._node_id = node_id
+        self._settings_of = settings_of
+        self._limits = limits
+        self._now_ms = now_ms
+
+    async def run(self) -> list[OpenedPartition]:
+        """Everything this broker leads, under new leader epochs, topic by topic in order of partition."""
+        topics = {topic.topic_id: topic for topic in await self._catalog.topics()}
+        mine = [placement for placement in await self._catalog.placements() if placement.leader == self._node_id]
+        self._check_logs(topics.values(), mine)
+        derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
+        self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
+        topics |= await self._finish_what_was_begun(topics.values())
+        mine = await self._catalog.begin_leadership(self._node_id)
+        settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
+        opened = []
+        for placement in mine:
+            topic, log = topics[placement.key.topic_id], self._store.get(placement.key)
+            if log is not None:
+                log.settings = settings[topic.topic_id]
+                found = derived.get(placement.key, derived_state.nothing(self._limits))
+                opened.append(OpenedPartition(topic, placement, log, found))
+        return opened
+
+    def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:
+        known = {key for topic in topics for key in keys_of(topic)}
+        stored = self._store.keys()
+        strange = sorted(str(key.topic_id) for key in stored if key not in known)
+        if strange:
+            raise MillstreamError(
+                ErrorCode.CATALOG_REFUSED,
+                f"there are {len(strange)} logs of topics the catalog does not know, such as {strange[0]}: "
+                "the catalog is not the one that belongs to this data, or an older copy of it",
+            )
+        ready = {topic.topic_id: topic for topic in topics if topic.state is TopicState.READY}
+        lost = [
+            placement.key
+            for placement in mine
+            if (topic := ready.get(placement.key.topic_id)) is not None
+            and placement.key.partition < topic.partitions
+            and self._store.get(placement.key) is None
+        ]
+        if lost:
+            raise MillstreamError(
+                ErrorCode.DATA_DIRECTORY_MISSING,
+                f"{len(lost)} partitions have lost their log, such as "
+                f"{ready[lost[0].topic_id].name}-{lost[0].partition} (topic {lost[0].topic_id}): "
+                "put their data directory back, or delete the topics' rows from the catalog to give them up",
+            )
+
+    async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, derived_state.DerivedState | None]:
+        """The state of each log; None where the disk fails, which must not keep all the others from being served."""
+
+        def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, derived_state.DerivedState | None]]:
+            return [(key, self._load_one(key)) for key in some]
+
+        shares = [keys[first::_LOADED_SIDE_BY_SIDE] for first in range(_LOADED_SIDE_BY_SIDE)]
+        jobs = [self._workers.run(partial(load_some, share)) for share in shares]
+        return dict(pair for pairs in await asyncio.gather(*jobs) for pair in pairs)
+
+    def _load_one(self, key: PartitionKey) -> derived_state.DerivedState | None:
+        log = self._store.get(key)
+        assert log is not None, "only logs that are there are loaded"
+        try:
+            return derived_state.load(log, self._now_ms, self._limits)
+        except OSError as error:
+            _log.error("a log cannot be read", extra={"path": log.path, "why": str(error)})
+            return None
+
+    def _check_epochs(
+        self,
+        mine: Iterable[Placement],
+        derived: Mapping[PartitionKey, derived_state.DerivedState | None],
+        names: Mapping[Any, str],
+    ) -> None:
+        """Before new epochs begin: otherwise an old catalog would catch up by being started often enough."""
+        for placement in mine:
+            found = derived.get(placement.key)
+            if found is not None and found.epochs.latest > placement.leader_epoch:
+                raise MillstreamError(
+                    ErrorCode.CATALOG_REFUSED,
+                    f"the log of {names[placement.key.topic_id]}-{placement.key.partition} has leader epoch "
+                    f"{found.epochs.latest}, the catalog only {placement.leader_epoch}: the catalog is an older copy",
+                )
+
+    async def _finish_what_was_begun(self, topics: Iterable[Topic]) -> dict[UUID, Topic]:
+        """Gives the topics that have more partitions now."""
+        grown = {}
+        for topic in topics:
+            if topic.state is TopicState.DELETING:
+                await erase(self._catalog, self._store, topic)
+            elif topic.state is TopicState.CREATING:
+                await create_logs(self._store, topic, self._settings_of(topic))
+                await self._catalog.set_ready(topic.topic_id)
+            elif topic.growing_to:
+                await create_logs(self._store, topic, self._settings_of(topic))
+                await self._catalog.finish_growth(topic.topic_id)
+                grown[topic.topic_id] = replace(topic, partitions=topic.growing_to, growing_to=0)
+        return grown

@@ -1,0 +1,443 @@
+"""Where each key has its last record: what compaction, and the check of writes to compacted topics, need of a batch.
+
+One source, two lives, and C functions that give 0, as in `record_decoder`; see `millstream.records` for the format.
+Records are walked over as far as their keys and copied byte by byte; nothing is made an object of. What is read has
+been bounded first: every field must end within its record, every record within the body.
+
+A key is known by a hash of 128 bits, of which 96 are kept. Compiled, that is SipHash, made here; plain, it is BLAKE2,
+which Python brings along: which of the two says that keys are the same changes no answer.
+"""
+
+# mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
+# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from mmap import mmap
+
+try:
+    import cython
+except ImportError:  # Cython is needed to compile, not to run.
+    from millstream.records import _uncompiled as cython
+
+from millstream.records.header import RECORD_BYTES_MIN as _RECORD_BYTES_MIN
+from millstream.records.header import CorruptBatch
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+Bytes = bytes | bytearray | memoryview
+
+COMPILED = cython.compiled
+SLOT_BYTES = 16
+"""What a key takes in an `OffsetMap`, and so does every free place in it."""
+
+RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _RECORD_BYTES_MIN)
+WORDS = cython.declare(cython.Py_ssize_t, 2)
+DISTANCE_MAX = cython.declare(cython.longlong, 0xFFFFFFFE)
+INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+LOW = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+HIGH = cython.declare(cython.ulonglong, 0xFFFFFFFF00000000)
+TIME_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 10)  # What a record can grow by when its time is written anew.
+KEYLESS_TOLD_MAX = cython.declare(cython.Py_ssize_t, 1000)
+
+
+@cython.final
+@cython.cclass
+class Walk:
+    """Goes from record to record; after `next`, the fields are those of the record that was entered."""
+
+    _data: cython.const[cython.uchar][::1]
+    _position: cython.Py_ssize_t
+    _limit: cython.Py_ssize_t
+    _end: cython.Py_ssize_t
+    _following: cython.Py_ssize_t
+    _last_delta: cython.longlong
+    start: cython.Py_ssize_t
+    time_delta: cython.longlong
+    after_time: cython.Py_ssize_t
+    offset_delta: cython.longlong
+    key: cython.Py_ssize_t
+    key_size: cython.Py_ssize_t
+    has_value: cython.bint
+
+    def __init__(self, data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong) -> None:
+        if count < 0 or count > len(data) // RECORD_BYTES_MIN:
+            raise CorruptBatch(f"{count} records do not fit into {len(data)} bytes")
+        self._data = data
+        self._position = self._following = self.start = self.after_time = self.key = 0
+        self._limit = self._end = len(data)
+        self._last_delta = last_offset_delta
+        self.time_delta = self.offset_delta = 0
+        self.key_size = -1
+        self.has_value = False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def next(self) -> cython.int:
+        """Enter the next record, which is known to end within the body."""
+        length: cython.longlong
+        size: cython.longlong
+        self._position = self.start = self._following
+        self._limit = self._end
+        length = self._number(32)
+        if length < RECORD_BYTES_MIN - 1 or length > self._end - self._position:
+            self._wrong("a record length of", length)
+        self._limit = self._following = self._position + length
+        self._position += 1
+        self.time_delta = self._number(64)
+        self.after_time = self._position
+        self.offset_delta = self._number(32)
+        if self.offset_delta < 0 or self.offset_delta > self._last_delta:
+            self._wrong(f"an offset delta beyond {self._last_delta},", self.offset_delta)
+        size = self._size()
+        self.key = self._position
+        self.key_size = size
+        if size > 0:
+            self._position += size
+        self.has_value = self._size() >= 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def finish(self) -> cython.int:
+        """After the last record the body must end."""
+        if self._following != self._end:
+            raise CorruptBatch(f"{self._end - self._following} bytes follow the last record")
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-2, check=True)
+    def _size(self) -> cython.longlong:
+        size: cython.longlong = self._number(32)
+        if size < -1 or size > self._limit - self._position:
+            self._wrong("a length of", size)
+        return size
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _number(self, bits: cython.int) -> cython.longlong:
+        value: cython.ulonglong = 0
+        byte: cython.ulonglong
+        shift: cython.int = 0
+        while True:
+            if self._position >= self._limit:
+                raise CorruptBatch(f"a field runs over the end of its record at byte {self._position}")
+            byte = self._data[self._position]
+            self._position += 1
+            if shift + 7 > bits and byte >> (bits - shift):
+                raise CorruptBatch(f"a number has more than {bits} bits at byte {self._position}")
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _wrong(self, what: str, number: cython.longlong) -> cython.int:
+        raise CorruptBatch(f"{what} {number} is given at byte {self._position}")
+
+
+@cython.final
+@cython.cclass
+class OffsetMap:
+    """Where the last record of each key lies, within a memory that is given and does not grow.
+
+    A table of `slots` places (a power of two), each of two words: 64 bits of the key's hash, then 32 more of them above
+    the distance of the offset from `first_offset`, plus one; zero means free. A quarter stays free, so that looking for
+    a key ends soon.
+    """
+
+    count: cython.Py_ssize_t
+    first_offset: cython.longlong
+    _words: cython.ulonglong[::1]
+    _mask: cython.Py_ssize_t
+    _most: cython.Py_ssize_t
+    _low: cython.ulonglong
+    _high: cython.ulonglong
+
+    def __init__(self, slots: cython.Py_ssize_t, first_offset: cython.longlong) -> None:
+        if slots < 4 or slots & (slots - 1):
+            raise ValueError(f"{slots} is not a power of two, from 4 on")
+        # Pages that come as they are touched: zeros of a bytearray would all be written first, and everybody wait.
+        self._words = memoryview(mmap(-1, slots * SLOT_BYTES)).cast("Q")
+        self._mask = slots - 1
+        self._most = slots - slots // 4
+        self.count = 0
+        self.first_offset = first_offset
+        self._low = self._high = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(
+        self,
+        data: Bytes,
+        count: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        from_offset: cython.longlong,
+    ) -> int:
+        """Note the records of a batch body from `from_offset` on; -1, or the offset of the first that had no room.
+
+        Raises CorruptBatch; what came before the bad place is noted then.
+        """
+        walk: Walk = Walk(data, count, last_offset_delta)
+        offset: cython.longlong
+        place: cython.Py_ssize_t
+        for _ in range(count):
+            walk.next()
+            offset = base_offset + walk.offset_delta
+            if walk.key_size < 0 or offset < from_offset:
+                continue
+            if offset - self.first_offset > DISTANCE_MAX - 1:
+                return offset
+            place = self._find(walk)
+            if self._words[place + 1] == 0:
+                if self.count >= self._most:
+                    return offset
+                self.count += 1
+            self._words[place] = self._low
+            self._words[place + 1] = (self._high & HIGH) | (offset - self.first_offset + 1)
+        walk.finish()
+        return -1
+
+    def judge(
+        self,
+        data: Bytes,
+        count: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        last_offset_delta: cython.longlong,
+        end_offset: cython.longlong,
+        drop_tombstones: cython.bint,
+    ) -> tuple[bytearray, int, int]:
+        """A byte for each record of a batch body, 1 for those to be kept; how many; how many of them are tombstones.
+
+        Before `end_offset` the last record of a key is kept, and it alone; none without a key; with `drop_tombstones`
+        none without a value. What lies at or behind it is kept, and its tombstones are not counted.
+        """
+        walk: Walk = Walk(data, count, last_offset_delta)
+        kept: bytearray = bytearray(count)
+        marks: cython.uchar[::1] = kept
+        index: cython.Py_ssize_t
+        offset: cython.longlong
+        keeps: cython.Py_ssize_t = 0
+        tombstones: cython.Py_ssize_t = 0
+        for index in range(count):
+            walk.next()
+            offset = base_offset + walk.offset_delta
+            if offset < end_offset:
+                if walk.key_size < 0 or (drop_tombstones and not walk.has_value) or self._is_past(walk, offset):
+                    continue
+                if not walk.has_value:
+                    tombstones += 1
+            marks[index] = 1
+            keeps += 1
+        walk.finish()
+        return kept, keeps, tombstones
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _is_past(self, walk: Walk, offset: cython.longlong) -> cython.int:
+        """Whether the key has a later record than the one at `offset`."""
+        place: cython.Py_ssize_t = self._find(walk)
+        distance: cython.longlong = self._words[place + 1] & LOW
+        return distance != 0 and self.first_offset + distance - 1 > offset
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _find(self, walk: Walk) -> cython.Py_ssize_t:
+        """The place of the record's key, or the free one that it would get; its hash is in `_low` and `_high` then."""
+        place: cython.Py_ssize_t
+        word: cython.ulonglong
+        self._hash(walk)
+        place = self._high & self._mask
+        while True:
+            word = self._words[place * WORDS + 1]
+            if word == 0 or (self._words[place * WORDS] == self._low and word & HIGH == self._high & HIGH):
+                return place * WORDS
+            place = (place + 1) & self._mask
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _hash(self, walk: Walk) -> cython.int:
+        if cython.compiled:
+            self._sip_hash(walk._data, walk.key, walk.key_size)
+        else:
+            digest = blake2b(walk._data[walk.key : walk.key + walk.key_size], digest_size=16).digest()
+            self._low = int.from_bytes(digest[:8], "little")
+            self._high = int.from_bytes(digest[8:], "little")
+
+    @cython.cfunc
+    @cython.boundscheck(False)  # The walk knows that the key lies within the data.
+    @cython.exceptval(-1, check=False)
+    def _sip_hash(
+        self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+    ) -> cython.int:
+        """SipHash-2-4 with 128 bits, under a key of zeros."""
+        v0: cython.ulonglong = 0x736F6D6570736575
+        v1: cython.ulonglong = 0x646F72616E646F6D ^ 0xEE
+        v2: cython.ulonglong = 0x6C7967656E657261
+        v3: cython.ulonglong = 0x7465646279746573
+        word: cython.ulonglong
+        last: cython.ulonglong = cython.cast(cython.ulonglong, size) << 56
+        at: cython.Py_ssize_t
+        words: cython.Py_ssize_t = size >> 3
+        rounds: cython.int
+        turn: cython.Py_ssize_t
+        for at in range(words << 3, size):
+            last |= cython.cast(cython.ulonglong, data[start + at]) << (8 * (at & 7))
+        # The words, the rest with the length, then the two halves of the result.
+        for turn in range(words + 3):
+            rounds = 2
+            word = 0
+            if turn < words:
+                memcpy(cython.address(word), cython.address(data[start + (turn << 3)]), 8)
+            elif turn == words:
+                word = last
+            elif turn == words + 1:
+                v2 ^= 0xEE
+                rounds = 4
+            else:
+                self._low = v0 ^ v1 ^ v2 ^ v3
+                v1 ^= 0xDD
+                rounds = 4
+            v3 ^= word
+            for _ in range(rounds):
+                v0 += v1
+                v1 = (v1 << 13) | (v1 >> 51)
+                v1 ^= v0
+                v0 = (v0 << 32) | (v0 >> 32)
+                v2 += v3
+                v3 = (v3 << 16) | (v3 >> 48)
+                v3 ^= v2
+                v0 += v3
+                v3 = (v3 << 21) | (v3 >> 43)
+                v3 ^= v0
+                v2 += v1
+                v1 = (v1 << 17) | (v1 >> 47)
+                v1 ^= v2
+                v2 = (v2 << 32) | (v2 >> 32)
+            v0 ^= word
+        self._high = v0 ^ v1 ^ v2 ^ v3
+
+
+def filter_records(
+    data: Bytes,
+    count: cython.Py_ssize_t,
+    last_offset_delta: cython.longlong,
+    kept: bytearray,
+    time_shift: cython.longlong,
+    prefix_bytes: cython.Py_ssize_t,
+) -> tuple[bytearray, int]:
+    """A body of only those records that `kept` marks, behind `prefix_bytes` left free, and their largest time delta.
+
+    Each record is copied as it is; with a `time_shift`, that is added to its time delta. At least one is kept.
+    """
+    walk: Walk = Walk(data, count, last_offset_delta)
+    marks: cython.const[cython.uchar][::1] = kept
+    grown: cython.Py_ssize_t = count * TIME_BYTES_MAX if time_shift else 0
+    body: bytearray = bytearray(prefix_bytes + len(data) + grown)
+    room: cython.uchar[::1] = body
+    position: cython.Py_ssize_t = prefix_bytes
+    index: cython.Py_ssize_t
+    delta: cython.longlong
+    largest: cython.longlong = -INT64_MAX
+    if len(kept) != count:
+        raise ValueError(f"there are {count} records and {len(kept)} marks")
+    for index in range(count):
+        walk.next()
+        if not marks[index]:
+            continue
+        delta = _shifted(walk.time_delta, time_shift)
+        largest = max(largest, delta)
+        if time_shift == 0:
+            position = _copy(walk._data, walk.start, walk._limit, room, position)
+        else:
+            position = _put_number(room, position, 1 + _number_size(delta) + walk._limit - walk.after_time)
+            room[position] = 0
+            position = _put_number(room, position + 1, delta)
+            position = _copy(walk._data, walk.after_time, walk._limit, room, position)
+    walk.finish()
+    room = None
+    del body[position:]
+    return body, largest
+
+
+def inspect_records(
+    data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong
+) -> tuple[int, int, list[int]]:
+    """The smallest and the largest time delta of a batch body, and the numbers of records without a key (not too many).
+
+    Raises CorruptBatch unless the records' offsets count up from 0, as a producer's do.
+    """
+    walk: Walk = Walk(data, count, last_offset_delta)
+    index: cython.Py_ssize_t
+    lowest: cython.longlong = INT64_MAX
+    highest: cython.longlong = -INT64_MAX
+    keyless: list = []
+    for index in range(count):
+        walk.next()
+        if walk.offset_delta != index:
+            raise CorruptBatch(f"record {index} of the batch has the offset delta {walk.offset_delta}")
+        lowest = min(lowest, walk.time_delta)
+        highest = max(highest, walk.time_delta)
+        if walk.key_size < 0 and len(keyless) < KEYLESS_TOLD_MAX:
+            keyless.append(index)
+    walk.finish()
+    return lowest, highest, keyless
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _shifted(delta: cython.longlong, shift: cython.longlong) -> cython.longlong:
+    if (shift > 0 and delta > INT64_MAX - shift) or (shift < 0 and delta < -INT64_MAX - shift):
+        raise CorruptBatch(f"a record's time delta {delta}, moved by {shift} ms, is beyond all time")
+    return delta + shift
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _copy(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy what lies between `start` and `end`, at least a byte; where the room goes on."""
+    if end - start > len(room) - position:
+        raise AssertionError("the room for a batch was measured too small")
+    if cython.compiled:
+        memcpy(cython.address(room[position]), cython.address(data[start]), end - start)
+    else:
+        room[position : position + end - start] = data[start:end]
+    return position + end - start
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _number_size(value: cython.longlong) -> cython.Py_ssize_t:
+    zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
+    size: cython.Py_ssize_t = 1
+    while zigzag >= 0x80:
+        zigzag >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2, check=True)
+def _put_number(room: cython.uchar[::1], position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    """Write a number; where the room goes on."""
+    zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
+    while zigzag >= 0x80:
+        room[position] = (zigzag & 0x7F) | 0x80
+        position += 1
+        zigzag >>= 7
+    room[position] = zigzag
+    return position + 1

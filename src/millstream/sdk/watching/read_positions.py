@@ -1,0 +1,33 @@
+"""Where to read, as callers say it: an offset for each partition, found where it is said otherwise."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.consuming.start_positions import StartPositions
+from millstream.sdk.time_arguments import Times
+
+Position = int | str | float | datetime | timedelta
+"""An offset, "beginning", "latest", or a time (seconds since 1970 as a float)."""
+
+
+async def find_offsets(
+    asking: RetryingCaller, times: Times, places: Mapping[TopicPartition, Position], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    """INVALID_SETTING for what is no place."""
+    if not places:
+        raise MillstreamError(ErrorCode.INVALID_SETTING, "a read needs a place")
+    alike: dict[str, list[TopicPartition]] = {}
+    for where, said in places.items():
+        alike.setdefault(repr(said), []).append(where)
+    found: dict[TopicPartition, int] = {}
+    for some in alike.values():
+        position: Any = places[some[0]]
+        if isinstance(position, Mapping):
+            raise MillstreamError(ErrorCode.INVALID_SETTING, f"offset={position!r}: a partition has one place")
+        found |= await StartPositions(position, times, "offset").find(asking, some, deadline)
+    return {where: found[where] for where in places}

@@ -1,0 +1,102 @@
+"""What the streaming queries of a session are doing: how much they have read, how far behind they are, how they ended.
+
+Spark tells it in threads of its own, one event after the other for each query.
+"""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from millstream.model.errors import MillstreamError
+from millstream.spark.reading.stream_positions import from_json, offsets_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryState:
+    """`lag` is how many messages of topics were there to be read after the last batch; None where that is not known."""
+
+    name: str
+    rows: int = 0
+    batches: int = 0
+    lag: int | None = None
+    is_over: bool = False
+    failure: str | None = None
+    """What Spark says about it, with all its traces."""
+
+
+class QueryMonitor(StreamingQueryListener):
+    """Of all queries that were started since it listens, in that order."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, QueryState] = {}
+        self._lock = threading.Lock()
+
+    def states(self) -> Sequence[QueryState]:
+        with self._lock:
+            return list(self._states.values())
+
+    def batches(self, run_id: str) -> int:
+        """How many batches a query has done."""
+        with self._lock:
+            return self._states[run_id].batches if run_id in self._states else 0
+
+    def failure(self) -> QueryState | None:
+        """The first query that has failed."""
+        return next((state for state in self.states() if state.failure is not None), None)
+
+    def is_over(self) -> bool:
+        """Whether every query has ended."""
+        return all(state.is_over for state in self.states())
+
+    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802  # Spark's names, here and below
+        with self._lock:
+            self._states[str(event.runId)] = QueryState(event.name or f"unnamed-{len(self._states) + 1}")
+
+    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
+        said = json.loads(event.progress.json)
+        self._change(
+            said["runId"],
+            lambda state: replace(
+                state, rows=state.rows + said["numInputRows"], batches=state.batches + 1, lag=lag_of(said)
+            ),
+        )
+
+    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
+        self._change(str(event.runId), lambda state: replace(state, lag=0))
+
+    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
+        self._change(str(event.runId), lambda state: replace(state, is_over=True, failure=event.exception))
+
+    def _change(self, run_id: str, change: Any) -> None:
+        with self._lock:
+            if run_id in self._states:
+                self._states[run_id] = change(self._states[run_id])
+
+
+def lag_of(progress: Mapping[str, Any]) -> int | None:
+    """How far the sources that are topics are behind, all together; None where there is none that says so."""
+    lags = [_lag(source.get("endOffset"), source.get("latestOffset")) for source in progress["sources"]]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
+def _lag(end: Any, latest: Any) -> int | None:
+    if not isinstance(end, dict) or not isinstance(latest, dict):
+        return None
+    try:
+        reached, there = offsets_of(from_json(end)), offsets_of(from_json(latest))
+    except MillstreamError:
+        return None  # It is a source of another kind.
+    return sum(max(0, offset - reached.get(where, 0)) for where, offset in there.items())

@@ -1,0 +1,73 @@
+"""Which data directories belong together: each knows its own id and those of the others.
+
+File `directory-id`, a sealed file (see `sealed_file`), payload: 16 bytes own id, then 16 bytes for every directory of
+the broker, itself included. When a disk was not mounted, its place is an empty directory without an id, while the
+others still name the id that is missing: the broker then refuses to start instead of beginning anew beside its own
+data.
+
+New directories first get an id of their own; only when all have one are the others told. So a crash on the way never
+leaves an id named by others that does not exist.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.seams.disk import Disk
+from millstream.seams.entropy import Entropy, random_uuid
+from millstream.storage import sealed_file
+
+FILE_NAME = "directory-id"
+KIND = b"MSTRMID1"
+
+
+class DirectoryIdentity(NamedTuple):
+    own: UUID
+    members: frozenset[UUID]
+
+
+def identify(disk: Disk, directories: Sequence[str], entropy: Entropy) -> list[UUID]:
+    """The id of each directory, given where there was none (blocking).
+
+    Raises DATA_DIRECTORY_MISSING when one that belongs to these is not among them, or one belongs to others.
+    """
+    found = [_read(disk, directory) for directory in directories]
+    present = {identity.own: directory for identity, directory in zip(found, directories, strict=True) if identity}
+    if len(present) < sum(identity is not None for identity in found):
+        raise _missing("two data directories have the same id: one is a copy of the other")
+    for identity, directory in zip(found, directories, strict=True):
+        for member in sorted(identity.members if identity else ()):
+            if member not in present:
+                raise _missing(f"{directory} belongs together with data directory {member}, which is not there")
+    ids = []
+    for identity, directory in zip(found, directories, strict=True):
+        if identity is None:
+            own = random_uuid(entropy)
+            identity = DirectoryIdentity(own, frozenset([own]))
+            _write(disk, directory, identity)
+        ids.append(identity.own)
+    members = frozenset(ids)
+    for own, directory, identity in zip(ids, directories, found, strict=True):
+        if (identity.members if identity else frozenset([own])) != members:
+            _write(disk, directory, DirectoryIdentity(own, members))
+    return ids
+
+
+def _missing(detail: str) -> MillstreamError:
+    return MillstreamError(ErrorCode.DATA_DIRECTORY_MISSING, detail)
+
+
+def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
+    if not disk.exists(f"{directory}/{FILE_NAME}"):
+        return None
+    payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)
+    if payload is None or len(payload) < 32 or len(payload) % 16:
+        raise _missing(f"{directory}/{FILE_NAME} is damaged, so whose directory this is cannot be told")
+    ids = [UUID(bytes=payload[at : at + 16]) for at in range(0, len(payload), 16)]
+    return DirectoryIdentity(ids[0], frozenset(ids[1:]))
+
+
+def _write(disk: Disk, directory: str, identity: DirectoryIdentity) -> None:
+    ids = [identity.own, *sorted(identity.members)]
+    sealed_file.write(disk, f"{directory}/{FILE_NAME}", KIND, b"".join(one.bytes for one in ids))

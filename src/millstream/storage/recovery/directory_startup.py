@@ -1,0 +1,229 @@
+"""Starting on a data directory: what the checkpoint, the journals and the segments together say the logs are.
+
+First everything is read (after exchanges of segments that had been decided were done to their end), then everything is
+repaired, in workers and side by side. Only then is a new checkpoint written and are the old journals removed; a crash
+before that begins again from the same files and comes to the same end. After a clean close only the checkpoint is read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+
+from millstream.model.names import PartitionKey
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning import segment_exchange
+from millstream.storage.cleaning.file_removal import remove_all
+from millstream.storage.data_directory import DELETED_SUFFIX, DataDirectory, key_of, log_directory_name
+from millstream.storage.flush import checkpoint, quarantined_entries
+from millstream.storage.flush.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from millstream.storage.flush.checkpoint import UNKNOWN, Checkpoint, LogState
+from millstream.storage.flush.journal import JournalEntry, journal_numbers, read_journal
+from millstream.storage.flush.written_marks import FILE_NAME as WRITTEN_NAME
+from millstream.storage.recovery import log_recovery
+from millstream.storage.recovery.log_recovery import LogPlan
+from millstream.storage.sealed_file import UNFINISHED
+
+LOGS_AT_ONCE = 64
+SIDE_BY_SIDE = 8
+"""Slices that a few logs are cut into at least, so that several workers read them."""
+RETRY_AFTER_S = (0.1, 0.5, 2.0)
+"""A disk that refuses may be well in a moment. After the last of these a log is given up until the next start."""
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Inventory(Struct):
+    """What a data directory holds, read but not touched."""
+
+    known: dict[PartitionKey, LogState]
+    is_clean: bool
+    is_trusted: bool
+    """False when the checkpoint is lost or cannot be read. No log is made before the first one is written."""
+    keys: dict[PartitionKey, None]
+    unfinished: list[str]
+    deleted: list[str]
+    first_journal: int
+    """The first journal that the checkpoint does not make needless; lower numbers must not be used again."""
+    journals: list[int]
+    entries: dict[PartitionKey, list[JournalEntry]]
+    written: dict[PartitionKey, LogState]
+    """How far the process before had got in this boot, of logs whose ends are left to the kernel."""
+    kept: list[PartitionKey]
+    """Logs for which entries had been put aside by an earlier start."""
+
+
+def take_inventory(directory: DataDirectory) -> Inventory:
+    """Read the checkpoint, the names and the journals (blocking). Raises OSError, DATA_DIRECTORY_MISSING."""
+    disk, path = directory.disk, directory.path
+    names = disk.list(path)
+    found = checkpoint.read(disk, path, directory.id)
+    last = found or Checkpoint(False, 0, {})
+    keys = {key: None for key in map(key_of, names) if key is not None}
+    unfinished = [name for name in names if name.endswith(UNFINISHED)]
+    deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
+    journals = journal_numbers(names)
+    entries: dict[PartitionKey, list[JournalEntry]] = {}
+    for number in journals:
+        if number >= last.first_journal:
+            for entry in read_journal(disk, path, directory.id, number):
+                entries.setdefault(entry.key, []).append(entry)
+    kept = [
+        name.removesuffix(quarantined_entries.SUFFIX) for name in names if name.endswith(quarantined_entries.SUFFIX)
+    ]
+    for name in kept:
+        for entry in quarantined_entries.read(disk, f"{path}/{name}"):
+            entries.setdefault(entry.key, []).append(entry)
+    kept_keys = [key for key in map(key_of, kept) if key is not None]
+    is_there = CHECKPOINT_NAME in names
+    is_trusted = found is not None or not (is_there or keys)
+    if not is_trusted:
+        why = "it is damaged" if is_there else "it is missing, though there are logs"
+        _logger.error("no checkpoint to go by: all logs are read", extra={"directory": path, "why": why})
+    directory.has_checkpoint = found is not None
+    return Inventory(
+        last.logs,
+        last.is_clean,
+        is_trusted,
+        keys,
+        unfinished,
+        deleted,
+        last.first_journal,
+        journals,
+        entries,
+        directory.written.read(),
+        kept_keys,
+    )
+
+
+async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
+    """Every log of the directory as it is after repair. Raises OSError when the directory itself cannot be read."""
+    inventory = await workers.run(partial(take_inventory, directory))
+    gone = {key_of(name.removesuffix(DELETED_SUFFIX)) for name in inventory.deleted}
+    keys = [*inventory.keys, *(key for key in inventory.known if key not in inventory.keys and key not in gone)]
+    plans: dict[PartitionKey, LogPlan] = {}
+    if inventory.is_clean and not inventory.journals:
+        plans = {key: as_known(inventory.known[key]) for key in inventory.keys if key in inventory.known}
+        keys = [key for key in keys if key not in plans]
+    plans.update(await _repair(directory, inventory, workers, now_ms, keys))
+    for wait_s in RETRY_AFTER_S:
+        again = [key for key, plan in plans.items() if plan.may_pass]
+        if not again:
+            break
+        await asyncio.sleep(wait_s)
+        plans.update(await _repair(directory, inventory, workers, now_ms, again))
+    quarantined: dict[PartitionKey, None] = {}
+    for key, plan in plans.items():
+        _report(directory, key, plan)
+        if plan.quarantined is not None:
+            quarantined[key] = None
+            end = 0 if plan.is_trusted else UNKNOWN
+            directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
+    await workers.run(partial(_tidy, directory, inventory, quarantined))
+    directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
+    directory.first_journal = min(inventory.journals, default=inventory.first_journal)
+    directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
+    return plans
+
+
+async def _repair(
+    directory: DataDirectory, inventory: Inventory, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
+) -> dict[PartitionKey, LogPlan]:
+    """Read the logs, then repair those that can be."""
+    plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, now_ms)))
+    sound = [(key, plan) for key, plan in plans.items() if plan.quarantined is None]
+    plans.update(await _in_slices(workers, sound, partial(_apply, directory)))
+    return plans
+
+
+def as_known(state: LogState) -> LogPlan:
+    """A log of which the checkpoint is the whole truth."""
+    return LogPlan(state.start_offset, state.end_offset, list(state.segments))
+
+
+def _plan(
+    directory: DataDirectory, inventory: Inventory, now_ms: int, key: PartitionKey
+) -> tuple[PartitionKey, LogPlan]:
+    path = f"{directory.path}/{log_directory_name(key)}"
+    if key not in inventory.keys:
+        return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint knows of it")
+    try:
+        exchanged = segment_exchange.finish(directory.disk, path)
+        known, entries = inventory.known.get(key), inventory.entries.get(key, ())
+        if exchanged is not None and known is not None:
+            known = known._replace(segments=segment_exchange.merged(known, exchanged))
+        noted = inventory.written.get(key) if exchanged is None else None
+        plan = log_recovery.plan_log(
+            directory.disk,
+            path,
+            known,
+            entries,
+            now_ms,
+            trusted=inventory.is_trusted,
+            flushes=not directory.written.is_kept,
+            written=noted.segments if noted is not None else (),
+        )
+        plan.is_exchanged = exchanged is not None
+    except OSError as error:
+        plan = _refused(f"{path} cannot be read: {error}", inventory.is_trusted)
+    return key, plan
+
+
+def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tuple[PartitionKey, LogPlan]:
+    key, plan = item
+    path = f"{directory.path}/{log_directory_name(key)}"
+    try:
+        log_recovery.apply(directory.disk, path, plan)
+    except OSError as error:
+        plan = _refused(f"{path} cannot be repaired: {error}", plan.is_trusted)
+    return key, plan
+
+
+def _refused(why: str, is_trusted: bool) -> LogPlan:
+    return LogPlan(quarantined=why, may_pass=True, is_trusted=is_trusted)
+
+
+async def _in_slices(
+    workers: Workers, items: Sequence[T], work: Callable[[T], tuple[PartitionKey, LogPlan]]
+) -> list[tuple[PartitionKey, LogPlan]]:
+    size = min(LOGS_AT_ONCE, len(items) // SIDE_BY_SIDE + 1)
+    slices = [items[at : at + size] for at in range(0, len(items), size)]
+    works = [workers.run(partial(lambda part: [work(item) for item in part], part)) for part in slices]
+    return [result for part in await asyncio.gather(*works) for result in part]
+
+
+def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Collection[PartitionKey]) -> None:
+    """Remove what is not needed any more, and put aside what the journals have of logs that could not be recovered."""
+    disk = directory.disk
+    for name in inventory.unfinished:
+        disk.remove(f"{directory.path}/{name}")
+    for key in inventory.kept:
+        if key not in quarantined:
+            quarantined_entries.remove(disk, f"{directory.path}/{log_directory_name(key)}")
+    for key in quarantined:
+        if key in inventory.entries:
+            try:
+                quarantined_entries.write(disk, f"{directory.path}/{log_directory_name(key)}", inventory.entries[key])
+            except OSError:
+                directory.keeps_journals = True
+    remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Whoever noted it, under whatever policy.
+    checkpoint.begin(disk, directory.path)
+    disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
+
+
+def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
+    name = f"{directory.path}/{log_directory_name(key)}"
+    if plan.quarantined is not None:
+        _logger.error("a partition is quarantined", extra={"log": name, "why": plan.quarantined})
+    elif plan.cut is not None or plan.set_aside:
+        _logger.warning(
+            "a torn tail was cut",
+            extra={"log": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside},
+        )
+    elif plan.writes:
+        extra = {"log": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
+        _logger.info("a log was repaired from the journal", extra=extra)

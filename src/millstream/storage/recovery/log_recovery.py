@@ -1,0 +1,391 @@
+"""What is really there of a log after a crash. First `plan_log` only reads; then `apply` repairs what was planned.
+
+From where the checkpoint ends, whole batches with the right checksum and the next offset are kept. Where the journal
+has bytes for a position, they are the truth whatever the file holds: they were acknowledged, while an unflushed part
+of the file may hold anything, even older batches. A segment ends where the next one begins. What lies behind the last
+whole batch is cut and kept aside in a `.cut` file.
+
+A log is quarantined, and nothing of it touched, when what had been flushed is missing or too short, or when the journal
+has acknowledged batches behind a gap.
+
+Without a checkpoint that can be read nobody knows what had been flushed, and so not either what had been acknowledged.
+Then a bad place is a torn end only where nothing speaks of a later one: no segment, no whole batch behind it, and no
+snapshot. Where something does, the log is quarantined: with a checkpoint, the same would be what a power loss leaves
+of writes that nobody was told about, and is cut.
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from millstream.model.names import NO_TOPIC_ID, PartitionKey
+from millstream.records.header import BatchHeader, CorruptBatch, each_batch
+from millstream.seams.disk import Disk, DiskFile
+from millstream.storage import snapshot
+from millstream.storage.cleaning.segment_exchange import CLEANED_SUFFIX, bases_of
+from millstream.storage.flush.checkpoint import UNKNOWN, LogState
+from millstream.storage.flush.journal import JournalEntry
+from millstream.storage.log.scan import find_later, walk
+from millstream.storage.log.segment import NO_TIME, SegmentState, segment_name
+from millstream.storage.sealed_file import UNFINISHED
+
+CUT_SUFFIX = ".cut"
+_COPY_BYTES = 1024 * 1024
+_NOBODY = PartitionKey(NO_TOPIC_ID, 0)
+
+
+class RecoveredBatch(NamedTuple):
+    """A batch that belongs to the log; `patch` has its bytes when they come from the journal."""
+
+    position: int
+    header: BatchHeader
+    patch: bytes | None
+
+
+class LogPlan(Struct):
+    """What a log is, and what must be done to its files to make that so."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    segments: list[SegmentState] = field(default_factory=list)
+    writes: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(segment's base offset, position, bytes) that the journal has and the file has not."""
+    cut: tuple[int, int] | None = None
+    """(segment's base offset, position) behind which the file holds rubbish."""
+    set_aside: list[str] = field(default_factory=list)
+    """Names of segments behind the end."""
+    unneeded: list[str] = field(default_factory=list)
+    """Names of leftovers that nobody misses."""
+    to_flush: list[tuple[int, int, int]] = field(default_factory=list)
+    """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
+    unflushed: dict[int, SegmentState] = field(default_factory=dict)
+    """By base offset, how far segments are flushed whose end is left to the kernel. Their names may not be, either."""
+    quarantined: str | None = None
+    may_pass: bool = False
+    """Quarantined because the disk refused, which another try may not meet."""
+    is_trusted: bool = True
+    """Whether there was a checkpoint to go by."""
+    is_exchanged: bool = False
+    """Whether segments were exchanged, which the last checkpoint may not know."""
+
+
+def follow(
+    file: DiskFile | None,
+    end: int,
+    position: int,
+    offset: int,
+    patches: Sequence[JournalEntry],
+    stop_offset: int | None,
+) -> Iterator[RecoveredBatch]:
+    """Each batch from `position` on that continues the log at `offset`, until `stop_offset` or one that does not.
+
+    `patches` are what the journal has for this segment, by position.
+    """
+    begins = [patch.position for patch in patches]
+    while offset != stop_offset:
+        number = bisect_right(begins, position)
+        patch = patches[number - 1] if number else None
+        if patch is not None and position < patch.position + len(patch.data):
+            data = patch.data[position - patch.position :]
+            for at, header in _batches(data):
+                if header.base_offset != offset or offset == stop_offset:
+                    return
+                yield RecoveredBatch(position + at, header, data[at : at + header.size_bytes])
+                offset = header.next_offset
+            position += len(data)
+            continue
+        until = min(begins[number], end) if number < len(begins) else end
+        if file is None or position >= until:
+            return
+        try:
+            for at, header in walk(file, position, until, offset, verify=True):
+                yield RecoveredBatch(at, header, None)
+                position, offset = at + header.size_bytes, header.next_offset
+                if offset == stop_offset:
+                    return
+        except CorruptBatch:
+            return
+
+
+def _batches(data: bytes) -> list[tuple[int, BatchHeader]]:
+    try:
+        return list(each_batch(data))
+    except CorruptBatch:
+        return []
+
+
+def plan_log(
+    disk: Disk,
+    path: str,
+    known: LogState | None,
+    entries: Sequence[JournalEntry],
+    now_ms: int,
+    *,
+    trusted: bool = True,
+    flushes: bool = True,
+    written: Sequence[SegmentState] = (),
+) -> LogPlan:
+    """Look at one log's directory; changes nothing. Raises OSError.
+
+    `written` is how far the process before got in this boot, see `written`. Without `flushes` what is found behind the
+    flushed part is left to the kernel as it was before, unless the journal answers for any of the log.
+
+    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
+    an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.
+    So it is with a log that is older than the checkpoint and unknown to it: it was away, and was brought back.
+    """
+    names = disk.list(path)
+    bases = bases_of(names)
+    if known is not None and known.end_offset == UNKNOWN:
+        known, trusted = None, False
+    elif known is None and bases and bases[0] > 0 and _last_snapshot(disk, path, names)[0] >= bases[0]:
+        trusted = False
+    leftovers = [name for name in names if name.endswith((UNFINISHED, CLEANED_SUFFIX))]
+    plan = LogPlan(unneeded=leftovers, is_trusted=trusted)
+    if known is None:
+        start = bases[0] if bases and not trusted else 0
+        known = LogState(_NOBODY, start, start, ())
+    plan.start_offset, plan.end_offset = max(known.start_offset, _moved_start(disk, path, names)), known.end_offset
+    first = known.segments[0].base_offset if known.segments else known.end_offset
+    plan.unneeded += [segment_name(base) for base in bases if base < first]
+    bases = [base for base in bases if base >= first]
+    plan.quarantined = _missing(disk, path, known.segments, bases)
+    if plan.quarantined is None:
+        reached = _reached(disk, path, known, written, bases) if trusted and not entries else known.segments
+        _Walk(disk, path, bases, entries, now_ms, plan).run(list(reached), first)
+        if not flushes and not entries:
+            _leave_to_kernel(plan, known.segments)
+    if plan.quarantined is None and not trusted:
+        later = _sign_of_more(disk, path, names, plan)
+        if later is not None:
+            plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, but there is {later}"
+    return plan
+
+
+def _reached(
+    disk: Disk, path: str, known: LogState, written: Sequence[SegmentState], bases: Sequence[int]
+) -> Sequence[SegmentState]:
+    """The segments as far as they were written; as far as they were flushed where the files do not bear that out."""
+    reached = {state.base_offset: state for state in known.segments}
+    for state in written:
+        flushed = reached.get(state.base_offset)
+        if flushed is None or flushed.next_offset < state.next_offset:
+            reached[state.base_offset] = state
+    states = sorted(reached.values())
+    begins = [state.base_offset for state in states]
+    following = next(iter(bases[len(states) :]), None)
+    is_run = list(bases[: len(states)]) == begins and all(a.next_offset == b.base_offset for a, b in pairwise(states))
+    is_end = not states or following is None or following >= states[-1].next_offset
+    return states if is_run and is_end and _missing(disk, path, states, bases) is None else known.segments
+
+
+def _leave_to_kernel(plan: LogPlan, flushed: Sequence[SegmentState]) -> None:
+    known = {state.base_offset: state for state in flushed}
+    for state in plan.segments:
+        base = state.base_offset
+        if base not in known:
+            plan.unflushed[base] = SegmentState(base, base, 0, NO_TIME, base, state.created_ms)
+        elif known[base].size_bytes < state.size_bytes:
+            plan.unflushed[base] = known[base]
+    plan.to_flush = []
+
+
+def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) -> str | None:
+    """What says that the log went on behind the end that was found."""
+    if plan.set_aside:
+        return plan.set_aside[0]
+    if plan.cut is not None:
+        base, position = plan.cut
+        file = disk.open(f"{path}/{segment_name(base)}")
+        found = find_later(file, position, file.size(), plan.end_offset)
+        file.close()
+        if found is not None:
+            return f"a later one at byte {found} of {segment_name(base)}"
+    offset, name = _last_snapshot(disk, path, names)
+    return f"{name}, which was made at offset {offset}" if offset > plan.end_offset else None
+
+
+def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> int:
+    """Where the log was told to start, which the checkpoint may not know; see `snapshot.START`."""
+    found = snapshot.load(disk, path, snapshot.START) if snapshot.START + snapshot.SUFFIX in names else None
+    return found[0] if found is not None else 0
+
+
+def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, str]:
+    """Offset and name of the snapshot that speaks of the greatest offset; (-1, "") without any."""
+    last = (-1, "")
+    for name in names:
+        if name.endswith(snapshot.SUFFIX):
+            saved = snapshot.load(disk, path, name.removesuffix(snapshot.SUFFIX))
+            last = max(last, (saved[0], name)) if saved is not None else last
+    return last
+
+
+def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Sequence[int]) -> str | None:
+    present = set(bases)
+    for state in states:
+        name = segment_name(state.base_offset)
+        if state.base_offset not in present:
+            if state.size_bytes:
+                return f"{path}/{name} is missing; it held offsets {state.base_offset}..{state.next_offset}"
+            continue
+        file = disk.open(f"{path}/{name}")
+        size = file.size()
+        file.close()
+        if size < state.size_bytes:
+            return f"{path}/{name} has {size} bytes; {state.size_bytes} had been flushed"
+    return None
+
+
+class _Walk:
+    """Goes from where the checkpoint ends to where the log ends."""
+
+    def __init__(
+        self, disk: Disk, path: str, bases: list[int], entries: Sequence[JournalEntry], now_ms: int, plan: LogPlan
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._bases = bases
+        self._now_ms = now_ms
+        self._plan = plan
+        self._patches: dict[int, list[JournalEntry]] = {}
+        for entry in entries:
+            self._patches.setdefault(entry.segment_base, []).append(entry)
+        for patches in self._patches.values():
+            patches.sort(key=lambda patch: patch.position)
+
+    def run(self, states: list[SegmentState], first: int) -> None:
+        plan = self._plan
+        state = self._first(states, first)
+        while state is not None:
+            state = self._segment(state)
+            plan.segments.append(state)
+            plan.end_offset = state.next_offset
+            following = self._following(state)
+            is_empty = state.next_offset == state.base_offset
+            if is_empty or (following != state.next_offset and not self._begins_in_journal(state.next_offset)):
+                break
+            state = self._unknown(state.next_offset)
+        end = plan.segments[-1].base_offset if plan.segments else -1
+        plan.set_aside = [segment_name(base) for base in self._bases if base > end]
+        lost = max((p.next_offset for patches in self._patches.values() for p in patches), default=0)
+        if lost > plan.end_offset:
+            plan.quarantined = (
+                f"{self._path}: offsets up to {lost} were acknowledged in the journal, but the log ends at "
+                f"{plan.end_offset}"
+            )
+        if plan.end_offset < plan.start_offset:
+            plan.set_aside += [segment_name(s.base_offset) for s in plan.segments if s.base_offset in self._bases]
+            plan.segments, plan.writes, plan.to_flush, plan.cut = [], [], [], None
+            plan.end_offset = plan.start_offset
+
+    def _first(self, states: list[SegmentState], first: int) -> SegmentState | None:
+        """The first segment not known to be flushed up to the next one; those before it are taken as they are."""
+        for number, state in enumerate(states):
+            is_last = number == len(states) - 1
+            if is_last or state.next_offset != states[number + 1].base_offset:
+                return state
+            self._plan.segments.append(state)
+        return self._unknown(first) if first in self._bases or self._begins_in_journal(first) else None
+
+    def _unknown(self, base_offset: int) -> SegmentState:
+        return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)
+
+    def _following(self, state: SegmentState) -> int | None:
+        number = bisect_right(self._bases, state.base_offset)
+        return self._bases[number] if number < len(self._bases) else None
+
+    def _begins_in_journal(self, base_offset: int) -> bool:
+        return any(patch.position == 0 for patch in self._patches.get(base_offset, ()))
+
+    def _segment(self, state: SegmentState) -> SegmentState:
+        """The segment as it will be; notes in the plan what that takes."""
+        plan, base = self._plan, state.base_offset
+        file = self._disk.open(f"{self._path}/{segment_name(base)}") if base in self._bases else None
+        size = file.size() if file else 0
+        position, offset = state.size_bytes, state.next_offset
+        max_timestamp, max_offset = state.max_timestamp, state.max_timestamp_offset
+        following = self._following(state)
+        for found in follow(file, size, position, offset, self._patches.get(base, ()), following):
+            header = found.header
+            if found.patch is not None and (file is None or file.read(len(found.patch), found.position) != found.patch):
+                plan.writes.append((base, found.position, found.patch))
+            position, offset = found.position + header.size_bytes, header.next_offset
+            if header.max_timestamp > max_timestamp and header.record_count:
+                max_timestamp, max_offset = header.max_timestamp, header.last_offset
+        if position > state.size_bytes or file is None:
+            plan.to_flush.append((base, state.size_bytes, position))
+        if size > position and offset != following:
+            plan.cut = (base, position)
+        if file is not None:
+            file.close()
+        return SegmentState(base, offset, position, max_timestamp, max_offset, state.created_ms)
+
+
+def apply(disk: Disk, path: str, plan: LogPlan) -> None:
+    """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError.
+
+    The names are flushed even where nothing is to be done: the process that ended may have made or renamed files and
+    not come to flushing that. Only of segments that are left to the kernel the names are too.
+    """
+    assert plan.quarantined is None, "nothing of a quarantined log is touched"
+    if plan.unflushed and not (plan.cut or plan.set_aside or plan.unneeded):
+        return
+    for base, position, data in plan.writes:
+        file = disk.open(f"{path}/{segment_name(base)}", create=True)
+        file.write(data, position)
+        file.close()
+    if plan.cut is not None:
+        _cut(disk, path, *plan.cut)
+    for base, first, last in plan.to_flush:
+        _flush_again(disk, f"{path}/{segment_name(base)}", first, last)
+    for name in plan.set_aside:
+        disk.rename(f"{path}/{name}", f"{path}/{name}{CUT_SUFFIX}")
+    for name in plan.unneeded:
+        disk.remove(f"{path}/{name}")
+    disk.flush_directory(path)
+
+
+def _flush_again(disk: Disk, path: str, first: int, last: int) -> None:
+    """Make durable what was found there.
+
+    A flush alone would not do: when one failed before the process ended, the kernel may hold these bytes as clean
+    although they never reached the disk. Written once more, they are dirty again.
+    """
+    file = disk.open(path, create=True)
+    for position in range(first, last, _COPY_BYTES):
+        file.write(file.read(min(_COPY_BYTES, last - position), position), position)
+    file.flush()
+    file.close()
+
+
+def _cut(disk: Disk, path: str, base: int, position: int) -> None:
+    """End the segment at `position`; what was behind is kept in a file of its own, if the disk has room for it."""
+    file = disk.open(f"{path}/{segment_name(base)}")
+    try:
+        _keep(disk, file, f"{path}/{base:020d}-{position}{CUT_SUFFIX}", position)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    file.truncate(position)
+    file.flush()
+    file.close()
+
+
+def _keep(disk: Disk, file: DiskFile, path: str, position: int) -> None:
+    """Copy what is behind `position`; nothing when all of it is zeros."""
+    kept: DiskFile | None = None
+    for at in range(position, file.size(), _COPY_BYTES):
+        data = file.read(_COPY_BYTES, at)
+        if kept is None and data.strip(b"\0"):
+            kept = disk.open(path, create=True)
+            kept.truncate(0)
+        if kept is not None:
+            kept.write(data, at - position)
+    if kept is not None:
+        kept.flush()
+        kept.close()

@@ -1,0 +1,128 @@
+"""Topics that come, change and go while everything else happens.
+
+What was created is there, what was deleted stays gone, what was added or set is what the topic has.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.sdk.aio.producer import AsyncProducer
+from millstream.sdk.producing.failures import OutcomeUnknownError
+from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.wire_client import WireClient
+from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book
+
+NAME = "churn"
+_PAUSE_S = 0.3
+_PARTITIONS_MAX = 3
+_SETTING = "file.delete.delay.ms"
+"""One that has no effect, so that changing it changes nothing else of the run."""
+
+
+@dataclass(slots=True)
+class TopicChurn:
+    """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
+
+    client: WireClient
+    book: Book
+    random: Random
+    topics: int
+    kept: list[str] = field(default_factory=list)
+    """Topics whose creation was confirmed and that nobody asked to delete."""
+    deleted: list[str] = field(default_factory=list)
+    """Topics whose deletion was confirmed."""
+    grown: dict[str, int] = field(default_factory=dict)
+    """How many partitions a topic was confirmed to have."""
+    altered: dict[str, str] = field(default_factory=dict)
+    """What a topic's setting was confirmed to be."""
+
+    async def run(self) -> None:
+        async with self.client.producer(ProducerOptions(timeout_s=PUT_TIMEOUT_S)) as producer:
+            for number in range(self.topics):
+                await self._run_topic(f"topic-{NAME}-{number}", producer)
+                await asyncio.sleep(_PAUSE_S * self.random.random())
+
+    async def _run_topic(self, name: str, producer: AsyncProducer) -> None:
+        if not await self._create(name):
+            return
+        for _ in range(self.random.randint(0, 3)):
+            await self._put(TopicPartition(name, 0), producer)
+        if self.random.random() < 0.5:
+            await self._grow(name)
+            await self._alter(name)
+        if self.random.random() < 0.6:
+            await self._delete(name)
+        else:
+            self.kept.append(name)
+
+    async def problems(self) -> list[str]:
+        """What the cluster's list of topics says that it should not."""
+        listed = {topic.name: len(topic.partitions) for topic in await self.client.list_topics()}
+        found = [f"topic {name} was created and is not there" for name in self.kept if name not in listed]
+        found += [f"topic {name} was deleted and is there" for name in self.deleted if name in listed]
+        for name, partitions in self.grown.items():
+            if name in self.kept and listed.get(name, partitions) != partitions:
+                found.append(f"topic {name} was given {partitions} partitions and has {listed[name]}")
+        for name, value in self.altered.items():
+            if name in self.kept and name in listed:
+                (setting,) = await self.client.admin.describe_settings(ResourceKind.TOPIC, name, [_SETTING])
+                if setting.value != value:
+                    found.append(f"topic {name} was told {_SETTING}={value} and has {setting.value}")
+        return found
+
+    async def _create(self, name: str) -> bool:
+        try:
+            await self.client.create_topic(name, partitions=self.random.randint(1, _PARTITIONS_MAX))
+        except MillstreamError as error:
+            self.book.note("create failed", name, error.code.name)
+            # Refused because it is there: a creation in doubt had taken place after all.
+            return error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        self.book.note("created", name)
+        return True
+
+    async def _grow(self, name: str) -> None:
+        total = _PARTITIONS_MAX + self.random.randint(1, _PARTITIONS_MAX)
+        try:
+            await self.client.admin.create_partitions(name, total)
+        except MillstreamError as error:
+            self.book.note("growth failed", name, error.code.name)
+            return
+        self.book.note("grown", name, str(total))
+        self.grown[name] = total
+
+    async def _alter(self, name: str) -> None:
+        value = str(self.random.randint(1, 1_000_000))
+        try:
+            await self.client.admin.alter_settings(ResourceKind.TOPIC, name, {_SETTING: value})
+        except MillstreamError as error:
+            self.book.note("alteration failed", name, error.code.name)
+            return
+        self.book.note("altered", name, value)
+        self.altered[name] = value
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self.client.delete_topic(name)
+        except MillstreamError as error:
+            self.book.note("delete failed", name, error.code.name)
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+        self.book.note("deleted", name)
+        self.deleted.append(name)
+
+    async def _put(self, partition: TopicPartition, producer: AsyncProducer) -> None:
+        value = f"<{NAME}/{partition}/{self.random.getrandbits(64)}>".encode()
+        history = self.book.history
+        write = history.ask_write(NAME, partition, [value])
+        try:
+            place = await producer.put(partition.topic, value, partition=0)
+        except OutcomeUnknownError as error:
+            history.abandoned(write, str(error))
+        except MillstreamError as error:
+            history.refused(write, str(error))
+        else:
+            history.stored(write, place.offset)

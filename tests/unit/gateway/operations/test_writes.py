@@ -1,0 +1,59 @@
+"""Events are written, and each is told where it was stored or why it was not."""
+
+from builders.gateways.web import Ground, with_clusters
+from millstream.gateway.operations.writes import EventColumns, Written, write, write_one
+from millstream.model.errors import ErrorCode
+
+
+def test_events_are_stored_in_order_and_their_places_and_ids_told() -> None:
+    async def story(ground: Ground) -> None:
+        member = ground.member
+        await member.client.create_topic("orders", partitions=2)
+        columns = EventColumns("orders", [b"a", b"b", None], [b"k", b"k", b"k"], partitions=[1, 1, 0])
+        written = await write(member, columns)
+        assert (list(written.partitions), list(written.offsets)) == ([1, 1, 0], [0, 1, 0])
+        assert written.failures == {}
+        again = await write(member, EventColumns("orders", [b"a", b"b"], message_ids=list(written.message_ids[:2])))
+        assert (list(again.partitions), list(again.offsets)) == ([1, 1], [0, 1])
+        assert again.message_ids == written.message_ids[:2]
+
+    with_clusters(story)
+
+
+def test_a_single_event_is_told_its_place_and_one_that_cannot_be_why() -> None:
+    async def story(ground: Ground) -> None:
+        member = ground.member
+        stored = await write_one(member, EventColumns("orders", [b"a"], message_ids=["mine"], timestamps_ms=[1_000]))
+        assert (stored.partitions, stored.offsets, stored.message_ids) == ([0], [0], [b"mine"])
+        refused = await write_one(member, EventColumns("orders", [b"a"], partitions=[7]))
+        assert refused.failures[0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused.message_ids[0]
+
+    with_clusters(story)
+
+
+def test_some_of_many_may_be_stored_and_the_others_say_why_not() -> None:
+    async def story(ground: Ground) -> None:
+        member = ground.member
+        written = await write(member, EventColumns("orders", [b"a", b"b"], partitions=[0, 9]))
+        assert list(written.failures) == [1]
+        assert (list(written.partitions), list(written.offsets)) == ([0, -1], [0, -1])
+
+    with_clusters(story)
+
+
+def test_what_is_not_answered_for_in_time_is_told_with_its_id_and_stored_once() -> None:
+    async def story(ground: Ground) -> None:
+        member = ground.member
+        await write(member, EventColumns("orders", [b"first"]))
+
+        async def lose() -> None:
+            lost.append(await write(member, EventColumns("orders", [b"a", b"b"]), timeout_s=1.0))
+
+        lost: list[Written] = []
+        await ground.restart(lose)
+        assert {error.code for error in lost[0].failures.values()} == {ErrorCode.REQUEST_TIMED_OUT}
+        settled = await write(member, EventColumns("orders", [b"a", b"b"], message_ids=list(lost[0].message_ids)))
+        assert list(settled.offsets) == [1, 2]
+
+    with_clusters(story)

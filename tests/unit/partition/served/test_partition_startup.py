@@ -1,0 +1,155 @@
+"""The start of a broker: what a crash left is finished, what no crash explains is refused and left alone."""
+
+import copy
+
+import pytest
+
+from builders.batches import batch, numbered_batch
+from builders.partitions import NODE_ID, Site, check_in_step, committed, read_all
+from millstream.catalog.catalog import Topic
+from millstream.catalog.memory import MemoryCatalog
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition import derived_state
+from millstream.partition.partition import Partition
+from millstream.partition.served.partitions import Partitions
+from millstream.seams.entropy import SystemEntropy
+from millstream.storage.log.log import Log, LogSettings
+
+
+def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Partition:
+    partition = partitions.get(topic, number)
+    assert partition is not None
+    return partition
+
+
+@pytest.mark.parametrize("logs_made", range(4))
+def test_a_crash_while_a_topic_is_made_is_finished_at_the_next_start(logs_made: int) -> None:
+    async def story(site: Site) -> None:
+        await site.start()
+        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
+        await _make_logs(site, topic, logs_made)
+        partitions = await site.restart(killed=True)
+        assert len(partitions.of("orders")) == 3
+        await committed(_get(partitions, number=2), batch())
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+@pytest.mark.parametrize("logs_left", range(4))
+def test_a_crash_while_a_topic_is_deleted_is_finished_at_the_next_start(logs_left: int) -> None:
+    async def story(site: Site) -> None:
+        await site.start()
+        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
+        await _make_logs(site, topic, logs_left)
+        await site.catalog.delete_topic(topic.topic_id)
+        partitions = await site.restart(killed=True)
+        assert partitions.topics() == []
+        assert await site.catalog.topics() == []
+        await check_in_step(site, partitions)
+
+    Site().run(story)
+
+
+async def _make_logs(site: Site, topic: Topic, count: int) -> None:
+    assert site.store is not None
+    placements = [p for p in await site.catalog.placements() if p.key.topic_id == topic.topic_id]
+    for placement in placements[:count]:
+        await site.store.create(placement.key, LogSettings())
+
+
+async def _refused_start(site: Site, code: ErrorCode) -> None:
+    """The start is refused as often as it is tried, and changes nothing."""
+    before = await site.catalog.topics(), await site.catalog.placements()
+    for _ in range(4):
+        with pytest.raises(MillstreamError) as error:
+            await site.start()
+        assert error.value.code is code
+        await site.stop()
+    assert (await site.catalog.topics(), await site.catalog.placements()) == before
+
+
+def test_a_topic_whose_data_directory_is_missing_does_not_begin_again_empty() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        await committed(_get(partitions), numbered_batch(3))
+        await site.stop()
+        kept, site.data = site.data, "/empty"
+        await _refused_start(site, ErrorCode.DATA_DIRECTORY_MISSING)
+        site.data = kept
+        assert len(await read_all(_get(await site.start()))) == 3
+
+    Site().run(story)
+
+
+def test_data_of_topics_that_the_catalog_does_not_know_is_left_alone() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        await committed(_get(partitions), numbered_batch(3))
+        await site.stop()
+        kept, site.catalog = site.catalog, MemoryCatalog(site.clock, SystemEntropy())
+        await _refused_start(site, ErrorCode.CATALOG_REFUSED)
+        site.catalog = kept
+        assert len(await read_all(_get(await site.start()))) == 3
+
+    Site().run(story)
+
+
+def test_a_catalog_that_went_back_in_time_is_refused_however_often_it_is_tried() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        old = copy.deepcopy(site.catalog)
+        for _ in range(3):
+            await committed(_get(partitions), batch())
+            partitions = await site.restart()
+        await site.stop()
+        kept, site.catalog = site.catalog, old
+        await _refused_start(site, ErrorCode.CATALOG_REFUSED)
+        site.catalog = kept
+        assert len(await read_all(_get(await site.start()))) == 3
+
+    Site().run(story)
+
+
+def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        for number in (0, 1):
+            await committed(_get(partitions, number=number), numbered_batch(3))
+        await site.kill()
+        whole = derived_state.load
+
+        def failing(log: Log, now_ms: int, limits: derived_state.ProducerLimits) -> derived_state.DerivedState:
+            if log.key.partition == 0:
+                raise OSError(5, "Input/output error")
+            return whole(log, now_ms, limits)
+
+        monkeypatch.setattr(derived_state, "load", failing)
+        partitions = await site.start()
+        assert await committed(_get(partitions, number=1), batch()) == 3
+        assert len(await read_all(_get(partitions))) == 3
+        with pytest.raises(MillstreamError) as error:
+            _get(partitions).append(memoryview(batch()))
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await partitions.upkeep()
+        assert _get(partitions).is_suspended
+        monkeypatch.setattr(derived_state, "load", whole)
+        await partitions.upkeep()
+        assert await committed(_get(partitions), batch()) == 3
+
+    Site().run(story)
+
+
+def test_a_bad_default_setting_stops_the_start() -> None:
+    async def story(site: Site) -> None:
+        with pytest.raises(MillstreamError) as error:
+            await site.start(defaults={"retention.ms": "soon"})
+        assert error.value.code is ErrorCode.INVALID_CONFIG
+
+    Site().run(story)

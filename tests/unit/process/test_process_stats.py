@@ -1,0 +1,12 @@
+"""How the process divides what the system lets it have."""
+
+import pytest
+
+from millstream.process.process_stats import FILES_ENOUGH, FILES_FEWEST, segment_files_max
+
+
+@pytest.mark.parametrize(
+    ("limit", "files"), [(100, FILES_FEWEST), (1_024, 512), (20_000, FILES_ENOUGH), (1_000_000, FILES_ENOUGH)]
+)
+def test_half_of_the_open_files_are_for_connections(limit: int, files: int) -> None:
+    assert segment_files_max(limit) == files

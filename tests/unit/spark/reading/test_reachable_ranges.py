@@ -1,0 +1,74 @@
+"""What a batch reads when messages that were to be read are gone."""
+
+from uuid import UUID
+
+import pytest
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.names import TopicPartition
+from millstream.spark.options import DataLoss
+from millstream.spark.reading.reachable_ranges import Reach, between, still_there
+from millstream.spark.reading.stream_positions import TopicPosition
+
+WHERE = TopicPartition("orders", 0)
+OLD, NEW = UUID(int=1), UUID(int=2)
+OTHERS = [DataLoss.EARLIEST, DataLoss.SKIP]
+
+
+@pytest.mark.parametrize("policy", DataLoss)
+def test_a_range_that_is_there_is_read_as_it_is(policy: DataLoss) -> None:
+    assert still_there(WHERE, 5, 9, Reach(5, 20), policy) == (5, 9)
+
+
+@pytest.mark.parametrize("policy", DataLoss)
+def test_nothing_is_lost_of_an_empty_range(policy: DataLoss) -> None:
+    assert still_there(WHERE, 3, 3, Reach(5, 20), policy) == (3, 3)
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, (5, 9)), (DataLoss.SKIP, (9, 9))])
+def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
+    policy: DataLoss, expected: tuple[int, int]
+) -> None:
+    assert still_there(WHERE, 2, 9, Reach(5, 20), policy) == expected
+
+
+def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
+    with pytest.raises(MillstreamError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
+        still_there(WHERE, 2, 9, Reach(5, 20), DataLoss.FAIL)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[tuple[int, int]]:
+    extents = {TopicPartition("orders", number): Reach(0, 100) for number in range(3)}
+    found = between(before, after, extents, dict.fromkeys(extents, 2), policy)
+    assert all(each.size_bytes == 2 * each.offsets for each in found)
+    return [(each.start, each.end) for each in found]
+
+
+def test_a_partition_and_a_topic_that_are_new_are_read_from_their_beginning() -> None:
+    before = {"orders": TopicPosition(OLD, {0: 5})}
+    after = {"orders": TopicPosition(OLD, {0: 7, 1: 3})}
+    assert spans(DataLoss.FAIL, before, after) == [(5, 7), (0, 3)]
+    assert spans(DataLoss.FAIL, {}, after) == [(0, 7), (0, 3)]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, [(0, 7)]), (DataLoss.SKIP, [])])
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not(
+    policy: DataLoss, expected: list[tuple[int, int]]
+) -> None:
+    assert spans(policy, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})}) == expected
+
+
+def test_a_topic_that_was_made_anew_is_a_failure() -> None:
+    with pytest.raises(MillstreamError, match="made anew") as caught:
+        spans(DataLoss.FAIL, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})})
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_log_that_was_cut_back_is_read_from_there_by_one_batch_and_by_the_next_ones_from_where_that_ended() -> None:
+    before = {"orders": TopicPosition(OLD, {0: 10}, epochs={0: 1})}
+    after = {"orders": TopicPosition(OLD, {0: 8}, epochs={0: 3}, resumed={0: 5})}
+    assert spans(DataLoss.EARLIEST, before, after) == [(5, 8)]
+    more = {"orders": TopicPosition(OLD, {0: 8, 1: 4}, epochs={0: 3, 1: 3}, resumed={0: 5})}
+    assert spans(DataLoss.EARLIEST, after, more) == [(0, 4)]
+    assert spans(DataLoss.EARLIEST, after, {"orders": TopicPosition(OLD, {0: 9}, epochs={0: 3})}) == [(8, 9)]

@@ -1,0 +1,51 @@
+"""A sealed file is whole or counts as none."""
+
+import pytest
+
+from millstream.storage import sealed_file, snapshot
+from millstream.testing.simulated.disk import SimulatedDisk
+
+KIND = b"TESTKIND"
+
+
+def test_what_was_sealed_is_read_back() -> None:
+    disk = SimulatedDisk()
+    sealed_file.write(disk, "/file", KIND, b"first")
+    sealed_file.write(disk, "/file", KIND, b"second, and longer")
+    sealed_file.write(disk, "/file", KIND, b"third")
+    assert sealed_file.read(disk, "/file", KIND) == b"third"
+    assert disk.list("/") == ["file"]
+    disk.power_loss()
+    assert sealed_file.read(disk, "/file", KIND) == b"third"
+
+
+def test_another_kind_is_not_taken_for_this_one() -> None:
+    disk = SimulatedDisk()
+    sealed_file.write(disk, "/file", KIND, b"payload")
+    assert sealed_file.read(disk, "/file", b"OTHER---") is None
+    assert sealed_file.read(disk, "/absent", KIND) is None
+
+
+@pytest.mark.parametrize("length", [0, 5, 20, 27, 100])
+def test_zeros_are_nothing(length: int) -> None:
+    assert sealed_file.unseal(KIND, bytes(length)) is None
+
+
+def test_no_damaged_byte_and_no_missing_one_goes_unnoticed() -> None:
+    whole = sealed_file.seal(KIND, b"some payload")
+    for position in range(len(whole)):
+        spoiled = bytearray(whole)
+        spoiled[position] ^= 0x40
+        assert sealed_file.unseal(KIND, bytes(spoiled)) is None
+        assert sealed_file.unseal(KIND, whole[:position]) is None
+    assert sealed_file.unseal(KIND, whole + b"\0") is None
+
+
+def test_a_snapshot_keeps_offset_and_payload() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/log")
+    assert snapshot.load(disk, "/log", "producers") is None
+    snapshot.save(disk, "/log", "producers", 42, b"state")
+    assert snapshot.load(disk, "/log", "producers") == (42, b"state")
+    disk.cut("/log/producers.snapshot", 20)
+    assert snapshot.load(disk, "/log", "producers") is None

@@ -1,0 +1,97 @@
+"""What is remembered of clusters outlives the process, and what was never finished does not."""
+
+from pathlib import Path
+
+import pytest
+
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.control_protocol import NewCluster
+from millstream.supervisor.clusters.name_checks import FILE_NAME
+from millstream.supervisor.clusters.stored_clusters import ClusterFiles, StoredCluster
+
+ORDERS = NewCluster("orders", brokers=2, log_directories=("disk",))
+
+
+def refused(files: ClusterFiles, new: NewCluster) -> ErrorCode:
+    with pytest.raises(MillstreamError) as problem:
+        files.check(new)
+    return problem.value.code
+
+
+def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    places = files.check(ORDERS)
+    files.begin(ORDERS)
+    home = tmp_path / "clusters" / "orders"
+    assert places == [home / "disk" / "broker-1", home / "disk" / "broker-2"]
+    made = StoredCluster(asked=ORDERS, ports=(1, 2), is_made=True, is_stopped=True)
+    files.remember(made)
+    assert ClusterFiles(tmp_path / "clusters").read() == [made]
+    assert refused(files, ORDERS) is ErrorCode.CLUSTER_EXISTS
+
+
+def test_a_cluster_that_was_never_finished_is_removed(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    (first, _) = files.check(ORDERS)
+    files.begin(ORDERS)
+    first.mkdir()
+    (first / "journal").write_text("something")
+    assert ClusterFiles(tmp_path / "clusters").read() == []
+    assert [*(tmp_path / "clusters").iterdir()] == []
+    files.begin(ORDERS)
+
+
+def test_what_is_removed_is_the_clusters_own(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    home = tmp_path / "clusters" / "orders"
+    (home / "disk").mkdir(parents=True)
+    (home / "disk" / "notes").write_text("kept")
+    files.begin(ORDERS)
+    for place in files.places(ORDERS):
+        place.mkdir()
+    files.forget(ORDERS)
+    assert [path.name for path in home.rglob("*") if path.is_file()] == ["notes"]
+    assert not (home / "disk" / "broker-1").exists()
+
+
+def test_data_that_is_nobodys_is_not_taken_over(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    (tmp_path / "clusters" / "orders" / "disk" / "broker-2").mkdir(parents=True)
+    assert refused(files, ORDERS) is ErrorCode.INVALID_CLUSTER
+    assert not (tmp_path / "clusters" / "orders" / FILE_NAME).exists()
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    files.begin(ORDERS)
+    files.remember(StoredCluster(asked=ORDERS, ports=(1, 2), is_made=True))
+    damaged = tmp_path / "clusters" / "damaged"
+    damaged.mkdir()
+    (damaged / FILE_NAME).write_text("{")
+    assert [each.asked.name for each in files.read()] == ["orders"]
+    assert (damaged / FILE_NAME).exists()
+
+
+def test_a_cluster_that_cannot_be_removed_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    unfinished = NewCluster("unfinished", brokers=1, log_directories=("logs",))
+    files.begin(unfinished)
+    (tmp_path / "clusters" / "unfinished" / "logs").rmdir()
+    (tmp_path / "clusters" / "unfinished" / "logs").write_text("a file in the way")
+    made = StoredCluster(asked=NewCluster("orders", brokers=1), ports=(4711,), is_made=True)
+    files.begin(made.asked)
+    files.remember(made)
+    assert files.read() == [made]
+
+
+@pytest.mark.parametrize(("moved", "ports"), [("odd", (4711,)), ("copied", (4711, 4712))])
+def test_a_file_that_contradicts_itself_or_its_place_is_left_alone(
+    tmp_path: Path, moved: str, ports: tuple[int, ...]
+) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    odd = StoredCluster(asked=NewCluster("odd", brokers=2), ports=ports, is_made=True)
+    files.begin(odd.asked)
+    files.remember(odd)
+    (tmp_path / "clusters" / "odd").rename(tmp_path / "clusters" / moved)
+    assert files.read() == []
+    assert (tmp_path / "clusters" / moved / FILE_NAME).exists()
