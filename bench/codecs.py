@@ -205,7 +205,7 @@ def _uncompiled_batch() -> ModuleType:
     whole = _from_source(batch)
     for module, names in (
         (record_encoder, ("encode_records", "time_range")),
-        (record_decoder, ("decode_records", "Run")),
+        (record_decoder, ("decode_records", "BatchRunDecoder")),
     ):
         plain = _from_source(module)
         for name in names:

@@ -49,13 +49,13 @@ def test_a_killed_broker_knows_what_is_in_flight_and_how_far_the_group_is(tmp_pa
         create_topic(broker.bootstrap, TOPIC, 1)
         port = broker.port
         fill(port)
-        assert ask_until(port, "GroupJoin", NAMES)["error_code"] == 0
+        assert ask_until(port, "IteratorJoin", NAMES)["error_code"] == 0
         asked = {**NAMES, "topic": TOPIC, "partition": 0, "max_messages": 25, "in_flight_ms": 600_000}
-        iterator = bytes(ask_until(port, "IterGet", asked)["given"]["iterator"])
+        iterator = bytes(ask_until(port, "GetIterator", asked)["given"]["iterator"])
         done: list[bytes | None] = []
         kills = 0
         while len(done) < MESSAGES:
-            answer = ask_until(port, "Iter", {"iterator": iterator})
+            answer = ask_until(port, "ReadIterator", {"iterator": iterator})
             assert answer["error_code"] == 0, answer["error_message"]
             records = decode_batches(bytes(answer["records"]))
             mine = [each for each in records if answer["offset"] <= each.offset < answer["end_offset"]]
@@ -63,15 +63,15 @@ def test_a_killed_broker_knows_what_is_in_flight_and_how_far_the_group_is(tmp_pa
             commit = {**NAMES, "iterator": bytes(answer["iterator"]), "count": read}
             if kills < KILLS:
                 kills += 1
-                with send(port, "IterCommit", commit):
+                with send(port, "CommitIterator", commit):
                     time.sleep(random.choice((0, 0.001, 0.005)))
                     broker.kill()
                 broker.start()
-            settled = ask_until(port, "IterCommit", commit)
+            settled = ask_until(port, "CommitIterator", commit)
             assert settled["error_code"] == 0, settled["error_message"]
             assert settled["position"] == answer["offset"] + read
             iterator = bytes(settled["given"]["iterator"])
-            again = ask_until(port, "IterGet", asked)
+            again = ask_until(port, "GetIterator", asked)
             assert bytes(again["given"]["iterator"]) == iterator, "one per client, group, topic and partition"
             done += [each.value for each in mine[:read]]
     assert done == [b"%d" % number for number in range(MESSAGES)]

@@ -178,7 +178,7 @@ class GivenIterator(NamedTuple):
 
 
 class IteratorAnswer(Struct, frozen=True):
-    """The answer to ITER_GET, to HAND, and to a commit, which may have no next one."""
+    """The answer to GetIterator, to DeliverIterator, and to a commit, which may have no next one."""
 
     error: ErrorCode = OK
     detail: str = ""

@@ -92,8 +92,8 @@ class Partition(Readable):
         self._take_over(derived or derived_state.nothing(derived_state.ProducerLimits()))
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
-        log.gathering.on_written = self._unwritten.written
-        log.gathering.on_lost = self._unwritten.lost
+        log.write_buffer.on_written = self._unwritten.written
+        log.write_buffer.on_lost = self._unwritten.lost
         self._advance(self._acknowledged_end())
         if derived is None:
             self._suspend("could not be read at the start")
@@ -124,7 +124,7 @@ class Partition(Readable):
         log, producer_id = self.log, header.producer_id
         if producer_id >= 0:
             if producer_id in self._unwritten.producer_ids:
-                log.gathering.write()
+                log.write_buffer.write()
             first = self._producers.check(
                 producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
             )
@@ -139,7 +139,7 @@ class Partition(Readable):
             stamp_append_time(records, header, now_ms)
             header = read_header(records)
         header = placed(records, header, base_offset, self.leader_epoch)
-        if log.gathering.add(records, header):
+        if log.write_buffer.add(records, header):
             self._note(header, timestamp)
         else:
             self._unwritten.add(header, timestamp)
@@ -208,7 +208,7 @@ class Partition(Readable):
         if self._refusal is not None:
             raise self._refused()
         self._check_readable()
-        self.log.gathering.write()
+        self.log.write_buffer.write()
         active = self._producers.active(self._now_ms())
         if self.high_watermark < self.log.end_offset and (committed := self._commit(ACKS_ALL)) is not None:
             await committed
@@ -264,7 +264,7 @@ class Partition(Readable):
         """The log was compacted: the batch that the snapshot names may be another by now, so write a new one."""
         log = self.log
         with suppress(MillstreamError):
-            log.gathering.write()
+            log.write_buffer.write()
         last = self._last
         if not log.end_offset:
             return
@@ -285,7 +285,7 @@ class Partition(Readable):
             if not unsaved or self._refusal is not None:
                 return
             with suppress(MillstreamError):
-                self.log.gathering.write()  # Refused, none of it counts, and the state is whole without it.
+                self.log.write_buffer.write()  # Refused, none of it counts, and the state is whole without it.
             last, now_ms, has_ids = derived_state.LastBatch.of(self._last), self._now_ms(), self.ids is not None
             frozen = derived_state.freeze(
                 self._producers, self._epochs, self.log.end_offset, last, now_ms, has_ids=has_ids
@@ -298,7 +298,7 @@ class Partition(Readable):
         async with self.saving:
             if self.ids is not None and self._refusal is None:
                 with suppress(MillstreamError):
-                    self.log.gathering.write()
+                    self.log.write_buffer.write()
                 await self._save(lambda: None)
 
     async def _save(self, save_more: Callable[[], None]) -> bool:
@@ -358,7 +358,7 @@ class Partition(Readable):
         self.is_suspended = False
         self._refusal = MillstreamError(code, f"partition {self.topic}-{self.number} is no longer served here")
         self.log.on_durable = self.log.on_cut = None
-        self.log.gathering.on_written = self.log.gathering.on_lost = None
+        self.log.write_buffer.on_written = self.log.write_buffer.on_lost = None
         self._forget()
         self._waiters.wake_all()
 

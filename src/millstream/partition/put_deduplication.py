@@ -219,7 +219,7 @@ def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appende
         raise MillstreamError(
             ErrorCode.INVALID_MESSAGE_ID, f"{made} belongs to partition {made.partition}, not to {partition.number}"
         )
-    partition.log.gathering.write()  # Then the index knows all that was appended.
+    partition.log.write_buffer.write()  # Then the index knows all that was appended.
     known = _known(partition, looked)
     if known:
         last = max(offset for _, offset in known)
@@ -230,7 +230,7 @@ def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appende
         _fence(partition, records, made)
     appended = partition.append(records, acks, OWN_IDS)
     if not appended.duplicate:
-        partition.log.gathering.write()
+        partition.log.write_buffer.write()
         offsets = range(appended.base_offset, appended.base_offset + len(looked.ids))
         partition.know(id_entries(looked.keys, offsets), appended.base_offset)
     return appended

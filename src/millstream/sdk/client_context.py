@@ -60,16 +60,16 @@ class ClientContext:
         self._asking = self.asking()
         self._watching_clocks: asyncio.Task[None] | None = None
         self._watching: WatchEngine | None = None
-        self.idle = ClusterQueries(self._asking, clock)
-        self.times = self.idle.times
-        self.life = Lifecycle("client", self._end)
+        self.cluster_queries = ClusterQueries(self._asking, clock)
+        self.times = self.cluster_queries.times
+        self.lifecycle = Lifecycle("client", self._end)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.seeds))
 
     async def open(self, timeout_s: float, watch: DriftWatch | None) -> None:
         """Reach a broker, and begin to watch the clocks."""
-        await self.idle.reach(timeout_s)
+        await self.cluster_queries.reach(timeout_s)
         if watch is not None:
             await watch.check()
             self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
@@ -98,7 +98,7 @@ class ClientContext:
             finally:
                 asking.cluster.close()
 
-        return Lifecycle(name, end, self.life, drop)
+        return Lifecycle(name, end, self.lifecycle, drop)
 
     async def read(
         self, places: "Mapping[TopicPartition, Position]", limits: "WatchLimits", wait_s: float, timeout_s: float

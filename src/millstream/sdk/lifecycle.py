@@ -131,8 +131,8 @@ _roots: WeakSet[Lifecycle] = WeakSet()
 
 
 def _after_fork() -> None:
-    for life in list(_roots):
-        life._leave_to_parent()
+    for lifecycle in list(_roots):
+        lifecycle._leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork)

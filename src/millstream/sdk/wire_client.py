@@ -50,7 +50,7 @@ class WireClient(ClusterQueries):
     ) -> None:
         self._entropy = entropy or SystemEntropy()
         self._workers = workers or ThreadWorkers(WORKERS, "millstream-worker")
-        self._home = ClientContext(
+        self._context = ClientContext(
             parse_bootstrap(bootstrap),
             network=network or TcpNetwork(),
             clock=clock or SystemClock(),
@@ -58,8 +58,8 @@ class WireClient(ClusterQueries):
             workers=self._workers,
             settings=connection or ConnectionSettings(),
         )
-        cluster = Cluster(self._home.seeds, network or TcpNetwork(), self._home.settings)
-        super().__init__(RetryingCaller(cluster, self._entropy, self._workers), self._home.clock)
+        cluster = Cluster(self._context.seeds, network or TcpNetwork(), self._context.settings)
+        super().__init__(RetryingCaller(cluster, self._entropy, self._workers), self._context.clock)
 
     @classmethod
     async def connect(
@@ -128,7 +128,7 @@ class WireClient(ClusterQueries):
 
     def producer(self, options: ProducerOptions) -> AsyncProducer:
         """What the public client's producer is, with connections of its own; to be closed before this."""
-        return make_producer(AsyncPortal(), self._home, None, options)
+        return make_producer(AsyncPortal(), self._context, None, options)
 
     # Reading.
 
@@ -166,4 +166,4 @@ class WireClient(ClusterQueries):
 
     def consumer(self, topics: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """What the public client's consumer is, with connections of its own; to be closed before this."""
-        return AsyncConsumer(AsyncPortal(), self._home, topics, **options)
+        return AsyncConsumer(AsyncPortal(), self._context, topics, **options)

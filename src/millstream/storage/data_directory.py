@@ -92,7 +92,7 @@ class DataDirectory:
         self.first_journal = 0
         self.next_journal = 0
         self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
-        self.mender = AutoRepair(self, workers)
+        self.auto_repair = AutoRepair(self, workers)
         self._journaled = journaled
         self._lock = lock
         self._workers = workers
@@ -113,7 +113,7 @@ class DataDirectory:
         self._is_behind = True
         self._encoded.pop(log.key, None)
         if log.broken is not None:
-            self.mender.mend(log)
+            self.auto_repair.mend(log)
         if log.doomed:
             self.wants_checkpoint.set()
 
@@ -124,7 +124,7 @@ class DataDirectory:
         log.refused(error)
         log.fence(error)
         self._dirty[log] = None  # No journal may go before the log has been mended.
-        self.mender.mend(log)
+        self.auto_repair.mend(log)
 
     def _journal_written(self, journal: Journal) -> None:
         if journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None:
@@ -323,7 +323,7 @@ class DataDirectory:
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: a journal cannot be removed before the next start"
                 )
             if not await self.checkpoint():
-                await self.mender.all_mended()
+                await self.auto_repair.all_mended()
 
     async def delete(self, log: Log) -> None:
         """Forget a log; its name is gone durably when this returns, its files go with the next checkpoint."""

@@ -362,13 +362,13 @@ class LogStore:
         if self._tasks:
             await asyncio.wait(self._tasks)
         for directory in self._directories:
-            await directory.mender.stop()
+            await directory.auto_repair.stop()
             await self._close(directory)
 
     async def _close(self, directory: DataDirectory) -> None:
         for log in directory.logs.values():
             with suppress(MillstreamError):
-                log.gathering.write()
+                log.write_buffer.write()
             if not log.is_dirty:
                 log.mark_dirty()
         try:

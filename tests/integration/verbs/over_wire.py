@@ -208,12 +208,12 @@ class OverWire:
 
     def read_in_group(self, topic: str, group: str, count: int) -> list[str]:
         who = {"group_id": group, "client_id": "wire"}
-        self._ask("GroupJoin", 0, **who)
-        given = self._ask("IterGet", 0, **who, **_WANTED, topic=topic, partition=0)["given"]
-        found = self._ask("Iter", 0, iterator=given["iterator"], max_bytes=1 << 20, max_wait_ms=60_000)
+        self._ask("IteratorJoin", 0, **who)
+        given = self._ask("GetIterator", 0, **who, **_WANTED, topic=topic, partition=0)["given"]
+        found = self._ask("ReadIterator", 0, iterator=given["iterator"], max_bytes=1 << 20, max_wait_ms=60_000)
         values = [each.value.decode() for each in stored(bytes(found["records"]))]
-        self._ask("IterCommit", 0, **who, iterator=found["iterator"], count=len(values))
-        self._ask("GroupLeave", 0, **who)
+        self._ask("CommitIterator", 0, **who, iterator=found["iterator"], count=len(values))
+        self._ask("IteratorLeave", 0, **who)
         return values
 
     def list_groups(self) -> dict[str, str]:
@@ -253,33 +253,33 @@ class OverWire:
     # Iterators.
 
     def join_group(self, group: str, client_id: str) -> list[Place]:
-        return _owned(self._ask("GroupJoin", 0, group_id=group, client_id=client_id))
+        return _owned(self._ask("IteratorJoin", 0, group_id=group, client_id=client_id))
 
     def beat(self, group: str, client_id: str) -> list[Place]:
-        return _owned(self._ask("GroupBeat", 0, group_id=group, client_id=client_id))
+        return _owned(self._ask("IteratorHeartbeat", 0, group_id=group, client_id=client_id))
 
     def leave_group(self, group: str, client_id: str) -> None:
-        self._ask("GroupLeave", 0, group_id=group, client_id=client_id)
+        self._ask("IteratorLeave", 0, group_id=group, client_id=client_id)
 
     def get_iterator(self, group: str, client_id: str, topic: str, partition: int = 0) -> Place:
         who = {"group_id": group, "client_id": client_id}
-        given = self._ask("IterGet", 0, **who, **_WANTED, topic=topic, partition=partition)["given"]
+        given = self._ask("GetIterator", 0, **who, **_WANTED, topic=topic, partition=partition)["given"]
         return Place(given["topic"], given["partition"])
 
     def list_iterators(self, group: str) -> list[InFlight]:
-        rows = self._ask("Iters", 0, group_id=group, client_id=None)["given"]
+        rows = self._ask("ListIterators", 0, group_id=group, client_id=None)["given"]
         return [InFlight(row["client_id"], row["topic"], row["partition"]) for row in rows]
 
     def read_iterator(self, iterator: GroupIterator) -> list[Read]:
-        found = self._ask("Iter", 0, iterator=iterator.token, max_bytes=1 << 20, max_wait_ms=0)
+        found = self._ask("ReadIterator", 0, iterator=iterator.token, max_bytes=1 << 20, max_wait_ms=0)
         return [Read(each.offset, each.value.decode()) for each in stored(bytes(found["records"]))]
 
     def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
-        self._ask("IterHand", 0, group_id=group, client_id=client_id, iterator=iterator.token, count=count)
+        self._ask("DeliverIterator", 0, group_id=group, client_id=client_id, iterator=iterator.token, count=count)
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
         read = -1 if count is None else count
-        found = self._ask("IterCommit", 0, group_id=group, client_id=client_id, iterator=iterator.token, count=read)
+        found = self._ask("CommitIterator", 0, group_id=group, client_id=client_id, iterator=iterator.token, count=read)
         position: int = found["position"]
         return position
 

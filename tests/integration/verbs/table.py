@@ -171,8 +171,8 @@ _GROUPS = (
     Verb(
         "read_in_group", "R6", "Read as one of a group, and commit",
         wire=(
-            "GroupJoin", "IterGet", "Iter", "IterCommit", "ConsumerGroupHeartbeat", "JoinGroup", "SyncGroup",
-            "Heartbeat", "LeaveGroup", "FindCoordinator",
+            "IteratorJoin", "GetIterator", "ReadIterator", "CommitIterator", "ConsumerGroupHeartbeat", "JoinGroup",
+            "SyncGroup", "Heartbeat", "LeaveGroup", "FindCoordinator",
         ),
         sdk=(
             "consumer.group", "consumer.member_id", "consumer.commit", "client.iterators", "iterators.poll",
@@ -232,53 +232,53 @@ _GROUPS = (
 _ITERATORS = (
     Verb(
         "join_group", "R7", "Join a group of iterators",
-        wire="GroupJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"),
+        wire="IteratorJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"),
         http="PUT /v1/groups/{group}/consumers/{consumer}",
         grpc="IteratorService.JoinGroup", cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "beat", "R7", "Stay in a group of iterators",
-        wire="GroupBeat", sdk=("calls.beat", "iterators.beat"),
+        wire="IteratorHeartbeat", sdk=("calls.beat", "iterators.beat"),
         http="POST /v1/groups/{group}/consumers/{consumer}/beat",
         grpc="IteratorService.Beat",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "leave_group", "R7", "Leave a group of iterators",
-        wire="GroupLeave", sdk=("calls.leave", "iterators.leave"),
+        wire="IteratorLeave", sdk=("calls.leave", "iterators.leave"),
         http="DELETE /v1/groups/{group}/consumers/{consumer}",
         grpc=("ConsumerService.Leave", "IteratorService.LeaveGroup"), cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "get_iterator", "R7", "Get the iterator of a partition",
-        wire="IterGet", sdk=("calls.get", "iterators.get"),
+        wire="GetIterator", sdk=("calls.get", "iterators.get"),
         http="POST /v1/groups/{group}/consumers/{consumer}/iterators",
         grpc="IteratorService.GetIterator",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "list_iterators", "R7", "List what a group has in flight",
-        wire="Iters", sdk=("calls.list", "iterators.list"),
+        wire="ListIterators", sdk=("calls.list", "iterators.list"),
         http=("GET /v1/groups/{group}/iterators", "GET /v1/groups/{group}/consumers/{consumer}/iterators"),
         grpc="IteratorService.ListIterators",
         cli=Missing("`sql` shows how far groups are; what is in flight for seconds is for programs"),
     ),
     Verb(
         "read_iterator", "R7", "Read with an iterator",
-        wire="Iter", sdk=("calls.read", "iterators.read"),
+        wire="ReadIterator", sdk=("calls.read", "iterators.read"),
         http="POST /v1/iterators/read",
         grpc="IteratorService.ReadIterator",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "hand_iterator", "R7", "Note what of an iterator was handed on",
-        wire="IterHand", sdk="calls.hand",
+        wire="DeliverIterator", sdk="calls.hand",
         http="POST /v1/groups/{group}/consumers/{consumer}/hand",
         grpc="IteratorService.HandIterator", cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "commit_iterator", "R7", "Commit what was read with an iterator",
-        wire="IterCommit", sdk=("calls.commit", "iterators.commit"),
+        wire="CommitIterator", sdk=("calls.commit", "iterators.commit"),
         http="POST /v1/groups/{group}/consumers/{consumer}/commit",
         grpc="IteratorService.CommitIterator", cli=_ASKED_AT_ONCE,
     ),

@@ -2,8 +2,8 @@
 
 from bench.profiling import summary
 
-WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/millstream/model/workers.py)"
-FLUSH = "LocalFile.flush (/here/src/millstream/storage/local_disk.py)"
+WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/millstream/seams/workers.py)"
+FLUSH = "LocalFile.flush (/here/src/millstream/seams/local_disk.py)"
 
 
 def test_a_profile_names_the_functions_at_work_most_often_first_and_what_they_are_within() -> None:

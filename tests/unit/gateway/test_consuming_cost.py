@@ -74,11 +74,16 @@ def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions
         def polled() -> Awaitable[object]:
             return poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=0))
 
-        first = {"GroupJoin": 1, "Iters": 1, "OffsetFetch": 1, "ListOffsets": 1, "Fetch": 1}
+        first = {"IteratorJoin": 1, "ListIterators": 1, "OffsetFetch": 1, "ListOffsets": 1, "Fetch": 1}
         # A group that has committed nothing has iterators without an offset: that is read before it is handed out.
-        within(await asked.during(polled()), {**first, "IterGet": some, "Iter": some, "IterHand": some})
-        within(await asked.during(polled()), {"GroupJoin": 1, "Iters": 1, "Fetch": some})
-        within(await asked.during(commit(ground.cluster, *NAMES)), {"GroupBeat": 1, "Iters": 1, "IterCommit": some})
+        within(
+            await asked.during(polled()), {**first, "GetIterator": some, "ReadIterator": some, "DeliverIterator": some}
+        )
+        within(await asked.during(polled()), {"IteratorJoin": 1, "ListIterators": 1, "Fetch": some})
+        within(
+            await asked.during(commit(ground.cluster, *NAMES)),
+            {"IteratorHeartbeat": 1, "ListIterators": 1, "CommitIterator": some},
+        )
 
     counted(story, partitions)
 
@@ -86,7 +91,7 @@ def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions
 def within(cost: Mapping[str, int], limits: Mapping[str, int]) -> None:
     over = {api: count for api, count in cost.items() if count > limits.get(api, 0)}
     assert not over, f"{cost}, and allowed are {limits}"
-    assert cost["Iters"] == 1
+    assert cost["ListIterators"] == 1
 
 
 def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None:
@@ -99,7 +104,7 @@ def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None
         for _ in range(3):
             await fill(ground, 1)
             # Who it is and what it has, at once; the commit; the messages; the note that they were handed out.
-            limits = {"GroupJoin": 1, "Iters": 1, "IterCommit": 1, "Fetch": 1, "IterHand": 1}
+            limits = {"IteratorJoin": 1, "ListIterators": 1, "CommitIterator": 1, "Fetch": 1, "DeliverIterator": 1}
             within(await asked.during(polled()), limits)
 
     counted(story, 1)
@@ -109,6 +114,6 @@ def test_a_poll_that_waits_asks_no_more_than_a_heartbeat() -> None:
     async def story(ground: Ground, asked: Asked) -> None:
         await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=10))
         cost = await asked.during(poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=20)))
-        within(cost, {"Iters": 1, "GroupJoin": 6, "OffsetFetch": 5, "ListOffsets": 5, "Fetch": 1})
+        within(cost, {"ListIterators": 1, "IteratorJoin": 6, "OffsetFetch": 5, "ListOffsets": 5, "Fetch": 1})
 
     counted(story, 50)

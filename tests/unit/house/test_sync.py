@@ -14,7 +14,7 @@ def test_the_classes_that_block_are_what_the_script_writes() -> None:
     [
         ("async def f() -> AsyncX:\n    return await g()\n", "def f() -> X:\n    return g()\n"),
         ("async with a as b:\n    async for c in b:\n        pass\n", "with a as b:\n    for c in b:\n        pass\n"),
-        ("from millstream.sdk.aio.facade import AsyncFace\n", "from millstream.sdk.sync.facade import Face\n"),
+        ("from millstream.sdk.aio.facade import AsyncFacade\n", "from millstream.sdk.sync.facade import Facade\n"),
         (
             "async def __anext__(self) -> int:\n    raise StopAsyncIteration\n",
             "def __next__(self) -> int:\n    raise StopIteration\n",

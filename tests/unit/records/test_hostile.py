@@ -183,10 +183,10 @@ def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delt
 
 def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
     """The buffers for Arrow, or what was said to be wrong."""
-    sizes = decode.Sizes()
+    sizes = decode.RecordSizes()
     try:
         sizes.add(record_count, len(body))
-        columns = decode.Columns(sizes, bytearray)
+        columns = decode.RecordColumns(sizes, bytearray)
         columns.add(body, record_count, 5, last_offset_delta, 1000, None)
     except CorruptBatch as problem:
         return str(problem)
@@ -250,8 +250,8 @@ def buffer_outcome(life: ModuleType, buffer: bytes, **options: Any) -> object:
     """What both ways of decoding make of a buffer when that life looks at its batches first."""
     found: list[object] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(batch, "Run", life.Run)
-        for name in ("Run", "Sizes", "Columns"):
+        patched.setattr(batch, "BatchRunDecoder", life.BatchRunDecoder)
+        for name in ("BatchRunDecoder", "RecordSizes", "RecordColumns"):
             patched.setattr(arrow, name, getattr(life, name))
         for decode in (decode_batches, decode_to_arrow):
             try:
@@ -275,25 +275,25 @@ def test_the_checksum_of_a_batch_of_any_size_is_looked_at_on_a_run(compiled: Any
     for size_bytes in (*range(80), *range(900, 1100), 100_000):
         buffer = sealed(record(value=varint(size_bytes) + b"\xa5" * size_bytes), 1)
         buffer[-1] ^= damage
-        sizes = compiled.decode.Sizes()
-        run = compiled.decode.Run(buffer, MIB)
+        sizes = compiled.decode.RecordSizes()
+        run = compiled.decode.BatchRunDecoder(buffer, MIB)
         run.measure(sizes)
         assert run.end == len(buffer)
-        stopped = run.fill(0, len(buffer), True, compiled.decode.Columns(sizes, bytearray))
+        stopped = run.fill(0, len(buffer), True, compiled.decode.RecordColumns(sizes, bytearray))
         assert stopped == (0 if damage else len(buffer))
 
 
 def test_batches_that_change_between_measuring_and_reading_are_refused(compiled: Any) -> None:
     buffer = sealed(record(value=varint(9) + b"y" * 9), 1)
-    sizes = compiled.decode.Sizes()
-    run = compiled.decode.Run(buffer, MIB)
+    sizes = compiled.decode.RecordSizes()
+    run = compiled.decode.BatchRunDecoder(buffer, MIB)
     run.measure(sizes)
     assert run.end == len(buffer)
-    more = compiled.decode.Run(sealed(record(value=varint(9) + b"y" * 9) + record(offset_delta=1), 2), MIB)
+    more = compiled.decode.BatchRunDecoder(sealed(record(value=varint(9) + b"y" * 9) + record(offset_delta=1), 2), MIB)
     with pytest.raises(AssertionError, match="changed while it was read"):
-        more.fill(0, len(buffer) + 100, True, compiled.decode.Columns(sizes, bytearray))
+        more.fill(0, len(buffer) + 100, True, compiled.decode.RecordColumns(sizes, bytearray))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(arrow, "Run", lambda *_: _Changing(run, buffer))
+        patched.setattr(arrow, "BatchRunDecoder", lambda *_: _Changing(run, buffer))
         with pytest.raises(AssertionError, match="changed while it was read"):
             decode_to_arrow(sealed(record(), 1))
 
@@ -356,8 +356,8 @@ def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, comp
 def test_columns_never_write_beyond_their_end(compiled: Any) -> None:
     body = record(key=varint(9) + b"x" * 9, value=varint(9) + b"y" * 9, headers=varint(1) + b"\x02a\x02b")
     with pytest.raises(AssertionError, match="changed while it was read"):
-        compiled.decode.Columns(compiled.decode.Sizes(0, 100), bytearray).add(body, 1, 0, 0, 0, None)
-    columns = compiled.decode.Columns(compiled.decode.Sizes(1, 0), bytearray)
+        compiled.decode.RecordColumns(compiled.decode.RecordSizes(0, 100), bytearray).add(body, 1, 0, 0, 0, None)
+    columns = compiled.decode.RecordColumns(compiled.decode.RecordSizes(1, 0), bytearray)
     columns.add(body, 1, 0, 0, 0, None)
     data = [bytes(data[:size_bytes]) for *_, data, size_bytes in columns.binary_buffers()]
     assert data == [b"x" * 9, b"y" * 9, b"a", b"b"], "room for bytes is made where there is not enough"

@@ -64,9 +64,9 @@ def test_what_is_over_says_so_and_makes_nothing_more() -> None:
     client = ends.make("client")
     producer = ends.make("producer", client)
     asyncio.run(client.close())
-    for life in (client, producer):
-        with pytest.raises(MillstreamError, match=f"this {life.name} is closed") as refused:
-            life.check()
+    for lifecycle in (client, producer):
+        with pytest.raises(MillstreamError, match=f"this {lifecycle.name} is closed") as refused:
+            lifecycle.check()
         assert refused.value.code is ErrorCode.CLIENT_CLOSED
     with pytest.raises(MillstreamError):
         ends.make("consumer", client)

@@ -84,14 +84,10 @@ def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog:
     with caplog.at_level(logging.DEBUG, "millstream.sdk"):
         play(body)
     said = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("millstream.sdk.connection.cluster", "DEBUG", "connected to broker1:9092") in said
-    assert any(
-        name == "millstream.sdk.connection.cluster" and "no connection to nobody:1" in text for name, _, text in said
-    )
+    assert ("millstream.sdk.cluster", "DEBUG", "connected to broker1:9092") in said
+    assert any(name == "millstream.sdk.cluster" and "no connection to nobody:1" in text for name, _, text in said)
     assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
-    assert any(
-        name == "millstream.sdk.connection.retrying" and text.startswith("trying again after") for name, _, text in said
-    )
+    assert any(name == "millstream.sdk.retrying" and text.startswith("trying again after") for name, _, text in said)
     assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
 
 

@@ -14,7 +14,7 @@ RUN = """
 import sys
 from pyspark import java_gateway
 from millstream.cli.main import main
-from millstream.spark.pipelines import running
+from millstream.spark.pipelines import pipeline_run
 
 def session(*words, **options):
     java = java_gateway.Popen(["sh", "-c", "trap '' INT TERM; echo begun; exec sleep 3600"])
@@ -25,19 +25,19 @@ def session(*words, **options):
             return None
     java.wait()
 
-running.session = session
+pipeline_run.session = session
 main()
 """
 
 REFUSED = """
 from py4j.protocol import Py4JError
 from millstream.cli.main import main
-from millstream.spark.pipelines import running
+from millstream.spark.pipelines import pipeline_run
 
 def session(*words, **options):
     raise Py4JError("An error occurred while calling x.\\n: java.io.IOException: it is stopped\\n\\tat x.Y(Z)")
 
-running.session = session
+pipeline_run.session = session
 main()
 """
 

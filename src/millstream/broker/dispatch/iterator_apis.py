@@ -31,14 +31,14 @@ def iterator_rows(
 ) -> list[ApiRow]:
     seal = serving.seal
     handlers = (
-        (1010, "GroupJoin", ApiRight.READ, IteratorJoinHandler(groups)),
-        (1011, "GroupBeat", ApiRight.READ, IteratorHeartbeatHandler(groups)),
-        (1012, "GroupLeave", ApiRight.READ, IteratorLeaveHandler(groups)),
-        (1013, "IterGet", ApiRight.READ, GetIteratorHandler(groups, seal, identity)),
-        (1014, "Iters", ApiRight.DESCRIBE, ListIteratorsHandler(groups, seal, identity)),
-        (1015, "Iter", ApiRight.READ, ReadIteratorHandler(partitions, serving, memory)),
-        (1016, "IterCommit", ApiRight.READ, CommitIteratorHandler(groups, seal, identity)),
-        (1017, "IterHand", ApiRight.READ, DeliverIteratorHandler(groups, seal)),
+        (1010, "IteratorJoin", ApiRight.READ, IteratorJoinHandler(groups)),
+        (1011, "IteratorHeartbeat", ApiRight.READ, IteratorHeartbeatHandler(groups)),
+        (1012, "IteratorLeave", ApiRight.READ, IteratorLeaveHandler(groups)),
+        (1013, "GetIterator", ApiRight.READ, GetIteratorHandler(groups, seal, identity)),
+        (1014, "ListIterators", ApiRight.DESCRIBE, ListIteratorsHandler(groups, seal, identity)),
+        (1015, "ReadIterator", ApiRight.READ, ReadIteratorHandler(partitions, serving, memory)),
+        (1016, "CommitIterator", ApiRight.READ, CommitIteratorHandler(groups, seal, identity)),
+        (1017, "DeliverIterator", ApiRight.READ, DeliverIteratorHandler(groups, seal)),
     )
     return [
         ApiRow(key, api, 0, 0, right, handle, bytes_max=BYTES_MAX, role=Role.CONSUMER)

@@ -8,7 +8,7 @@ from millstream.groups.responses import IteratorAnswer
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 
-API = "IterHand"
+API = "DeliverIterator"
 
 
 class DeliverIteratorHandler:

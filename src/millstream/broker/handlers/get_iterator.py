@@ -7,7 +7,7 @@ from millstream.groups.commands import GetIterator
 from millstream.groups.responses import IteratorAnswer
 from millstream.wire.messages import read_request, write_response
 
-API = "IterGet"
+API = "GetIterator"
 
 
 class GetIteratorHandler(IteratorHandler):

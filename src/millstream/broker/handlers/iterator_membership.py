@@ -1,4 +1,4 @@
-"""GRP_JOIN, GRP_HB and GRP_LEAVE: a client of iterators comes to its group, stays, and goes."""
+"""GRP_JOIN, IteratorHeartbeat and IteratorLeave: a client of iterators comes to its group, stays, and goes."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
@@ -7,7 +7,7 @@ from millstream.groups.commands import IteratorHeartbeat, IteratorJoin, Iterator
 from millstream.groups.responses import ClientAnswer
 from millstream.wire.messages import read_request, write_response
 
-JOIN, BEAT, LEAVE = "GroupJoin", "GroupBeat", "GroupLeave"
+JOIN, HEARTBEAT, LEAVE = "IteratorJoin", "IteratorHeartbeat", "IteratorLeave"
 
 
 class IteratorJoinHandler:
@@ -25,9 +25,11 @@ class IteratorHeartbeatHandler:
         self._groups = groups
 
     def __call__(self, request: BrokerRequest) -> Result:
-        fields = read_request(BEAT, request.version, request.frame, request.body)
+        fields = read_request(HEARTBEAT, request.version, request.frame, request.body)
         command = IteratorHeartbeat(fields["group_id"], fields["client_id"])
-        return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(BEAT, request.version, answer))
+        return answer_later(
+            self._groups, command, ClientAnswer, lambda answer: _encode(HEARTBEAT, request.version, answer)
+        )
 
 
 class IteratorLeaveHandler:

@@ -7,7 +7,7 @@ from millstream.groups.commands import ListIterators
 from millstream.groups.responses import IteratorList
 from millstream.wire.messages import read_request, write_response
 
-API = "Iters"
+API = "ListIterators"
 
 
 class ListIteratorsHandler(IteratorHandler):

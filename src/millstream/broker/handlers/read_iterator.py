@@ -21,7 +21,7 @@ from millstream.storage.log.log_reader import Stretch
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.value_writers import unsigned_varint
 
-API = "Iter"
+API = "ReadIterator"
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 WAIT_S_MAX = 300.0

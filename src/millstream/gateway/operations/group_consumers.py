@@ -1,7 +1,7 @@
 """Consumers of a group, by the names of group and consumer alone: what the web API and gRPC offer alike.
 
 A consumer is a client of iterators whose whole state is with the group's coordinator, so that each of its requests may
-come to another gateway. What it is handed is noted there before it leaves (HAND). Invariants:
+come to another gateway. What it is handed is noted there before it leaves (DeliverIterator). Invariants:
 
 - What was handed out and not committed is handed out again, the same messages, until it is committed or the partition
   is another consumer's. So a poll whose answer was lost loses nothing, and two at once are handed the same.

@@ -5,8 +5,8 @@ shared out in the same way, its session ends in the same way, and it is listed a
 a member says to own is what it has in flight. So a partition that is to go to somebody else goes when its iterator was
 committed, or its time in flight is over, and nobody has to say that it was given back.
 
-A client that joins reads nothing yet; its first ITER_GET for a topic makes it a reader of that topic, and with that the
-partitions are shared out anew.
+A client that joins reads nothing yet; its first GetIterator for a topic makes it a reader of that topic, and with that
+the partitions are shared out anew.
 """
 
 from millstream.groups.commands import (

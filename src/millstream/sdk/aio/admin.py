@@ -35,9 +35,9 @@ from millstream.sdk.time_arguments import Time
 class AsyncAdmin(AsyncEngineHandle):
     """The part of a client that administers; reached as `client.admin`."""
 
-    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
-        super().__init__(portal, home, home.life)
-        self._engine = home.idle.admin
+    def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
+        super().__init__(portal, context, context.lifecycle)
+        self._engine = context.cluster_queries.admin
 
     # Settings.
 
@@ -114,12 +114,12 @@ class AsyncAdmin(AsyncEngineHandle):
         check_kind("topics", topics, Sequence)
         for each in topics:
             check_kind("topics", each, TopicView)
-        return await self._do(topic_sizes(self._home.idle, topics, self._span_s(timeout)))
+        return await self._do(topic_sizes(self._context.cluster_queries, topics, self._span_s(timeout)))
 
     async def partition_sizes(self, topic: TopicView, *, timeout: Time = 30.0) -> list[PartitionSize]:
         """Which offsets and how many bytes are in each partition of a topic."""
         check_kind("topic", topic, TopicView)
-        return await self._do(partition_sizes(self._home.idle, topic, self._span_s(timeout)))
+        return await self._do(partition_sizes(self._context.cluster_queries, topic, self._span_s(timeout)))
 
     # The cluster.
 

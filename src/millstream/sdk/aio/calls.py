@@ -37,11 +37,11 @@ class AsyncIteratorCalls(AsyncFacade):
     Nobody beats for the client: it stays in its group as long as calls are made for it. Many may be made at once.
     """
 
-    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
-        asking = home.asking(Role.CONSUMER)
-        home.life.check()
+    def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
+        asking = context.asking(Role.CONSUMER)
+        context.lifecycle.check()
         self._engine = portal.call(partial(CallEngine, asking))
-        super().__init__(portal, home, home.adopt("calls of iterators", asking, self._engine.close))
+        super().__init__(portal, context, context.adopt("calls of iterators", asking, self._engine.close))
 
     async def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
@@ -72,7 +72,7 @@ class AsyncIteratorCalls(AsyncFacade):
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
         makes the client one of its readers.
         """
-        where, iterator = place(topic, partition), wanted(self._home.times, max_messages, in_flight, start)
+        where, iterator = place(topic, partition), wanted(self._context.times, max_messages, in_flight, start)
         return await self._do(self._engine.get(*_names(group, client_id), where, iterator, self._span_s(timeout)))
 
     async def list(

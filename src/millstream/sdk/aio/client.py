@@ -55,13 +55,13 @@ class AsyncClient(AsyncFacade):
     and consumers it made; producers first send what they have.
     """
 
-    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
-        super().__init__(portal, home, home.life)
-        portal.at_end(home.life.close)
-        self._engine = home.idle
-        self.admin = AsyncAdmin(portal, home)
+    def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
+        super().__init__(portal, context, context.lifecycle)
+        portal.at_end(context.lifecycle.close)
+        self._engine = context.cluster_queries
+        self.admin = AsyncAdmin(portal, context)
         """Settings, partitions, sizes, queries."""
-        self.groups = AsyncGroups(portal, home)
+        self.groups = AsyncGroups(portal, context)
         """Groups seen from outside: who belongs to them and how far they are."""
 
     async def close(self) -> None:
@@ -157,7 +157,7 @@ class AsyncClient(AsyncFacade):
         """Something that reads these topics, or shares them with the others of its `group`; see `AsyncConsumer`."""
         from millstream.sdk.aio.consumer import AsyncConsumer
 
-        return AsyncConsumer(self._portal, self._home, topics, **options)
+        return AsyncConsumer(self._portal, self._context, topics, **options)
 
     def subscription(
         self, topics: str | Sequence[str], **options: "Unpack[SubscriptionOptions]"
@@ -165,7 +165,7 @@ class AsyncClient(AsyncFacade):
         """Something that the brokers send the messages of these topics to; see `AsyncSubscription`."""
         from millstream.sdk.aio.subscription import AsyncSubscription
 
-        return AsyncSubscription(self._portal, self._home, topics, **options)
+        return AsyncSubscription(self._portal, self._context, topics, **options)
 
     def iterators(
         self, topics: str | Sequence[str] = (), *, group: str, **options: "Unpack[IteratorOptions]"
@@ -173,13 +173,13 @@ class AsyncClient(AsyncFacade):
         """Something that reads these topics as a client of the group, with iterators; see `AsyncIterators`."""
         from millstream.sdk.aio.iterators import AsyncIterators
 
-        return AsyncIterators(self._portal, self._home, topics, group, **options)
+        return AsyncIterators(self._portal, self._context, topics, group, **options)
 
     def iterator_calls(self) -> "AsyncIteratorCalls":
         """Single calls for clients of iterators that keep no state here; see `AsyncIteratorCalls`."""
         from millstream.sdk.aio.calls import AsyncIteratorCalls
 
-        return AsyncIteratorCalls(self._portal, self._home)
+        return AsyncIteratorCalls(self._portal, self._context)
 
     # Offsets.
 
@@ -218,7 +218,7 @@ class AsyncClient(AsyncFacade):
 
         where, limits = place(topic, partition), WatchLimits.checked(max_messages, max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
-        return (await self._do(self._home.read({where: offset}, limits, wait_s, timeout_s)))[where]
+        return (await self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
     async def read_any(
         self,
@@ -237,7 +237,7 @@ class AsyncClient(AsyncFacade):
 
         limits = WatchLimits.checked(max_messages, max_bytes)
         found = by_place("places", places)
-        return await self._do(self._home.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
+        return await self._do(self._context.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.
 
@@ -276,7 +276,7 @@ class AsyncClient(AsyncFacade):
             timeout_s=self._span_s(timeout),
             room_timeout_s=self._span_s(room_timeout, "room_timeout"),
         )
-        return self._call(lambda: make_producer(self._portal, self._home, group, options))
+        return self._call(lambda: make_producer(self._portal, self._context, group, options))
 
     def numbered_writer(
         self,
@@ -311,7 +311,7 @@ class AsyncClient(AsyncFacade):
             level=compression_level,
             timeout_s=self._span_s(timeout),
         )
-        return AsyncNumberedWriter(self._portal, self._home, topic, options)
+        return AsyncNumberedWriter(self._portal, self._context, topic, options)
 
 
 @opening
@@ -345,7 +345,7 @@ async def connect_async(
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
-    home = ClientContext(
+    context = ClientContext(
         parse_bootstrap(bootstrap),
         network=network or TcpNetwork(),
         clock=chosen_clock,
@@ -363,10 +363,10 @@ async def connect_async(
     if on_clock_drift is not None:
         threshold_s = times.span_s(clock_drift_threshold, "clock_drift_threshold")
         interval_s = times.span_s(clock_drift_interval, "clock_drift_interval")
-        watch = DriftWatch(home.idle.clock_drift, on_clock_drift, threshold_s, interval_s)
-    client = AsyncClient(AsyncPortal(), home)
+        watch = DriftWatch(context.cluster_queries.clock_drift, on_clock_drift, threshold_s, interval_s)
+    client = AsyncClient(AsyncPortal(), context)
     try:
-        await client._do(home.open(times.span_s(timeout), watch))
+        await client._do(context.open(times.span_s(timeout), watch))
     except BaseException:
         await client.close()
         raise

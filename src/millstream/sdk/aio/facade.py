@@ -64,34 +64,34 @@ class AsyncPortal:
 
 
 class AsyncEngineHandle:
-    """A public class, or a part of one, that lives as long as `life`."""
+    """A public class, or a part of one, that lives as long as `lifecycle`."""
 
-    def __init__(self, portal: AsyncPortal, home: ClientContext, life: Lifecycle) -> None:
+    def __init__(self, portal: AsyncPortal, context: ClientContext, lifecycle: Lifecycle) -> None:
         self._portal = portal
-        self._home = home
-        self._life = life
+        self._context = context
+        self._lifecycle = lifecycle
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._home}, {self._life}>"
+        return f"<{type(self).__name__} of {self._context}, {self._lifecycle}>"
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the engine's work; CLIENT_CLOSED or CLIENT_MISUSED when this may not be used any more."""
-        if self._life.over is not None:
+        if self._lifecycle.over is not None:
             work.close()
-            raise self._life.refusal()
+            raise self._lifecycle.refusal()
         return await self._portal.run(work)
 
     def _call(self, make: Callable[[], T]) -> T:
         """What `make` gives, called on the event loop; for what does not wait."""
-        self._life.check()
+        self._lifecycle.check()
         return self._portal.call(make)
 
     def _span_s(self, span: Time, name: str = "timeout") -> float:
-        return self._home.times.span_s(span, name)
+        return self._context.times.span_s(span, name)
 
     @property
     def closed(self) -> bool:
-        return self._life.over is not None
+        return self._lifecycle.over is not None
 
 
 class AsyncFacade(AsyncEngineHandle):
@@ -99,14 +99,14 @@ class AsyncFacade(AsyncEngineHandle):
 
     async def close(self) -> None:
         """End it, and what it made, after what is under way; a second time only waits for the first to be through."""
-        if self._life.over is None:
-            await self._portal.run(self._life.close())
-        elif not self._life.has_ended:
+        if self._lifecycle.over is None:
+            await self._portal.run(self._lifecycle.close())
+        elif not self._lifecycle.has_ended:
             with suppress(MillstreamError):  # The client may end in the same moment, and with it whoever waits.
-                await self._portal.run(self._life.ended())
+                await self._portal.run(self._lifecycle.ended())
 
     async def __aenter__(self) -> Self:
-        self._life.check()
+        self._lifecycle.check()
         return self
 
     async def __aexit__(

@@ -14,9 +14,9 @@ from millstream.sdk.time_arguments import Time
 class AsyncGroups(AsyncEngineHandle):
     """The part of a client that looks after groups from outside; reached as `client.groups`."""
 
-    def __init__(self, portal: AsyncPortal, home: ClientContext) -> None:
-        super().__init__(portal, home, home.life)
-        self._engine = home.idle.groups
+    def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
+        super().__init__(portal, context, context.lifecycle)
+        self._engine = context.cluster_queries.groups
 
     async def list(
         self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), timeout: Time = 30.0

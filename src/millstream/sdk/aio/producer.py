@@ -28,9 +28,14 @@ class AsyncProducer(AsyncFacade):
     """
 
     def __init__(
-        self, portal: AsyncPortal, home: ClientContext, life: Lifecycle, engine: ProducerEngine, group: str | None
+        self,
+        portal: AsyncPortal,
+        context: ClientContext,
+        lifecycle: Lifecycle,
+        engine: ProducerEngine,
+        group: str | None,
     ) -> None:
-        super().__init__(portal, home, life)
+        super().__init__(portal, context, lifecycle)
         self._engine = engine
         self._put = engine.intake.put
         self.group = group
@@ -39,7 +44,7 @@ class AsyncProducer(AsyncFacade):
     def __repr__(self) -> str:
         group = "" if self.group is None else f" in group {self.group!r}"
         state = "closed" if self.closed else f"{self.held_bytes} bytes on their way"
-        return f"<AsyncProducer of {self._home}{group}: {state}>"
+        return f"<AsyncProducer of {self._context}{group}: {state}>"
 
     def put(
         self,
@@ -65,12 +70,12 @@ class AsyncProducer(AsyncFacade):
         awaited, and in other threads when waiting for room took too long. MESSAGE_TOO_LARGE, at once, for a message
         that is larger than all that may be held.
         """
-        if self._life.over is not None:
-            raise self._life.refusal()
+        if self._lifecycle.over is not None:
+            raise self._lifecycle.refusal()
         if timestamp is not None or message_id is not None or hash is not None:
             if hash is not None and partition is not None:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both")
-            time_ms = None if timestamp is None else self._home.times.moment_ms(timestamp, "timestamp")
+            time_ms = None if timestamp is None else self._context.times.moment_ms(timestamp, "timestamp")
             own_id = None
             if message_id is not None:
                 self._check_ids()
@@ -97,12 +102,12 @@ class AsyncProducer(AsyncFacade):
         and `timestamp`: its rows are sent without being made Python objects. `on_done` is called once, for all.
         More than may be held is taken when nothing else is held.
         """
-        if self._life.over is not None:
-            raise self._life.refusal()
+        if self._lifecycle.over is not None:
+            raise self._lifecycle.refusal()
         check_callback("on_done", on_done)
-        times = self._home.times
+        times = self._context.times
         if timestamps is None:
-            times_ms: list[int] | int = self._home.clock.wall_ms()
+            times_ms: list[int] | int = self._context.clock.wall_ms()
         elif isinstance(timestamps, Sequence):
             times_ms = [times.moment_ms(each, "timestamps") for each in as_column(timestamps, "timestamps")]
         else:
@@ -167,10 +172,10 @@ class AsyncProducer(AsyncFacade):
 
 
 def make_producer(
-    portal: AsyncPortal, home: ClientContext, group: str | None, options: ProducerOptions
+    portal: AsyncPortal, context: ClientContext, group: str | None, options: ProducerOptions
 ) -> AsyncProducer:
     """A producer with connections of its own; on the client's event loop."""
-    home.life.check()
-    asking = home.asking(Role.PRODUCER, group)
-    engine = ProducerEngine(asking, home.clock, options)
-    return AsyncProducer(portal, home, home.adopt("producer", asking, engine.close), engine, group)
+    context.lifecycle.check()
+    asking = context.asking(Role.PRODUCER, group)
+    engine = ProducerEngine(asking, context.clock, options)
+    return AsyncProducer(portal, context, context.adopt("producer", asking, engine.close), engine, group)

@@ -34,7 +34,7 @@ class AsyncSubscription(AsyncReader):
     def __init__(
         self,
         portal: AsyncPortal,
-        home: ClientContext,
+        context: ClientContext,
         topics: str | Sequence[str],
         **options: Unpack[SubscriptionOptions],
     ) -> None:
@@ -47,11 +47,11 @@ class AsyncSubscription(AsyncReader):
         self._left: deque[Message] = deque()
         self._handed = 1
         """How many messages were handed out at once, and are in work until more is asked for."""
-        settings = engine_settings(home.times, self.topics, options)
-        asking = home.asking(Role.CONSUMER)
-        home.life.check()
+        settings = engine_settings(context.times, self.topics, options)
+        asking = context.asking(Role.CONSUMER)
+        context.lifecycle.check()
         self._engine = portal.call(partial(SubscriptionEngine, asking, settings))
-        super().__init__(portal, home, home.adopt("subscription", asking, self._end, lambda: self._left.clear()))
+        super().__init__(portal, context, context.adopt("subscription", asking, self._end, lambda: self._left.clear()))
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" for group {self.group!r}"
@@ -93,7 +93,7 @@ class AsyncSubscription(AsyncReader):
         were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged, a value
         that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
         """
-        self._life.check()
+        self._lifecycle.check()
         if not self._left:
             await self._bring(timeout)
         messages = list(self._left)

@@ -23,7 +23,7 @@ from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
 from millstream.wire.client_connection import ConnectionCore
 
-_log = logging.getLogger("millstream.sdk.connection.cluster")
+_log = logging.getLogger("millstream.sdk.cluster")
 
 REMEMBER_S = 300.0
 """How long a topic's description is used: who adds partitions does not tell every client."""

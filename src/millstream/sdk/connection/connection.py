@@ -16,7 +16,7 @@ from millstream.wire.client_connection import Api, ApiRequest, ConnectionCore, E
 
 T = TypeVar("T")
 
-_log = logging.getLogger("millstream.sdk.connection.connection")
+_log = logging.getLogger("millstream.sdk.connection")
 
 
 class ConnectionLostError(MillstreamError):

@@ -15,7 +15,7 @@ from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
-_log = logging.getLogger("millstream.sdk.connection.retrying")
+_log = logging.getLogger("millstream.sdk.retrying")
 
 PLACES_PER_REQUEST = 5_000
 """Brokers bound how many partitions one request may name."""

@@ -13,10 +13,14 @@ from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request
 
-JOIN, BEAT, LEAVE = Api(1010, "GroupJoin", 0, 0), Api(1011, "GroupBeat", 0, 0), Api(1012, "GroupLeave", 0, 0)
-GET, LIST = Api(1013, "IterGet", 0, 0), Api(1014, "Iters", 0, 0)
-READ, COMMIT = Api(1015, "Iter", 0, 0), Api(1016, "IterCommit", 0, 0)
-HAND = Api(1017, "IterHand", 0, 0)
+JOIN, HEARTBEAT, LEAVE = (
+    Api(1010, "IteratorJoin", 0, 0),
+    Api(1011, "IteratorHeartbeat", 0, 0),
+    Api(1012, "IteratorLeave", 0, 0),
+)
+GET, LIST = Api(1013, "GetIterator", 0, 0), Api(1014, "ListIterators", 0, 0)
+READ, COMMIT = Api(1015, "ReadIterator", 0, 0), Api(1016, "CommitIterator", 0, 0)
+DELIVER = Api(1017, "DeliverIterator", 0, 0)
 
 BEGINNING, END = -2, -1
 HANDED = -1
@@ -104,7 +108,7 @@ def join(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
 
 
 def beat(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
-    return _request(BEAT, {"group_id": group_id, "client_id": client_id}, f"group {group_id!r}", _membership)
+    return _request(HEARTBEAT, {"group_id": group_id, "client_id": client_id}, f"group {group_id!r}", _membership)
 
 
 def leave(group_id: str, client_id: str) -> ApiRequest[None]:
@@ -188,7 +192,7 @@ def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -
 
 def hand(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[float]:
     fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
-    return _request(HAND, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
+    return _request(DELIVER, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
 
 
 def _membership(answer: dict[str, Any]) -> IteratorMembership | MillstreamError:

@@ -46,7 +46,7 @@ def number(batch: ProducerBatch, identity: ProducerIdentity, sequence: int) -> N
     INVALID_RECORD when they cannot be encoded.
     """
     chunk: ProducerChunk = batch.chunk
-    with chunk.desk.lock:
+    with chunk.receipt_waiters.lock:
         if batch.is_shown and batch.encoded is not None:
             return
         is_new = claim_ids(batch)
@@ -68,10 +68,10 @@ def number(batch: ProducerBatch, identity: ProducerIdentity, sequence: int) -> N
 def claim_ids(batch: ProducerBatch) -> bool:
     """Whether the batch, whose messages have ids and which had none yet, has them from now on."""
     chunk: ProducerChunk = batch.chunk
-    with chunk.desk.lock:
+    with chunk.receipt_waiters.lock:
         if batch.ids is not None or not has_ids(batch):
             return False
-        batch.ids = [chunk.desk.own_id(chunk, row) for row in batch.places()]
+        batch.ids = [chunk.receipt_waiters.own_id(chunk, row) for row in batch.places()]
         batch.is_claimed = True
         return True
 
@@ -109,7 +109,7 @@ def take_back(batch: ProducerBatch) -> bool:
 
     Whoever asks for the ids of its messages afterwards gets others: those would be the next batch's.
     """
-    with batch.chunk.desk.lock:
+    with batch.chunk.receipt_waiters.lock:
         if batch.is_shown:
             return False
         batch.identity, batch.base_sequence = NOBODY, -1
@@ -134,7 +134,7 @@ def _encode_table(batch: ProducerBatch) -> bytearray:
     limit_bytes = HEADER_BYTES + chunk.size_bytes
     order = None if batch.start < 0 else chunk.order
     end, level = start + batch.count, chunk.options.level
-    encoded, count = table.encode(start, end, header, limit_bytes, level, order, chunk.desk.used_buffer())
+    encoded, count = table.encode(start, end, header, limit_bytes, level, order, chunk.receipt_waiters.used_buffer())
     assert count == batch.count, "a piece of a table was measured too small"
     return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
 
@@ -157,7 +157,7 @@ def _encode_columns(batch: ProducerBatch) -> bytearray:
         producer_epoch=epoch,
         base_sequence=batch.base_sequence,
         made_ids=batch.base_sequence >= 0,
-        used=chunk.desk.used_buffer(),
+        used=chunk.receipt_waiters.used_buffer(),
     )
 
 
@@ -190,7 +190,7 @@ def parts(
         part.encoded = encoded[at_part]
         made.append(part)
     made[-1].held_bytes += batch.held_bytes - sum(part.held_bytes for part in made)
-    with batch.chunk.desk.lock:
+    with batch.chunk.receipt_waiters.lock:
         for part in made:
             batch.chunk.assign(part)
     batch.chunk.unsettled += len(made) - 1

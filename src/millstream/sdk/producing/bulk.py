@@ -30,7 +30,7 @@ from millstream.sdk.time_arguments import Time
 
 def chunks_of(
     topic: str,
-    desk: ReceiptWaiters,
+    receipt_waiters: ReceiptWaiters,
     options: ProducerOptions,
     values: Iterable[Any],
     *,
@@ -69,7 +69,7 @@ def chunks_of(
         pieces = cut(column, key_column, header_column, options.batch_bytes, options.batch_count)
     chunks = []
     for start, end, size_bytes in pieces:
-        chunk = ProducerChunk(topic, desk, options)
+        chunk = ProducerChunk(topic, receipt_waiters, options)
         chunk.fill(
             column if end - start == count else column[start:end],
             _part(key_column, start, end),
@@ -91,7 +91,7 @@ def is_table(values: object) -> bool:
 
 def table_chunks(
     topic: str,
-    desk: ReceiptWaiters,
+    receipt_waiters: ReceiptWaiters,
     options: ProducerOptions,
     table: Any,
     *,
@@ -112,7 +112,7 @@ def table_chunks(
         raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the table cannot be put: {error}") from None
     chunks = []
     for start, end, size_bytes in rows.cut(options.batch_bytes, options.batch_count):
-        chunk = ProducerChunk(topic, desk, options)
+        chunk = ProducerChunk(topic, receipt_waiters, options)
         chunk.fill_table(rows, start, end, size_bytes, partition)
         chunks.append(chunk)
     return chunks
@@ -196,9 +196,9 @@ class PutResults(Sequence[PutResult]):
 class Receipts:
     """Stands for many messages that were put at once, as a `Receipt` for one; indexing gives the receipt of one."""
 
-    def __init__(self, topic: str, desk: ReceiptWaiters, chunks: Sequence[ProducerChunk]) -> None:
+    def __init__(self, topic: str, receipt_waiters: ReceiptWaiters, chunks: Sequence[ProducerChunk]) -> None:
         self.topic = topic
-        self._desk = desk
+        self._receipt_waiters = receipt_waiters
         self._chunks = tuple(chunks)
         self._ends = list(accumulate(chunk.count for chunk in chunks))
 
@@ -224,7 +224,7 @@ class Receipts:
         """Where they were stored, once all are; UnstoredError, saying how many were not, and as `Receipt.result`."""
         left = [chunk for chunk in self._chunks if not chunk.is_settled]
         if left:
-            self._desk.block_for_all(left, timeout)
+            self._receipt_waiters.block_for_all(left, timeout)
         return self._told()
 
     def exception(self, timeout: Time | None = None) -> BaseException | None:
@@ -238,7 +238,7 @@ class Receipts:
     def __await__(self) -> Generator[Any, None, PutResults]:
         for chunk in self._chunks:
             if not chunk.is_settled:
-                yield from self._desk.wait(chunk, partial(getattr, chunk, "is_settled")).__await__()
+                yield from self._receipt_waiters.wait(chunk, partial(getattr, chunk, "is_settled")).__await__()
         return self._told()
 
     def add_done_callback(self, callback: "Callable[[Receipts], object]") -> None:
@@ -253,9 +253,9 @@ class Receipts:
                 call(callback, self)
 
         if not left:
-            self._desk.call_soon(one_less)
+            self._receipt_waiters.call_soon(one_less)
         for chunk in self._chunks:
-            self._desk.call_when_settled(chunk, one_less)
+            self._receipt_waiters.call_when_settled(chunk, one_less)
 
     def runs(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """Neighbours that lie side by side in one batch: the batch, the first one's position there, and how many."""

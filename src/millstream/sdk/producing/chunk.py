@@ -166,7 +166,7 @@ class ProducerChunk:
     """Rows of one topic, column by column; a column that no row needs is None. `table` has them where Arrow does."""
 
     topic = cython.declare(str, visibility="readonly")
-    desk = cython.declare(object, visibility="readonly")
+    receipt_waiters = cython.declare(object, visibility="readonly")
     options = cython.declare(object, visibility="public")
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     size_bytes = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -196,9 +196,9 @@ class ProducerChunk:
     _batches: list | None
     _positions: list | None
 
-    def __init__(self, topic: str, desk: Any, options: Any) -> None:
+    def __init__(self, topic: str, receipt_waiters: Any, options: Any) -> None:
         self.topic = topic
-        self.desk = desk
+        self.receipt_waiters = receipt_waiters
         self.options = options
         self.count = self.size_bytes = self.held_bytes = 0
         self.is_sealed = self.is_hurried = self.has_given_ids = False
@@ -493,14 +493,14 @@ class Receipt:
         """
         batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         if batch is None or not batch.is_settled:
-            self._chunk.desk.block(self._chunk, self.done, timeout)
+            self._chunk.receipt_waiters.block(self._chunk, self.done, timeout)
             batch = self._chunk._batch_of(self._index)
         return self._told(batch)
 
     def exception(self, timeout: Time | None = None) -> BaseException | None:
         """The error of a message that was not stored, None for one that was; waits, or may not, as `result` does."""
         if not self.done():
-            self._chunk.desk.block(self._chunk, self.done, timeout)
+            self._chunk.receipt_waiters.block(self._chunk, self.done, timeout)
         try:
             self._told(self._chunk._batch_of(self._index))
         except Exception as error:
@@ -510,7 +510,7 @@ class Receipt:
     def __await__(self) -> Generator[Any, None, PutResult]:
         """As `result`, on any event loop and for as long as it takes; whoever is cancelled cancels no message."""
         if not self.done():
-            yield from self._chunk.desk.wait(self._chunk, self.done).__await__()
+            yield from self._chunk.receipt_waiters.wait(self._chunk, self.done).__await__()
         return self._told(self._chunk._batch_of(self._index))
 
     @property
@@ -520,7 +520,7 @@ class Receipt:
         Asked for before the message is on its way, it is one made for it alone, which costs an entry in the broker's
         index; otherwise it names the message's place in its batch, and costs nothing.
         """
-        return self._chunk.desk.message_id(self._chunk, self._index)
+        return self._chunk.receipt_waiters.message_id(self._chunk, self._index)
 
     @property
     def timestamp_ms(self) -> int:
@@ -532,7 +532,7 @@ class Receipt:
 
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Have `callback(receipt)` called on the producer's event loop once the receipt is done; at once if it is."""
-        self._chunk.desk.call_when_done(self, callback)
+        self._chunk.receipt_waiters.call_when_done(self, callback)
 
     @cython.cfunc
     def _told(self, batch: ProducerBatch) -> PutResult:
@@ -570,7 +570,7 @@ class Intake:
     held_bytes = cython.declare(cython.Py_ssize_t, visibility="readonly")
     max_bytes = cython.declare(cython.Py_ssize_t, visibility="readonly")
     refusal = cython.declare(object, visibility="public")
-    _desk: Any
+    _receipt_waiters: Any
     _options: Any
     _now_ms: Any
     _signal: Any
@@ -585,7 +585,7 @@ class Intake:
     def __init__(
         self,
         lock: Any,
-        desk: Any,
+        receipt_waiters: Any,
         options: Any,
         now_ms: Callable[[], int],
         signal: Callable[[], object],
@@ -593,7 +593,7 @@ class Intake:
         check_topic: Callable[[str], object],
     ) -> None:
         self.lock = lock
-        self._desk = desk
+        self._receipt_waiters = receipt_waiters
         self._options = options
         self._now_ms = now_ms
         self._signal = signal
@@ -743,7 +743,7 @@ class Intake:
     @cython.cfunc
     def _begin(self, topic: str) -> ProducerChunk:
         self._check_topic(topic)
-        chunk: ProducerChunk = ProducerChunk(topic, self._desk, self._options)
+        chunk: ProducerChunk = ProducerChunk(topic, self._receipt_waiters, self._options)
         self._open[topic] = chunk
         return chunk
 

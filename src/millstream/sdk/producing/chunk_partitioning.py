@@ -73,13 +73,13 @@ async def share_anew(
     chunk: ProducerChunk = batch.chunk
     keys = await packing.run(batch, partial(_keys, batch.encoded))
     while True:
-        with chunk.desk.lock:
+        with chunk.receipt_waiters.lock:
             chunk.partition_count = partition_count
             decided = partitions, hashes, ids = _deciding(batch)
         found = shares(batch.count, partitions, hashes, keys, ids, partition_count, turn)
         positions = list(found.values())
         encoded = await packing.run(batch, partial(encoded_parts, batch, positions))
-        with chunk.desk.lock:
+        with chunk.receipt_waiters.lock:
             if _deciding(batch) == decided:  # Who asked for an id meanwhile was told one that decides, too.
                 return parts(batch, positions, encoded, list(found))
 

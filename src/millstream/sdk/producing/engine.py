@@ -55,16 +55,22 @@ class _Flow:
 
 
 class ProducerEngine:
-    """One producer's work. Made, and used except for `intake` and `desk`, on one event loop."""
+    """One producer's work. Made, and used except for `intake` and `receipt_waiters`, on one event loop."""
 
     def __init__(self, asking: RetryingCaller, clock: Clock, options: ProducerOptions) -> None:
         self.options = options
         self._asking = asking
         self._cluster = asking.cluster
         self._loop = asyncio.get_running_loop()
-        self.desk = ReceiptWaiters(self._loop, clock, asking.entropy, self._hurry)
+        self.receipt_waiters = ReceiptWaiters(self._loop, clock, asking.entropy, self._hurry)
         self.intake = Intake(
-            self.desk.lock, self.desk, options, clock.wall_ms, self._signal, self._make_room, check_topic_name
+            self.receipt_waiters.lock,
+            self.receipt_waiters,
+            options,
+            clock.wall_ms,
+            self._signal,
+            self._make_room,
+            check_topic_name,
         )
         self._identities = Identities(lambda deadline: ask_identity(asking, deadline))
         self._packing = BatchCompressor(asking.workers)
@@ -83,15 +89,15 @@ class ProducerEngine:
     def put_many(self, topic: str, values: Any, **columns: Any) -> Receipts:
         """Take many messages at once, from any thread; see `chunks_of` and `table_chunks`."""
         make = table_chunks if is_table(values) else chunks_of
-        chunks = make(topic, self.desk, self.options, values, **columns)
+        chunks = make(topic, self.receipt_waiters, self.options, values, **columns)
         self.intake.put_chunks(chunks)
-        return Receipts(topic, self.desk, chunks)
+        return Receipts(topic, self.receipt_waiters, chunks)
 
     # Taking chunks. The first two are called from any thread.
 
     def _signal(self) -> None:
         try:
-            self.desk.call_soon(self._wake)
+            self.receipt_waiters.call_soon(self._wake)
         except MillstreamError as error:
             self.intake.refusal = error  # The next put would find the signal given, and be lost in silence.
             raise
@@ -99,7 +105,7 @@ class ProducerEngine:
     def _hurry(self, chunk: ProducerChunk) -> None:
         if not chunk.is_sealed and not chunk.is_hurried:
             chunk.is_hurried = True
-            self.desk.call_soon(self._hurry_chunks, (chunk,))
+            self.receipt_waiters.call_soon(self._hurry_chunks, (chunk,))
 
     def _wake(self) -> None:
         """A chunk was begun, or one is full."""
@@ -174,7 +180,7 @@ class ProducerEngine:
     def _share_out(self, flow: _Flow, chunk: ProducerChunk) -> None:
         turn = flow.turn % flow.partitions
         flow.turn += 1
-        with self.desk.lock:
+        with self.receipt_waiters.lock:
             chunk.partition_count = flow.partitions
             batches = share_table(chunk, turn) if chunk.table is not None else share_columns(chunk, turn)
             chunk.unsettled = chunk.unencoded = len(batches)
@@ -207,7 +213,7 @@ class ProducerEngine:
 
     def _unsent(self, chunk: ProducerChunk) -> ProducerBatch:
         """A chunk that no partition was chosen for, as a batch to be settled."""
-        with self.desk.lock:
+        with self.receipt_waiters.lock:
             chunk.unsettled = chunk.unencoded = 1
             return whole(chunk, -1)
 
@@ -236,7 +242,7 @@ class ProducerEngine:
         if chunk.unsettled == 0:
             del self._unsettled[chunk]
             chunk.drop_rows()
-        self.desk.settle(batch, error)
+        self.receipt_waiters.settle(batch, error)
         self._tell_room()
         if chunk.unsettled == 0 and self._settling:
             waiting, self._settling = self._settling, []
@@ -305,13 +311,13 @@ class ProducerEngine:
 
     def _make_room(self, size_bytes: int) -> None:
         """Block until so much can be taken; PRODUCER_FULL when that takes too long, or on our own event loop."""
-        self.desk.call_soon(self._hurry_chunks)
+        self.receipt_waiters.call_soon(self._hurry_chunks)
         try:
-            self.desk.refuse_to_block()
+            self.receipt_waiters.refuse_to_block()
         except MillstreamError:
             raise self._full("`await producer.room()` waits until there is room") from None
         event = threading.Event()
-        with self.desk.lock:
+        with self.receipt_waiters.lock:
             if self._has_room(size_bytes):
                 return
             self._room.append((size_bytes, event.set))
@@ -323,7 +329,7 @@ class ProducerEngine:
         size_bytes = max(size_bytes, self.options.max_bytes // 2)
         while True:
             future = self._loop.create_future()
-            with self.desk.lock:
+            with self.receipt_waiters.lock:
                 if self._has_room(size_bytes):
                     return
                 self._room.append((size_bytes, partial(_set, future)))
@@ -336,7 +342,7 @@ class ProducerEngine:
 
     def _tell_room(self) -> None:
         if self._room:
-            with self.desk.lock:
+            with self.receipt_waiters.lock:
                 ready = [wake for size_bytes, wake in self._room if self._has_room(size_bytes)]
                 self._room = [each for each in self._room if each[1] not in ready]
             for wake in ready:

@@ -38,11 +38,11 @@ class IteratorCalls(Facade):
     Nobody beats for the client: it stays in its group as long as calls are made for it. Many may be made at once.
     """
 
-    def __init__(self, portal: Portal, home: ClientContext) -> None:
-        asking = home.asking(Role.CONSUMER)
-        home.life.check()
+    def __init__(self, portal: Portal, context: ClientContext) -> None:
+        asking = context.asking(Role.CONSUMER)
+        context.lifecycle.check()
         self._engine = portal.call(partial(CallEngine, asking))
-        super().__init__(portal, home, home.adopt("calls of iterators", asking, self._engine.close))
+        super().__init__(portal, context, context.adopt("calls of iterators", asking, self._engine.close))
 
     def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
@@ -73,7 +73,7 @@ class IteratorCalls(Facade):
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
         makes the client one of its readers.
         """
-        where, iterator = place(topic, partition), wanted(self._home.times, max_messages, in_flight, start)
+        where, iterator = place(topic, partition), wanted(self._context.times, max_messages, in_flight, start)
         return self._do(self._engine.get(*_names(group, client_id), where, iterator, self._span_s(timeout)))
 
     def list(self, group: str, client_id: str | None = None, *, timeout: Time = 30.0) -> builtins.list[ListedIterator]:

@@ -56,13 +56,13 @@ class Client(Facade):
     and consumers it made; producers first send what they have.
     """
 
-    def __init__(self, portal: Portal, home: ClientContext) -> None:
-        super().__init__(portal, home, home.life)
-        portal.at_end(home.life.close)
-        self._engine = home.idle
-        self.admin = Admin(portal, home)
+    def __init__(self, portal: Portal, context: ClientContext) -> None:
+        super().__init__(portal, context, context.lifecycle)
+        portal.at_end(context.lifecycle.close)
+        self._engine = context.cluster_queries
+        self.admin = Admin(portal, context)
         """Settings, partitions, sizes, queries."""
-        self.groups = Groups(portal, home)
+        self.groups = Groups(portal, context)
         """Groups seen from outside: who belongs to them and how far they are."""
 
     def close(self) -> None:
@@ -158,13 +158,13 @@ class Client(Facade):
         """Something that reads these topics, or shares them with the others of its `group`; see `Consumer`."""
         from millstream.sdk.sync.consumer import Consumer
 
-        return Consumer(self._portal, self._home, topics, **options)
+        return Consumer(self._portal, self._context, topics, **options)
 
     def subscription(self, topics: str | Sequence[str], **options: "Unpack[SubscriptionOptions]") -> "Subscription":
         """Something that the brokers send the messages of these topics to; see `Subscription`."""
         from millstream.sdk.sync.subscription import Subscription
 
-        return Subscription(self._portal, self._home, topics, **options)
+        return Subscription(self._portal, self._context, topics, **options)
 
     def iterators(
         self, topics: str | Sequence[str] = (), *, group: str, **options: "Unpack[IteratorOptions]"
@@ -172,13 +172,13 @@ class Client(Facade):
         """Something that reads these topics as a client of the group, with iterators; see `Iterators`."""
         from millstream.sdk.sync.iterators import Iterators
 
-        return Iterators(self._portal, self._home, topics, group, **options)
+        return Iterators(self._portal, self._context, topics, group, **options)
 
     def iterator_calls(self) -> "IteratorCalls":
         """Single calls for clients of iterators that keep no state here; see `IteratorCalls`."""
         from millstream.sdk.sync.calls import IteratorCalls
 
-        return IteratorCalls(self._portal, self._home)
+        return IteratorCalls(self._portal, self._context)
 
     # Offsets.
 
@@ -217,7 +217,7 @@ class Client(Facade):
 
         where, limits = place(topic, partition), WatchLimits.checked(max_messages, max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
-        return (self._do(self._home.read({where: offset}, limits, wait_s, timeout_s)))[where]
+        return (self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
     def read_any(
         self,
@@ -236,7 +236,7 @@ class Client(Facade):
 
         limits = WatchLimits.checked(max_messages, max_bytes)
         found = by_place("places", places)
-        return self._do(self._home.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
+        return self._do(self._context.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.
 
@@ -275,7 +275,7 @@ class Client(Facade):
             timeout_s=self._span_s(timeout),
             room_timeout_s=self._span_s(room_timeout, "room_timeout"),
         )
-        return self._call(lambda: make_producer(self._portal, self._home, group, options))
+        return self._call(lambda: make_producer(self._portal, self._context, group, options))
 
     def numbered_writer(
         self,
@@ -310,7 +310,7 @@ class Client(Facade):
             level=compression_level,
             timeout_s=self._span_s(timeout),
         )
-        return NumberedWriter(self._portal, self._home, topic, options)
+        return NumberedWriter(self._portal, self._context, topic, options)
 
 
 @opening
@@ -344,7 +344,7 @@ def connect(
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
-    home = ClientContext(
+    context = ClientContext(
         parse_bootstrap(bootstrap),
         network=network or TcpNetwork(),
         clock=chosen_clock,
@@ -362,10 +362,10 @@ def connect(
     if on_clock_drift is not None:
         threshold_s = times.span_s(clock_drift_threshold, "clock_drift_threshold")
         interval_s = times.span_s(clock_drift_interval, "clock_drift_interval")
-        watch = DriftWatch(home.idle.clock_drift, on_clock_drift, threshold_s, interval_s)
-    client = Client(Portal(), home)
+        watch = DriftWatch(context.cluster_queries.clock_drift, on_clock_drift, threshold_s, interval_s)
+    client = Client(Portal(), context)
     try:
-        client._do(home.open(times.span_s(timeout), watch))
+        client._do(context.open(times.span_s(timeout), watch))
     except BaseException:
         client.close()
         raise

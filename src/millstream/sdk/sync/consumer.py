@@ -58,7 +58,7 @@ class Consumer(Reader):
     def __init__(
         self,
         portal: Portal,
-        home: ClientContext,
+        context: ClientContext,
         topics: str | Sequence[str],
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -77,14 +77,14 @@ class Consumer(Reader):
         self._on_health = options.get("on_health")
         self._hand = DeliveredBuffer(decoder(options.get("values")), reads=portal.callers_wait)
         self._has_end = options.get("stop") is not None
-        settings = engine_settings(home.times, self.topics, options)
+        settings = engine_settings(context.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
-        asking = home.asking(Role.CONSUMER)
+        asking = context.asking(Role.CONSUMER)
         notice = None if self._on_health is None else self._notice
-        home.life.check()
+        context.lifecycle.check()
         self._engine = portal.call(partial(ConsumerEngine, asking, self._hand, settings, notice))
-        life = home.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done), self._hand.drop)
-        super().__init__(portal, home, life)
+        lifecycle = context.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done), self._hand.drop)
+        super().__init__(portal, context, lifecycle)
         self._asking = asking
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class Consumer(Reader):
 
     def seek(self, to: Hint, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0) -> None:
         """Go on there: in these partitions, or in all. `to` is what `start` may be."""
-        places = StartPositions(to, self._home.times, "to")
+        places = StartPositions(to, self._context.times, "to")
         self._do(self._engine.seek(places, _named(partitions), self._span_s(timeout)))
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
@@ -260,7 +260,7 @@ class Consumer(Reader):
 
     def _bring(self, timeout: Time | None) -> PollOutcome:
         """Have messages in hand; the group's changes are told in between."""
-        self._life.check()
+        self._lifecycle.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
         again = False
         while not self._hand.open():
@@ -275,7 +275,7 @@ class Consumer(Reader):
     def _bring_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
         from millstream.sdk.consuming.arrow import next_record_batch
 
-        self._life.check()
+        self._lifecycle.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
         again = False
         while (batch := next_record_batch(self._hand)) is None:

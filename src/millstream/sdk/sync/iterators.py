@@ -37,7 +37,7 @@ class Iterators(Reader):
     def __init__(
         self,
         portal: Portal,
-        home: ClientContext,
+        context: ClientContext,
         topics: str | Sequence[str],
         group: str,
         **options: Unpack[IteratorOptions],
@@ -46,14 +46,14 @@ class Iterators(Reader):
         """Whose client it is."""
         self.topics = named_topics(topics)
         """What the loop reads."""
-        asking = home.asking(Role.CONSUMER)
-        settings = engine_settings(home.times, asking.entropy, group, self.topics, options)
+        asking = context.asking(Role.CONSUMER)
+        settings = engine_settings(context.times, asking.entropy, group, self.topics, options)
         self.client_id = settings.client_id
         """What the group knows it by."""
-        home.life.check()
+        context.lifecycle.check()
         self._engine = portal.call(partial(IteratorEngine, asking, settings))
-        life = home.adopt("client of iterators", asking, lambda: self._engine.close(self._is_done))
-        super().__init__(portal, home, life)
+        lifecycle = context.adopt("client of iterators", asking, lambda: self._engine.close(self._is_done))
+        super().__init__(portal, context, lifecycle)
 
     @property
     def membership(self) -> IteratorMembership | None:

@@ -24,12 +24,12 @@ class NumberedWriter(Facade):
     row. It is for one task at a time (without `async`: one thread).
     """
 
-    def __init__(self, portal: Portal, home: ClientContext, topic: str, options: NumberedOptions) -> None:
+    def __init__(self, portal: Portal, context: ClientContext, topic: str, options: NumberedOptions) -> None:
         check_topic_name(topic)
-        asking = home.asking(Role.PRODUCER)
-        home.life.check()
-        self._engine = portal.call(lambda: NumberedEngine(asking, home.clock, topic, options))
-        super().__init__(portal, home, home.adopt("numbered writer", asking, self._engine.close))
+        asking = context.asking(Role.PRODUCER)
+        context.lifecycle.check()
+        self._engine = portal.call(lambda: NumberedEngine(asking, context.clock, topic, options))
+        super().__init__(portal, context, context.adopt("numbered writer", asking, self._engine.close))
         self.topic = topic
 
     def write(self, batch: "pa.RecordBatch") -> None:

@@ -29,9 +29,14 @@ class Producer(Facade):
     """
 
     def __init__(
-        self, portal: Portal, home: ClientContext, life: Lifecycle, engine: ProducerEngine, group: str | None
+        self,
+        portal: Portal,
+        context: ClientContext,
+        lifecycle: Lifecycle,
+        engine: ProducerEngine,
+        group: str | None,
     ) -> None:
-        super().__init__(portal, home, life)
+        super().__init__(portal, context, lifecycle)
         self._engine = engine
         self._put = engine.intake.put
         self.group = group
@@ -40,7 +45,7 @@ class Producer(Facade):
     def __repr__(self) -> str:
         group = "" if self.group is None else f" in group {self.group!r}"
         state = "closed" if self.closed else f"{self.held_bytes} bytes on their way"
-        return f"<Producer of {self._home}{group}: {state}>"
+        return f"<Producer of {self._context}{group}: {state}>"
 
     def put(
         self,
@@ -66,12 +71,12 @@ class Producer(Facade):
         awaited, and in other threads when waiting for room took too long. MESSAGE_TOO_LARGE, at once, for a message
         that is larger than all that may be held.
         """
-        if self._life.over is not None:
-            raise self._life.refusal()
+        if self._lifecycle.over is not None:
+            raise self._lifecycle.refusal()
         if timestamp is not None or message_id is not None or hash is not None:
             if hash is not None and partition is not None:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both")
-            time_ms = None if timestamp is None else self._home.times.moment_ms(timestamp, "timestamp")
+            time_ms = None if timestamp is None else self._context.times.moment_ms(timestamp, "timestamp")
             own_id = None
             if message_id is not None:
                 self._check_ids()
@@ -98,12 +103,12 @@ class Producer(Facade):
         and `timestamp`: its rows are sent without being made Python objects. `on_done` is called once, for all.
         More than may be held is taken when nothing else is held.
         """
-        if self._life.over is not None:
-            raise self._life.refusal()
+        if self._lifecycle.over is not None:
+            raise self._lifecycle.refusal()
         check_callback("on_done", on_done)
-        times = self._home.times
+        times = self._context.times
         if timestamps is None:
-            times_ms: list[int] | int = self._home.clock.wall_ms()
+            times_ms: list[int] | int = self._context.clock.wall_ms()
         elif isinstance(timestamps, Sequence):
             times_ms = [times.moment_ms(each, "timestamps") for each in as_column(timestamps, "timestamps")]
         else:
@@ -167,9 +172,9 @@ class Producer(Facade):
         return self._engine.settled_within_s if timeout is None else self._span_s(timeout)
 
 
-def make_producer(portal: Portal, home: ClientContext, group: str | None, options: ProducerOptions) -> Producer:
+def make_producer(portal: Portal, context: ClientContext, group: str | None, options: ProducerOptions) -> Producer:
     """A producer with connections of its own; on the client's event loop."""
-    home.life.check()
-    asking = home.asking(Role.PRODUCER, group)
-    engine = ProducerEngine(asking, home.clock, options)
-    return Producer(portal, home, home.adopt("producer", asking, engine.close), engine, group)
+    context.lifecycle.check()
+    asking = context.asking(Role.PRODUCER, group)
+    engine = ProducerEngine(asking, context.clock, options)
+    return Producer(portal, context, context.adopt("producer", asking, engine.close), engine, group)

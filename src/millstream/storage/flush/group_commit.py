@@ -88,7 +88,7 @@ class GroupCommit:
         several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
         for log, commit in gathered.items():
             try:
-                log.gathering.write()
+                log.write_buffer.write()
             except MillstreamError as error:
                 refused.append((commit, error))
                 continue

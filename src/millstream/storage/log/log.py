@@ -119,7 +119,7 @@ class Log:
         self.pending: list[JournalEntry] = []
         """What the next flush must make durable, kept for the journal."""
         self.pending_bytes = 0
-        self.gathering = WriteBuffer(self, abandon_commit, GATHERED_BYTES_MAX if journaled else 0)
+        self.write_buffer = WriteBuffer(self, abandon_commit, GATHERED_BYTES_MAX if journaled else 0)
         self.files = files
         self.clock = clock
         self._journaled = journaled
@@ -149,8 +149,8 @@ class Log:
         Nothing is durable by this; see `Store.commit`. Raises KAFKA_STORAGE_ERROR when the disk refuses, and until it
         is well again; then none of the batches counts.
         """
-        if self.gathering.parts:
-            self.gathering.write()
+        if self.write_buffer.parts:
+            self.write_buffer.write()
         if self.broken is not None or self.quarantined is not None:
             self.refuse()
         size = len(batches)
@@ -188,7 +188,7 @@ class Log:
 
     def roll(self) -> Segment:
         """Close the active segment and begin the next; raises KAFKA_STORAGE_ERROR, and then nothing has changed."""
-        self.gathering.write()
+        self.write_buffer.write()
         try:
             segment = Segment.fresh(
                 self.path, self.end_offset, self.files, self.settings.index_interval_bytes, self.clock.wall_ms()
@@ -284,7 +284,7 @@ class Log:
         self.broken = cause
         self.pending = []
         self.pending_bytes = JOURNAL_BYTES_MAX + 1
-        self.gathering.drop(self.storage_error(cause))
+        self.write_buffer.drop(self.storage_error(cause))
 
     # Forgetting.
 

@@ -36,14 +36,14 @@ CONSUMING: dict[str, Any] = {
         "groups": [{"group_id": "g"}],
     },
     "ConsumerGroupHeartbeat": {**GROUP, "subscribed_topic_names": ["events"]},
-    "GroupJoin": CLIENT,
-    "GroupBeat": CLIENT,
-    "GroupLeave": CLIENT,
-    "IterGet": {**CLIENT, "topic": "events", "partition": 0},
-    "Iters": CLIENT,
-    "Iter": {"iterator": b"any"},
-    "IterCommit": {**CLIENT, "iterator": b"any", "count": 0},
-    "IterHand": {**CLIENT, "iterator": b"any", "count": 0},
+    "IteratorJoin": CLIENT,
+    "IteratorHeartbeat": CLIENT,
+    "IteratorLeave": CLIENT,
+    "GetIterator": {**CLIENT, "topic": "events", "partition": 0},
+    "ListIterators": CLIENT,
+    "ReadIterator": {"iterator": b"any"},
+    "CommitIterator": {**CLIENT, "iterator": b"any", "count": 0},
+    "DeliverIterator": {**CLIENT, "iterator": b"any", "count": 0},
 }
 FORBIDDEN = {Role.PRODUCER: CONSUMING, Role.CONSUMER: PRODUCING}
 EVERYBODYS: dict[str, tuple[int, Any]] = {

@@ -32,14 +32,14 @@ class Client:
         self.names = {"group_id": group, "client_id": name}
 
     async def join(self) -> Any:
-        return await self.peer.ask("GroupJoin", 0, self.names)
+        return await self.peer.ask("IteratorJoin", 0, self.names)
 
     async def beat(self) -> Any:
-        return await self.peer.ask("GroupBeat", 0, self.names)
+        return await self.peer.ask("IteratorHeartbeat", 0, self.names)
 
     async def get(self, partition: int = 0, **other: Any) -> Any:
         fields = {**self.names, "topic": "events", "partition": partition, **other}
-        return await self.peer.ask("IterGet", 0, fields)
+        return await self.peer.ask("GetIterator", 0, fields)
 
     async def iterator(self, partition: int = 0, **other: Any) -> bytes:
         answer = await self.get(partition, **other)
@@ -47,10 +47,10 @@ class Client:
         return bytes(answer["given"]["iterator"])
 
     async def read(self, iterator: bytes, **other: Any) -> Any:
-        return await self.peer.ask("Iter", 0, {"iterator": iterator, **NOW, **other})
+        return await self.peer.ask("ReadIterator", 0, {"iterator": iterator, **NOW, **other})
 
     async def commit(self, iterator: bytes, count: int, **other: Any) -> Any:
-        return await self.peer.ask("IterCommit", 0, {**self.names, "iterator": iterator, "count": count, **other})
+        return await self.peer.ask("CommitIterator", 0, {**self.names, "iterator": iterator, "count": count, **other})
 
 
 def told(story: Callable[[ServedBroker, Client], Awaitable[None]], directory: Path, **settings: Any) -> None:
@@ -322,11 +322,11 @@ def test_an_iterator_past_its_time_is_told_so_and_issued_again(tmp_path: Path) -
 def test_iters_gives_a_client_its_own_iterators_and_others_only_what_they_are(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         token = await a.iterator(1)
-        own = await a.peer.ask("Iters", 0, {"group_id": "g", "client_id": "a"})
+        own = await a.peer.ask("ListIterators", 0, {"group_id": "g", "client_id": "a"})
         assert [(each["partition"], bytes(each["iterator"])) for each in own["given"]] == [(1, token)]
-        every = await a.peer.ask("Iters", 0, {"group_id": "g", "client_id": None})
+        every = await a.peer.ask("ListIterators", 0, {"group_id": "g", "client_id": None})
         assert [(each["client_id"], each["iterator"]) for each in every["given"]] == [("a", None)]
-        unknown = await a.peer.ask("Iters", 0, {"group_id": "nobody's", "client_id": None})
+        unknown = await a.peer.ask("ListIterators", 0, {"group_id": "nobody's", "client_id": None})
         assert error_of(unknown) is ErrorCode.GROUP_ID_NOT_FOUND
 
     told(story, tmp_path)
@@ -334,8 +334,8 @@ def test_iters_gives_a_client_its_own_iterators_and_others_only_what_they_are(tm
 
 def test_a_client_leaves_and_has_to_join_again(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
-        assert error_of(await a.peer.ask("GroupLeave", 0, a.names)) is ErrorCode.NONE
-        for answer in (await a.beat(), await a.get(0), await a.peer.ask("GroupLeave", 0, a.names)):
+        assert error_of(await a.peer.ask("IteratorLeave", 0, a.names)) is ErrorCode.NONE
+        for answer in (await a.beat(), await a.get(0), await a.peer.ask("IteratorLeave", 0, a.names)):
             assert error_of(answer) is ErrorCode.UNKNOWN_MEMBER_ID
         await a.join()
         assert error_of(await a.get(0)) is ErrorCode.NONE

@@ -73,9 +73,9 @@ def test_what_a_client_makes_takes_its_role_and_the_broker_keeps_it(
 @pytest.mark.parametrize("version", ["1.3.0", "1.4.7", "1.5.0", "1.7.2", "1.6.0.dev3"])
 def test_within_two_minor_versions_client_and_broker_work_together(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
-        home = home_at(broker, version)
-        await home.open(30, None)
-        await home.life.close()
+        context = home_at(broker, version)
+        await context.open(30, None)
+        await context.lifecycle.close()
 
     serve(tmp_path, story)
 
@@ -83,16 +83,16 @@ def test_within_two_minor_versions_client_and_broker_work_together(version: str,
 @pytest.mark.parametrize("version", ["1.2.9", "1.8.0", "0.5.0", "2.5.0", "nonsense"])
 def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
-        home = home_at(broker, version)
+        context = home_at(broker, version)
         with pytest.raises(MillstreamError) as refused:
-            await home.open(3600, None)
+            await context.open(3600, None)
         assert refused.value.code is ErrorCode.VERSION_WINDOW
         assert refused.value.detail.startswith(f"this SDK has version {version}, the broker at ")
         assert " 1.5.0;" in refused.value.detail
         with pytest.raises(MillstreamError) as refused:
-            await put_on(home.asking(Role.PRODUCER))
+            await put_on(context.asking(Role.PRODUCER))
         assert refused.value.code is ErrorCode.VERSION_WINDOW
-        await home.life.close()
+        await context.lifecycle.close()
 
     serve(tmp_path, story)
 
@@ -106,7 +106,7 @@ def test_a_broker_that_is_not_ours_is_asked_for_neither_version_nor_role() -> No
             with pytest.raises(MillstreamError) as refused:
                 await client.clock_drift()
             assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
-            asking = client._home.asking(Role.PRODUCER)
+            asking = client._context.asking(Role.PRODUCER)
             await asking.cluster.anyone(Deadline(30))
             asking.cluster.close()
         assert {name for _, name, _ in scene.cluster.seen} == {"ApiVersions", "Metadata"}

@@ -24,7 +24,7 @@ MESSAGES = 150
 
 
 def watching(ground: Ground) -> WatchEngine:
-    found = ground.client._home._watching
+    found = ground.client._context._watching
     assert found is not None
     return found
 

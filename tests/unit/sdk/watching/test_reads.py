@@ -16,7 +16,7 @@ from millstream.sdk.watching.read_result import ReadResult
 
 
 def watching(ground: Ground) -> WatchEngine:
-    found = ground.client._home._watching
+    found = ground.client._context._watching
     assert found is not None
     return found
 

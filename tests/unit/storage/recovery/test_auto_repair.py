@@ -19,19 +19,19 @@ def test_a_log_that_breaks_again_just_as_its_repair_ends_is_repaired_again() -> 
 
     async def story() -> None:
         log.exchanging = asyncio.Lock()
-        mender = AutoRepair(directory, ThreadWorkers(1, "unused"))
+        auto_repair = AutoRepair(directory, ThreadWorkers(1, "unused"))
 
         def break_again() -> None:
             assert log.broken is None, "the repair has not ended yet"
             log.broken = "full again"
-            mender.mend(log)
+            auto_repair.mend(log)
 
-        mender.mend(log)
+        auto_repair.mend(log)
         # Runs after the repair's last step, and before anybody is told that the repair is over.
         asyncio.get_running_loop().call_soon(break_again)
-        await mender.all_mended()
+        await auto_repair.all_mended()
         await asyncio.sleep(0)
-        await mender.all_mended()
+        await auto_repair.all_mended()
 
     asyncio.run(story())
     assert log.broken is None

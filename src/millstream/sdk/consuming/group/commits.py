@@ -22,7 +22,7 @@ _STALE = ErrorCode.STALE_MEMBER_EPOCH
 class Commits:
     def __init__(self, coordinators: Coordinators, core: MemberCore, heartbeats: Heartbeats) -> None:
         self.finished: dict[TopicPartition, int] = {}
-        self.life = core.lives
+        self.lifecycle = core.lives
         """The life that all of this belongs to."""
         self._committed: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
@@ -77,7 +77,7 @@ class Commits:
             return
         rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
         while True:
-            if self.life != self._core.lives:
+            if self.lifecycle != self._core.lives:
                 # The member may be in the group again, but what it holds is from before: others go on from there.
                 text = f"group {self._core.group_id!r} has given the partitions of this consumer to others"
                 raise MillstreamError(ErrorCode.FENCED_MEMBER_EPOCH, text)
